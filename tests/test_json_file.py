@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raptormq.errors import StoreDamaged
-from raptormq.json_file import JsonFile, sealed
+from raptormq.json_file import JsonFile, with_checksum
 from raptormq.storage.fs.filesystem import FileSystem
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem, SimulatedCrash
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -258,7 +258,7 @@ def test_a_real_file(tmp_path: Path) -> None:
 
 def test_no_flipped_bit_of_a_sealed_table_changes_what_it_says() -> None:
     value: dict[str, Any] = {"versions": {"a": 1 << 40, 7: "x"}}
-    volume = saved(sealed(value))
+    volume = saved(with_checksum(value))
     text = volume.open(PATH).read_at(0, 1000)
     said = JsonFile(PATH, volume).load(dict)
     assert said == {"versions": {"a": 1 << 40, "7": "x"}}

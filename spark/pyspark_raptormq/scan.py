@@ -97,7 +97,7 @@ def _responses(
             try:
                 result = pending.result()
             except ServerError as error:
-                if error.code != ResponseCode.TOPIC_MADE_AGAIN:
+                if error.code != ResponseCode.TOPIC_RECREATED:
                     raise
                 report_made_again(*place_of(wanted.queue), fail=options.fail_on_data_loss)
                 return

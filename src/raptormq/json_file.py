@@ -41,7 +41,7 @@ logger = get_logger(__name__)
 T = TypeVar("T")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = b"\0 \t\r\n"
-_SEAL = "crc32"
+_CHECKSUM = "crc32"
 
 
 def dump_pretty(value: dict[str, Any]) -> bytes:
@@ -49,9 +49,9 @@ def dump_pretty(value: dict[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
 
 
-def sealed(value: dict[str, Any]) -> dict[str, Any]:
+def with_checksum(value: dict[str, Any]) -> dict[str, Any]:
     """Return ``value`` with one member more, by which a start sees that a digit or a name has been damaged."""
-    return {**value, _SEAL: _checksum(value)}
+    return {**value, _CHECKSUM: _checksum(value)}
 
 
 def _checksum(value: dict[str, Any]) -> int:
@@ -175,9 +175,9 @@ class JsonFile:
         if not text.strip(_BLANK):
             raise BodyError(f"its {len(data)} bytes are NUL or white space")
         value = loads_object(text)
-        seal = value.pop(_SEAL, None)
-        if seal is not None and seal != _checksum(value):
-            raise BodyError(f"its {_SEAL} does not fit")
+        checksum = value.pop(_CHECKSUM, None)
+        if checksum is not None and checksum != _checksum(value):
+            raise BodyError(f"its {_CHECKSUM} does not fit")
         if self._key is not None and value.get(self._key) is None:
             raise BodyError(f"it has no {self._key}")
         return value

@@ -12,7 +12,7 @@ from raptormq.broker.cooperative import AT_A_TIME, run_cooperatively
 from raptormq.broker.handlers.clients import MAX_NEW_GROUPS
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
-from raptormq.protocol.bodies.slices import Steps
+from raptormq.protocol.bodies.steps import Steps
 from raptormq.protocol.bodies.tolerant_json import MAX_REQUEST_BYTES, dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand

@@ -28,7 +28,7 @@ from raptormq.errors import KeyMissing, RecordError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import send_fields
@@ -46,8 +46,8 @@ BAD = {
     "nested": zlib.compress(encode_batch([(0, b"a", b""), (0, GOOD, b"INNER_NUM\x012\x02")])),
     "lz4 cut": lz4.frame.compress(GOOD)[:-5],
     "zstd bomb": zstandard.compress(encode_batch([(0, bytes(65 << 20), b"")])),
-    "encrypted with another key": seal(GOOD, 0, "k1", bytes(16), bytes(12)),
-    "encrypted and cut": seal(GOOD, 0, "k1", b"k" * 16, bytes(12))[:-1],
+    "encrypted with another key": encrypt_body(GOOD, 0, "k1", bytes(16), bytes(12)),
+    "encrypted and cut": encrypt_body(GOOD, 0, "k1", b"k" * 16, bytes(12))[:-1],
 }
 FLAGS = {"lz4 cut": 0x101, "zstd bomb": 0x201, "encrypted with another key": 0, "encrypted and cut": 0}
 
@@ -100,7 +100,7 @@ async def test_a_push_consumer_goes_on_behind_it(
     async def batches(batch: MessageBatch) -> None:
         note([bytes(body) for body in batch.bodies()])
 
-    unsealed(seal(b"", 0, "k1", b"k" * 16, bytes(12)), OneKey())  # the key is a right one
+    unsealed(encrypt_body(b"", 0, "k1", b"k" * 16, bytes(12)), OneKey())  # the key is a right one
     async with Cluster(tmp_path) as cluster:
         await fill(cluster, bad)
         config = ClientConfig(cluster.name_servers, keys=OneKey())

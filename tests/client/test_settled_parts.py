@@ -8,7 +8,7 @@ from raptormq.client import Message
 from raptormq.errors import ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.queue_batches import Part, PartAnswer
+from raptormq.protocol.queue_batches import Part, PartResponse
 from raptormq.transport.connection import Connection
 from tests.client.eventually import eventually
 from tests.client.producer.test_shipping import QUEUES, SHIPPED, SINGLE, parts_of, producing, shipped, submit
@@ -18,9 +18,9 @@ from tests.client.scripted_peer import ScriptedPeer, refuse, stored
 async def test_nobody_waits_for_the_further_attempts_of_others() -> None:
     """A topic that is read-only for a while is refused again and again; the others of its broker are not."""
 
-    def first_verdict(part: Part) -> PartAnswer | None:
+    def first_verdict(part: Part) -> PartResponse | None:
         codes = {1: ResponseCode.NO_PERMISSION, 2: ResponseCode.MESSAGE_ILLEGAL, 3: ResponseCode.INVALID_PARAMETER}
-        return PartAnswer(codes[part.queue_id]) if part.queue_id in codes else None
+        return PartResponse(codes[part.queue_id]) if part.queue_id in codes else None
 
     unanswered: list[tuple[Connection, RemotingCommand]] = []
     async with ScriptedPeer() as peer, producing(peer, retries=2, send_timeout=60) as producer:
@@ -51,7 +51,7 @@ async def test_there_is_no_further_attempt_for_those_who_gave_up() -> None:
         await peer.wait_for(SHIPPED)
         for future in (gone, gone_too, half_gone):
             future.cancel()
-        shipped(lambda _: PartAnswer(ResponseCode.SYSTEM_BUSY))(*unanswered[0])
+        shipped(lambda _: PartResponse(ResponseCode.SYSTEM_BUSY))(*unanswered[0])
         await peer.wait_for(SHIPPED, 2)
         assert sorted(part.queue_id for part in parts_of(peer.received[SHIPPED][1])) == [1, 2]
         shipped()(*unanswered[1])

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from raptormq.protocol.codes import RequestCode
-from raptormq.storage.fs.page_seal import PAGE_BYTES
+from raptormq.storage.fs.page_checksum import PAGE_BYTES
 from raptormq.storage.recovery.checkpoint_file import Checkpoint, decode_checkpoint
 from tests.broker.harness import send_fields
 from tests.faults.broker_process import Client, process

@@ -17,10 +17,10 @@ import zstandard
 from raptormq.client.message.decoding import decode_batches
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message import MessageQueue
-from raptormq.protocol.queue_batches import Part, PartKind, decode_answers, encode_parts
+from raptormq.protocol.queue_batches import Part, PartKind, decode_part_responses, encode_parts
 from tests.broker.batches.batch_peer import create_topic, old_pull
 from tests.broker.harness import Peer, connected, messages, running, send_fields
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -91,7 +91,7 @@ class Bender:
             flags, pack = PACKED[form]
             body = self.bent(pack(body))
         elif form == len(PACKED):
-            body = self.bent(seal(body, chance.choice((0, 0x301, 0x999)), "k1", bytes(16), bytes(12)))
+            body = self.bent(encrypt_body(body, chance.choice((0, 0x301, 0x999)), "k1", bytes(16), bytes(12)))
             text += "__ENCRYPTION_KEY\x01k1\x02"
         if chance.random() < 0.1:
             flags ^= 1 << chance.randrange(12)
@@ -115,7 +115,7 @@ class Bender:
             common = {"a": "p", "b": "s;b", "c": "TBW102", "d": 4, "g": 1}
             answer = await peer.call(RequestCode.SEND_QUEUE_BATCHES, common, encode_parts(parts))
             assert answer.code == 0
-            return {each.code for each in decode_answers(answer.body, len(parts))}
+            return {each.code for each in decode_part_responses(answer.body, len(parts))}
         body, flags, text = self.batch()
         fields: dict[str, object] = send_fields(chance.choice("bs"), chance.randrange(2), text) | {"f": flags}
         if kind:

@@ -16,7 +16,7 @@ from raptormq.namesrv.service import NameServer
 from raptormq.protocol.bodies.route import ClusterInfo
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.full_signature import Moment, sign_fully
+from raptormq.protocol.full_signature import SignatureStamp, sign_fully
 from raptormq.protocol.signing import Credentials, sign
 from raptormq.storage.store import now_ms
 from raptormq.transport.pool import ConnectionPool
@@ -181,7 +181,7 @@ async def test_a_registration_that_is_sent_again_is_refused(tmp_path: Path) -> N
         assert classic.code == ResponseCode.NO_PERMISSION
         assert "demandFullSignature" in (classic.remark or "")
         command = RemotingCommand(RequestCode.REGISTER_BROKER, dict(BROKER), registration_body(("t", "u")))
-        sign_fully(command, INNER, Moment(now_ms(), "00112233445566ff", 1))
+        sign_fully(command, INNER, SignatureStamp(now_ms(), "00112233445566ff", 1))
         answers = [await peer.pool.request(peer.address, command, TIMEOUT_S) for _ in range(2)]
         assert [answer.code for answer in answers] == [ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.errors import RecordError
-from raptormq.protocol.batch import BatchRow, encode_batch, scan_alike, scan_batch
+from raptormq.protocol.batch import BatchRow, encode_batch, scan_batch, scan_uniform
 
 
 def one_by_one(data: bytes) -> list[BatchRow] | None:
@@ -55,7 +55,7 @@ ALIKE = st.tuples(st.integers(0, 3), st.integers(0, 3)).flatmap(
 @given(ALIKE)
 def test_records_of_the_same_lengths(records: list[tuple[int, bytes, bytes]]) -> None:
     data = encode_batch(records)
-    alike = scan_alike(data)
+    alike = scan_uniform(data)
     assert alike is not None
     assert scanned(data) == list(zip(*alike, strict=True)) == one_by_one(data)
 
@@ -76,14 +76,14 @@ def test_cut_anywhere(records: list[tuple[int, bytes, bytes]], missing: int) -> 
 @pytest.mark.parametrize("count", [1, 256, 257])
 def test_as_many_as_are_taken_apart_at_once_and_one_more(count: int) -> None:
     data = encode_batch([(number, b"ab", b"x\x01%03d\x02" % number) for number in range(count)])
-    assert (scan_alike(data) is not None) is (count <= 256)
+    assert (scan_uniform(data) is not None) is (count <= 256)
     assert scan_batch(data) == one_by_one(data)
 
 
 @pytest.mark.parametrize("last", [(0, b"abc", b"p"), (0, b"a", b"ppp"), (0, b"abcd" * 11, b"p" * 4)])
 def test_one_of_another_length(last: tuple[int, bytes, bytes]) -> None:
     data = encode_batch([(0, b"ab", b"pp"), (7, b"cd", b"qq"), last])
-    assert scan_alike(data) is None
+    assert scan_uniform(data) is None
     assert scan_batch(data) == one_by_one(data)
 
 
@@ -91,7 +91,7 @@ def test_records_with_a_crc_are_checked_one_by_one() -> None:
     data = encode_batch([(0, b"ab", b"p"), (0, b"cd", b"q")])
     right = data[:33] + (crc32(b"cd") & 0x7FFFFFFF).to_bytes(4, "big") + data[37:]
     wrong = data[:33] + b"\x01\x02\x03\x04" + data[37:]
-    assert scan_alike(right) is None
+    assert scan_uniform(right) is None
     assert scanned(right) == one_by_one(right) != []
     assert scanned(wrong) is None
 
@@ -105,5 +105,5 @@ def test_too_many_are_refused() -> None:
 
 
 def test_nothing_is_no_record() -> None:
-    assert scan_alike(b"") is None
+    assert scan_uniform(b"") is None
     assert scan_batch(b"") == []

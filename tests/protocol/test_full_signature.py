@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from raptormq.protocol.command import RemotingCommand, SerializeType, decode, encode
 from raptormq.protocol.frame import FrameDecoder
-from raptormq.protocol.full_signature import FULL_SIGNATURE, Moment, read_full_signature, sign_fully
+from raptormq.protocol.full_signature import FULL_SIGNATURE, SignatureStamp, read_full_signature, sign_fully
 from raptormq.protocol.signing import SIGNATURE, Credentials, is_signed_with
 
 ALICE = Credentials("alice", "secret")
-NOW = Moment(1_700_000_000_000, "00112233445566ff", 7)
+NOW = SignatureStamp(1_700_000_000_000, "00112233445566ff", 7)
 
 
-def signed(moment: Moment = NOW) -> RemotingCommand:
+def signed(moment: SignatureStamp = NOW) -> RemotingCommand:
     request = RemotingCommand(33, {"topic": "orders", "offset": "12"}, b"body")
     sign_fully(request, ALICE, moment)
     return request
@@ -30,7 +30,7 @@ def signed(moment: Moment = NOW) -> RemotingCommand:
 def is_good(request: RemotingCommand, secret: str = "secret") -> bool:
     given_signature = read_full_signature(request.ext_fields[FULL_SIGNATURE])
     assert given_signature is not None
-    return given_signature.is_of(request, secret)
+    return given_signature.matches(request, secret)
 
 
 def test_the_signed_text_is_the_documented_one() -> None:

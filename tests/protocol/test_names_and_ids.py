@@ -50,10 +50,10 @@ def test_unusable_properties_are_refused(bad: dict[str, str]) -> None:
 
 def test_what_was_sent_is_written_again_as_it_is() -> None:
     text = "a\x01b\x01c\x02d\x01e\x02"
-    assert properties.encode_again(properties.decode_properties(text)) == text
-    assert len(properties.encode_again({"n": "v" * 32_764})) == 32_767
+    assert properties.reencode_properties(properties.decode_properties(text)) == text
+    assert len(properties.reencode_properties({"n": "v" * 32_764})) == 32_767
     with pytest.raises(MessageError):
-        properties.encode_again({"n": "v" * 32_765})
+        properties.reencode_properties({"n": "v" * 32_765})
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ def test_unique_ids_are_unique_and_hold_the_time() -> None:
 
 
 def test_several_ids_at_once_are_those_that_one_by_one_would_have_been() -> None:
-    one_by_one, at_once = (message_id.UniqueIdFactory(bytes(4), 1, 2) for _ in range(2))
+    one_by_one, run_steps = (message_id.UniqueIdFactory(bytes(4), 1, 2) for _ in range(2))
     expected = [one_by_one.next_id(1000 + (n >= 40_000)) for n in range(70_000)]
-    assert at_once.next_ids(1000, 40_000) + at_once.next_ids(1001, 30_000) == expected
-    assert {len(each) for each in expected} == {at_once.id_length}
-    assert at_once.next_ids(1001, 0) == []
+    assert run_steps.next_ids(1000, 40_000) + run_steps.next_ids(1001, 30_000) == expected
+    assert {len(each) for each in expected} == {run_steps.id_length}
+    assert run_steps.next_ids(1001, 0) == []
 
 
 def test_keys_are_parted_by_spaces_alone_as_brokers_part_them() -> None:

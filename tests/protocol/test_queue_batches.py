@@ -14,11 +14,11 @@ from raptormq.protocol import queue_batches
 from raptormq.protocol.queue_batches import (
     MAX_PARTS,
     Part,
-    PartAnswer,
     PartKind,
-    decode_answers,
+    PartResponse,
+    decode_part_responses,
     decode_parts,
-    encode_answers,
+    encode_part_responses,
     encode_parts,
 )
 
@@ -34,7 +34,7 @@ ANSWERS = st.lists(
         st.integers(0, 0xFFFF), st.booleans(), INT32, st.integers(-(1 << 63), (1 << 63) - 1), st.text(max_size=40)
     ),
     max_size=6,
-).map(lambda rows: list(starmap(PartAnswer, rows)))
+).map(lambda rows: list(starmap(PartResponse, rows)))
 PART = Part(PartKind.LIST, 0, 3, 0, 7, "WAIT\x01true\x02", b"body")
 
 
@@ -44,13 +44,13 @@ def test_parts_come_back(parts: list[Part]) -> None:
 
 
 @given(ANSWERS)
-def test_answers_come_back(answers: list[PartAnswer]) -> None:
-    assert decode_answers(encode_answers(answers), len(answers)) == answers
+def test_answers_come_back(answers: list[PartResponse]) -> None:
+    assert decode_part_responses(encode_part_responses(answers), len(answers)) == answers
 
 
 @given(st.binary(max_size=200), st.integers(0, 5))
 def test_any_bytes_are_parts_or_an_error(data: bytes, count: int) -> None:
-    for decode in (decode_parts, decode_answers):
+    for decode in (decode_parts, decode_part_responses):
         try:
             decode(data, count)
         except BodyError:
@@ -109,23 +109,23 @@ def test_what_does_not_fit_is_refused_before_it_is_sent() -> None:
 @pytest.mark.parametrize(
     ("data", "count", "words"),
     [
-        (encode_answers([PartAnswer(0)]), 2, "1 answers to 2 parts"),
-        (encode_answers([PartAnswer(0), PartAnswer(0)]), 1, "2 answers to 1 parts"),
-        (encode_answers([PartAnswer(0, text="id")])[:-1], 1, "answer to part 0 is cut"),
+        (encode_part_responses([PartResponse(0)]), 2, "1 answers to 2 parts"),
+        (encode_part_responses([PartResponse(0), PartResponse(0)]), 1, "2 answers to 1 parts"),
+        (encode_part_responses([PartResponse(0, text="id")])[:-1], 1, "answer to part 0 is cut"),
         (b"\0", 1, "answer to part 0 is cut"),
-        (encode_answers([PartAnswer(0, text="i")])[:-1] + b"\xff", 1, "answer to part 0 is not UTF-8"),
+        (encode_part_responses([PartResponse(0, text="i")])[:-1] + b"\xff", 1, "answer to part 0 is not UTF-8"),
     ],
 )
 def test_a_wrong_answer_is_named(data: bytes, count: int, words: str) -> None:
     with pytest.raises(BodyError, match=words):
-        decode_answers(data, count)
+        decode_part_responses(data, count)
 
 
 def test_the_layout_is_the_one_that_is_drawn() -> None:
     assert encode_parts([PART._replace(topic_index=1, sys_flag=2)]) == (
         b"\0\0\x01\0\0\0\x03\0\0\0\x02\0\0\0\x07\0\x0a\0\0\0\x04WAIT\x01true\x02body"
     )  # fmt: skip
-    assert encode_answers([PartAnswer(13, True, 3, 5, "no")]) == (
+    assert encode_part_responses([PartResponse(13, True, 3, 5, "no")]) == (
         b"\0\x0d\x01\0\0\0\x03\0\0\0\0\0\0\0\x05\0\0\0\x02no"
     )  # fmt: skip
     assert queue_batches.PART_OVERHEAD_BYTES == 21

@@ -147,9 +147,9 @@ class FaultyFile:
         """See :class:`~raptormq.storage.fs.filesystem.File`."""
         self._inner.load(offset, size)
 
-    def unload(self, offset: int, size: int) -> None:
+    def evict(self, offset: int, size: int) -> None:
         """See :class:`~raptormq.storage.fs.filesystem.File`."""
-        self._inner.unload(offset, size)
+        self._inner.evict(offset, size)
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
         """See :class:`~raptormq.storage.fs.filesystem.File`."""

@@ -27,7 +27,7 @@ class HeldTimers(Background):
         async def reach(end_offset: int) -> None:
             flusher.flush()
 
-        flusher.reach = reach  # type: ignore[method-assign]  # its thread does not run here
+        flusher.wait_flushed = reach  # type: ignore[method-assign]  # its thread does not run here
         store._opened.housekeeping.start(self, lambda size: None)
 
     def every(self, interval_ms: int, work: Callable[[], object]) -> None:

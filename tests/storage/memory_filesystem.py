@@ -81,7 +81,7 @@ class MemoryFile:
     def load(self, offset: int, size: int) -> None:
         """See :class:`~raptormq.storage.fs.filesystem.File`."""
 
-    def unload(self, offset: int, size: int) -> None:
+    def evict(self, offset: int, size: int) -> None:
         """See :class:`~raptormq.storage.fs.filesystem.File`."""
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:

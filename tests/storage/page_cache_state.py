@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Unloading(MemoryFile):
     """A file that tells its volume what it need not keep in memory."""
 
-    def unload(self, offset: int, size: int) -> None:
+    def evict(self, offset: int, size: int) -> None:
         assert isinstance(self._volume, Volume)
         begin = int(self._path.rpartition("/")[2]) + offset
         self._volume.unloaded.append((begin, begin + size))

@@ -15,7 +15,7 @@ class Released:
 
     def __init__(self, kept: int = KEPT) -> None:
         self.volume = Volume()
-        self.store = open_store(self.volume, segment_size=SEGMENT, hot_bytes=1000)
+        self.store = open_store(self.volume, segment_size=SEGMENT, resident_bytes=1000)
         self.now = 0.0
         self.restart(kept)
 
@@ -49,7 +49,7 @@ class Released:
     async def look(self, pause: float = BLOCKED_S) -> None:
         """The next look of a releaser, by default of one that may have found it blocked."""
         self.now += pause
-        self.store._log.release_cold()
+        self.store._log.release_mappings()
         await self.releaser.run(Here())
 
     def consume_all(self, group: str = "group", topic: str = "topic", queue_id: int = 0) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raptormq.protocol.batch import encode_batch
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.tags import tag_hash
 from raptormq.storage import MessageStore, PendingRecord, StoreConfig
@@ -50,7 +50,7 @@ def inner_batch(count: int, form: str, name: str, queue_id: int = 0) -> PendingR
     if form == "compressed":
         body, flags = zlib.compress(body), flags | 0x301
     elif form == "encrypted":
-        body = seal(body, 0, "k1", bytes(16), bytes(12))
+        body = encrypt_body(body, 0, "k1", bytes(16), bytes(12))
     elif form == "damaged":
         body = body[:-1]
     properties = f"UNIQ_KEY\x01{name}\x02TAGS\x01A\x02KEYS\x01all {name}\x02INNER_NUM\x01{count}\x02".encode()
@@ -93,7 +93,7 @@ def built(volume: MemoryFileSystem, **more: Any) -> dict[str, bytes]:
 
 @pytest.fixture
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrent_scanner, "WORTH_BYTES", 0)
+    monkeypatch.setattr(concurrent_scanner, "MIN_CONCURRENT_BYTES", 0)
     monkeypatch.setattr(concurrent_scanner, "parsing_processes", threads)
     monkeypatch.setattr(log_scanner, "WINDOW_BYTES", 700)
 
@@ -154,7 +154,7 @@ def built_on_disk(root: Path, log: Path, *, concurrent: bool) -> dict[str, bytes
 
 @pytest.fixture
 def _some_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrent_scanner, "WORTH_BYTES", 1 << 15)
+    monkeypatch.setattr(concurrent_scanner, "MIN_CONCURRENT_BYTES", 1 << 15)
     monkeypatch.setattr(log_scanner, "WINDOW_BYTES", 1 << 14)
 
 

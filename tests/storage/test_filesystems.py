@@ -200,7 +200,7 @@ def test_a_read_of_a_mapped_file_brings_no_more_than_its_page_into_memory(tmp_pa
     file = RealFileSystem().open(str(tmp_path / "file"), create=True)
     file.allocate(MIB)
     file.sync()
-    file.unload(0, MIB)
+    file.evict(0, MIB)
     view = file.map(MIB)
     assert view[0] == 0
     pages = pages_in_memory(tmp_path / "file")

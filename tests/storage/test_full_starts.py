@@ -79,7 +79,7 @@ def open_again(volume: MemoryFileSystem | FaultyFileSystem, clock: Clock) -> Mes
 def room_is_found(store: MessageStore, clock: Clock) -> None:
     """What housekeeping does every few seconds, and a second goes by."""
     checkpoint(store)
-    store._log.make_spare()
+    store._log.preallocate()
     clock.now += 1_000
 
 
@@ -237,14 +237,14 @@ def test_messages_wait_for_the_rest_of_a_segment() -> None:
     for _ in range(2):
         with pytest.raises(DiskFull, match=r"cannot allocate /store/commitlog/\d+: No space left on device"):
             store.append([message("refused")])
-    store._log.make_spare()
+    store._log.preallocate()
     assert sum(line.startswith("allocate") for line in volume.operations) == 3  # the open, the append, the spare
     store.close()
     volume = full(disk, "allocate")
     store = open_again(volume, clock)
     assert not store.stats().writable
     volume.faults.clear()
-    store._log.make_spare()
+    store._log.preallocate()
     assert store.stats().writable
     send(store, clock, range(9))
     after = contents(store)
@@ -256,7 +256,7 @@ def test_the_queues_come_before_the_rest_of_the_segment() -> None:
     disk, before = lived(clock)
     volume = full(disk, "write", path="/consumequeue/")
     store = open_again(volume, clock)
-    store._log.make_spare()
+    store._log.preallocate()
     assert not any(line.startswith("allocate") for line in volume.operations)
     volume.faults.clear()
     checkpoint(store)

@@ -127,7 +127,7 @@ def test_the_checkpoint_reads_and_writes_the_same() -> None:
     data = (GOLDEN / "checkpoint.bin").read_bytes()
     checkpoint = decode_checkpoint(data)
     assert checkpoint.log_timestamp == MESSAGES[-1]["storeTimestamp"] == checkpoint.queue_timestamp
-    seal = slice(504, 512)
-    assert data[seal] == bytes(8)
-    assert checkpoint.encode() == data[: seal.start] + checkpoint.encode()[seal] + data[seal.stop :]
+    checksum = slice(504, 512)
+    assert data[checksum] == bytes(8)
+    assert checkpoint.encode() == data[: checksum.start] + checkpoint.encode()[checksum] + data[checksum.stop :]
     assert decode_checkpoint(b"short") == Checkpoint()

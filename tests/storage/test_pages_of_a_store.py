@@ -44,7 +44,7 @@ async def test_the_timers_of_a_store_release_pages_and_its_warmer_spares_as_many
 ) -> None:
     monkeypatch.setattr("raptormq.storage.store.Background", Timers)
     volume = Volume()
-    store = MessageStore(small_config(segment_size=SEGMENT, hot_bytes=1000, kept_page_bytes=KEPT), fs=volume)
+    store = MessageStore(small_config(segment_size=SEGMENT, resident_bytes=1000, kept_page_bytes=KEPT), fs=volume)
     store.open()
     store.set_loop(asyncio.get_running_loop())
     timers = cast("Timers", store._background)
@@ -53,13 +53,13 @@ async def test_the_timers_of_a_store_release_pages_and_its_warmer_spares_as_many
         store.consumer_offsets.commit("topic", "group", 0, store.queue_end("topic", 0))
         store._flusher.flush()
         await timers.ring()
-    ahead = store._warmer._spared_to - store.end_offset
+    ahead = store._warmer._skip_until - store.end_offset
     assert 0 < ahead <= sum(end - begin for begin, end in volume.unloaded)
     store.close()
 
 
 async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_disk(tmp_path: Path) -> None:
-    store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 22, hot_bytes=1 << 18))
+    store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 22, resident_bytes=1 << 18))
     store.open()
     store.set_loop(asyncio.get_running_loop())
     releaser = PageReleaser(store._fs, store._log, store._dispatcher, store._queues, store.consumer_offsets, MIB)
@@ -69,7 +69,7 @@ async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_di
         store.consumer_offsets.commit("topic", "group", 0, number + 1)
         if number % 100 == 99:
             store._flusher.flush()
-            store._log.release_cold()
+            store._log.release_mappings()
             await releaser.run(Here())
     pages = pages_in_memory(Path(store._log.segments[0].path))
     released, newest = pages[: releaser._begin // mmap.PAGESIZE], pages[(store.end_offset - MIB) // mmap.PAGESIZE :]

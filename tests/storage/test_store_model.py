@@ -40,7 +40,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize(sync=st.booleans())
     def start(self, sync: bool) -> None:
         flush_disk_type = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
-        self.config = small_config(flush_disk_type=flush_disk_type, hot_bytes=3000, max_open_queue_files=2)
+        self.config = small_config(flush_disk_type=flush_disk_type, resident_bytes=3000, max_open_queue_files=2)
         self.open()
 
     def open(self) -> None:

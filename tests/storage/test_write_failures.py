@@ -8,7 +8,7 @@ import pytest
 
 from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnly
 from raptormq.storage import MessageStore
-from raptormq.storage.fs.page_seal import PAGE_BYTES
+from raptormq.storage.fs.page_checksum import PAGE_BYTES
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import (
@@ -43,7 +43,7 @@ def test_a_full_disk_refuses_and_recovers_when_there_is_room() -> None:
         store.append([message(LARGE), message(LARGE), message(LARGE)])
     put(store, message("what still fits"))
     volume.capacity *= 10
-    store._log.make_spare()  # as the background does every second
+    store._log.preallocate()  # as the background does every second
     assert store.stats().writable
     put(store, message(LARGE), message(LARGE))
     assert [len(body) for body in bodies(read_queue(store))] == [1500, 15, 1500, 1500]

@@ -188,7 +188,7 @@ class Broker:
                 assembly.statistics.sample,
                 assembly.clients.expire,
                 assembly.expire_locks,
-                assembly.tables.save_again,
+                assembly.tables.retry_save,
             ),
             SAMPLE_S,
         )

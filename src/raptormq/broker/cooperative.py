@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from raptormq.protocol.bodies.slices import Steps
+from raptormq.protocol.bodies.steps import Steps
 
 
 def steady_ms() -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from raptormq.broker.metrics import Counters
 from raptormq.logs import get_logger
-from raptormq.protocol.copied_properties import fitted
+from raptormq.protocol.copied_properties import fit_properties
 from raptormq.protocol.properties import LEFT_OUT, MAX_PROPERTIES_BYTES, UNIQUE_KEY, find_property
 
 logger = get_logger(__name__)
@@ -32,7 +32,7 @@ class CopiedTexts:
         Raises:
             MessageError: what is needed alone is longer than ``limit``.
         """
-        text, left_out = fitted(found, needed, optional, limit)
+        text, left_out = fit_properties(found, needed, optional, limit)
         if left_out:
             self._counters.copies_shortened += 1
             logger.warning(

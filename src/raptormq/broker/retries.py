@@ -16,7 +16,7 @@ from raptormq.broker.tables import GroupConfig, GroupTable, TopicTable
 from raptormq.broker.validation import require_group
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.naturals import natural
+from raptormq.protocol.naturals import parse_natural
 from raptormq.protocol.topic_names import RETRY_PREFIX, dlq_topic
 from raptormq.transport.router import Refused
 
@@ -72,7 +72,7 @@ class Retries:
         if not topic.startswith(RETRY_PREFIX):
             return None
         group = self.group(topic[len(RETRY_PREFIX) :])
-        most = natural(limit, _LIMIT_DIGITS)
+        most = parse_natural(limit, _LIMIT_DIGITS)
         if most is None:
             most = group.retry_max_times
         return self.dead_letter_topic(group.name) if times > most else None

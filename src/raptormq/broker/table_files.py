@@ -63,10 +63,10 @@ class Tables:
         """Of the tables that administrators and clients change."""
         return self.topics_saver, self.groups_saver, self.security.users_saver, self.security.acls_saver
 
-    def save_again(self) -> None:
+    def retry_save(self) -> None:
         """Write those whose last write failed: the disk may have room now."""
         for saver in self.savers:
-            saver.save_again()
+            saver.retry_save()
 
 
 def load_tables(

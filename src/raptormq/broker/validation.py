@@ -9,7 +9,7 @@ from raptormq.broker.tables import GroupConfig, GroupTable, TopicTable
 from raptormq.errors import MessageError
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 from raptormq.protocol.topic_names import check_group
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
@@ -33,7 +33,7 @@ def require_same_topic(topics: TopicTable, topic: str, meant: str | None) -> str
     """
     if meant is None:
         return None
-    if meant == ASK:
+    if meant == TOPIC_ID_QUERY:
         return topics.told_id(topic)
     if is_other_topic(topics, topic, meant):
         raise made_again(topic, meant)
@@ -44,7 +44,7 @@ def require_same_topic(topics: TopicTable, topic: str, meant: str | None) -> str
 def made_again(topic: str, meant: str) -> Refused:
     """Return the answer to who means a topic that was deleted since."""
     remark = f"topic {topic} was deleted and made again: it is not the one with the id {meant:.40} any more"
-    return Refused(ResponseCode.TOPIC_MADE_AGAIN, remark)
+    return Refused(ResponseCode.TOPIC_RECREATED, remark)
 
 
 def is_other_topic(topics: TopicTable, topic: str, meant: str) -> bool:

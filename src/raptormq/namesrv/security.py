@@ -49,10 +49,10 @@ class NameServerSecurity:
         AclHandlers(tables.users, tables.acls, tables.acls_saver).register(router)
         self.gate.protect(router)
 
-    def save_again(self) -> None:
+    def retry_save(self) -> None:
         """Write the tables whose last write failed: the disk may have room now."""
         for saver in (self._tables.users_saver, self._tables.acls_saver):
-            saver.save_again()
+            saver.retry_save()
 
     async def save(self) -> None:
         """Write what is not written yet; an error is logged, since there is nobody left to tell."""

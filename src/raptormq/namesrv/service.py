@@ -131,7 +131,7 @@ class NameServer:
     def _expire(self) -> None:
         self._table.expire(_monotonic_ms())
         if self._security is not None:
-            self._security.save_again()
+            self._security.retry_save()
         self._schedule_expiry()
 
 

@@ -32,7 +32,7 @@ MAX_BATCH_RECORDS = 32_767
 _SIZE_AND_BODY_LENGTH = struct.Struct(">i12xi")
 _PROPERTIES = itemgetter(3)
 _LAYOUTS = 64
-MAX_ALIKE = 256
+MAX_UNIFORM_RECORDS = 256
 """Records of a batch that are taken apart at once: what is kept of a layout takes 300 bytes for each."""
 
 
@@ -91,7 +91,7 @@ def _layout(count: int, size: int, body_length: int) -> _Layout:
     )
 
 
-class AlikeRecords(NamedTuple):
+class UniformRecords(NamedTuple):
     """All records of a batch, in columns."""
 
     flags: tuple[int, ...]
@@ -100,7 +100,7 @@ class AlikeRecords(NamedTuple):
     properties: tuple[bytes, ...]
 
 
-def scan_alike(data: bytes) -> AlikeRecords | None:
+def scan_uniform(data: bytes) -> UniformRecords | None:
     """Find all records of a batch when they have the same lengths and no CRC, as nearly always; None says nothing of
     the batch, which may also be damaged.
     """
@@ -111,7 +111,7 @@ def scan_alike(data: bytes) -> AlikeRecords | None:
     if size < OVERHEAD_BYTES or not 0 <= body_length <= size - OVERHEAD_BYTES or length % size:
         return None
     count = length // size
-    if not 0 < count <= MAX_ALIKE:
+    if not 0 < count <= MAX_UNIFORM_RECORDS:
         return None
     unpack, sizes, no_crcs, body_lengths, properties_lengths, begins, ends = _layout(count, size, body_length)
     values = unpack(data)
@@ -122,7 +122,7 @@ def scan_alike(data: bytes) -> AlikeRecords | None:
         or values[4::6] != properties_lengths
     ):
         return None
-    return AlikeRecords(values[2::6], begins, ends, values[5::6])
+    return UniformRecords(values[2::6], begins, ends, values[5::6])
 
 
 def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool = False) -> list[BatchRow]:
@@ -132,7 +132,7 @@ def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool =
     Raises:
         RecordError: a record is cut, its lengths or CRC are wrong, or there are more than ``max_records``.
     """
-    alike = scan_alike(data)
+    alike = scan_uniform(data)
     if alike is not None and (max_records is None or len(alike.flags) <= max_records):
         return list(zip(*alike, strict=True))
     rows: list[BatchRow] = []
@@ -159,7 +159,7 @@ def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool =
     return rows
 
 
-def in_utf8(rows: list[BatchRow]) -> list[BatchRow]:
+def with_valid_utf8(rows: list[BatchRow]) -> list[BatchRow]:
     """Return the records of a batch with properties that are UTF-8: what is not so is replaced, as Apache RocketMQ's
     broker does.
     """

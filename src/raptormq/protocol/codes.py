@@ -160,7 +160,7 @@ class ResponseCode(IntEnum):
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
-    TOPIC_MADE_AGAIN = 31002  # ours alone: the request means a topic that was deleted since, see topic_ids
+    TOPIC_RECREATED = 31002  # ours alone: the request means a topic that was deleted since, see topic_ids
 
 
 SEND_RETRY_CODES = frozenset(

@@ -25,7 +25,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from raptormq.errors import MessageError
-from raptormq.protocol.naturals import natural
+from raptormq.protocol.naturals import parse_natural
 from raptormq.protocol.properties import (
     INNER_IDS,
     KEYS,
@@ -36,8 +36,8 @@ from raptormq.protocol.properties import (
     SHARDING_KEY,
     SYSTEM,
     TAGS,
-    encode_again,
-    joined,
+    join_properties,
+    reencode_properties,
 )
 
 MAX_LEFT_OUT_BYTES = 512
@@ -53,7 +53,7 @@ _PAIR_OVERHEAD = len(NAME_SEPARATOR) + len(PAIR_SEPARATOR)
 _MARK_ROOM = len(LEFT_OUT) + _PAIR_OVERHEAD + MAX_LEFT_OUT_BYTES
 
 
-class Fitted(NamedTuple):
+class FittedProperties(NamedTuple):
     """Properties that have room."""
 
     text: str
@@ -62,21 +62,21 @@ class Fitted(NamedTuple):
     """Names of what is missing, in the order in which it was left out."""
 
 
-def whole(found: Mapping[str, str], needed: Mapping[str, str]) -> str:
+def merge_properties(found: Mapping[str, str], needed: Mapping[str, str]) -> str:
     """Return the text form of decoded properties, those that are ``needed`` in place of others of their name.
 
     Raises:
         MessageError: they have no room; for messages whose sender hears of it, all others :func:`fitted`.
     """
-    return encode_again({**found, **needed})
+    return reencode_properties({**found, **needed})
 
 
-def fitted(
+def fit_properties(
     found: Mapping[str, str],
     needed: Mapping[str, str],
     optional: Mapping[str, str] | None = None,
     limit: int = MAX_PROPERTIES_BYTES,
-) -> Fitted:
+) -> FittedProperties:
     """Return what has room of the properties of a message (``found``) in a copy.
 
     Args:
@@ -89,11 +89,11 @@ def fitted(
         MessageError: what is needed alone is longer than that.
     """
     more = optional or {}
-    text = joined({**found, **more, **needed})
+    text = join_properties({**found, **more, **needed})
     if _fits(text, limit):
-        return Fitted(text)
-    if more and _fits(text := joined({**found, **needed}), limit):
-        return Fitted(text)
+        return FittedProperties(text)
+    if more and _fits(text := join_properties({**found, **needed}), limit):
+        return FittedProperties(text)
     kept = {**found, **needed}
     before = kept.pop(LEFT_OUT, "")
     sizes = {name: len(name.encode()) + len(value.encode()) + _PAIR_OVERHEAD for name, value in kept.items()}
@@ -108,7 +108,7 @@ def fitted(
     if size > room:
         raise MessageError(f"the properties that a copy needs are {size} bytes long, and have room for {room}")
     kept[LEFT_OUT] = _mark(before, left_out)
-    return Fitted(joined(kept), tuple(left_out))
+    return FittedProperties(join_properties(kept), tuple(left_out))
 
 
 def _fits(text: str, limit: int) -> bool:
@@ -129,7 +129,7 @@ def _mark(before: str, left_out: Iterable[str]) -> str:
     named: list[str] = []
     more, room = 0, MAX_LEFT_OUT_BYTES - len(_BETWEEN) - len(_MORE) - _MORE_DIGITS
     for name in dict.fromkeys(chain(filter(None, before.split(_BETWEEN)), left_out)):
-        if name.startswith(_MORE) and (count := natural(name[len(_MORE) :], _MORE_DIGITS)) is not None:
+        if name.startswith(_MORE) and (count := parse_natural(name[len(_MORE) :], _MORE_DIGITS)) is not None:
             more += count
         elif (size := len(name.encode()) + len(_BETWEEN)) <= room:
             named.append(name)

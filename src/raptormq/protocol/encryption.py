@@ -36,12 +36,12 @@ KEY_BYTES = (16, 24, 32)
 MAX_KEY_ID_BYTES = 255
 
 
-def is_sealed(body: Bytes) -> bool:
+def is_encrypted_body(body: Bytes) -> bool:
     """Whether a body begins like an encrypted one; no plain batch does, its first record would be too large."""
     return body[: len(_MAGIC)] == _MAGIC
 
 
-def seal(plain: Bytes, compression: int, key_id: str, key: bytes, nonce: bytes) -> bytes:
+def encrypt_body(plain: Bytes, compression: int, key_id: str, key: bytes, nonce: bytes) -> bytes:
     """Encrypt a body that is compressed as the bits `compression` say; `nonce` is used once with `key`.
 
     Raises:
@@ -58,7 +58,7 @@ def seal(plain: Bytes, compression: int, key_id: str, key: bytes, nonce: bytes) 
     return b"".join((head, nonce, ciphertext))
 
 
-def added_bytes(key_id: str) -> int:
+def encryption_overhead(key_id: str) -> int:
     """Return by how much a body grows that is encrypted with a key of this name."""
     return _HEAD.size + len(key_id.encode()) + NONCE_BYTES + _TAG_BYTES
 
@@ -72,7 +72,7 @@ def key_id_of(body: Bytes) -> str:
     return _split(body)[1]
 
 
-def unseal(body: Bytes, key: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+def decrypt_body(body: Bytes, key: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """Return the plain, decompressed body.
 
     Raises:

@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass
 
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.signing import SIGNATURE, Credentials, name_signer, sign
+from raptormq.protocol.signing import SIGNATURE, Credentials, set_signer, sign
 
 FULL_SIGNATURE = "FullSignature"
 _FORM = re.compile(r"1:([0-9]{1,15}):([0-9a-f]{16}):([0-9]{1,15}):([A-Za-z0-9+/]{43}=)", re.ASCII)
@@ -32,7 +32,7 @@ _SIGNATURES = frozenset({SIGNATURE, FULL_SIGNATURE})
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SignatureStamp:
     """When a request was signed: ``time_ms`` since 1970, and as which of a session."""
 
     time_ms: int
@@ -44,18 +44,18 @@ class Moment:
 class FullSignature:
     """What a request carries."""
 
-    moment: Moment
+    moment: SignatureStamp
     digest: str
 
-    def is_of(self, request: RemotingCommand, secret_key: str) -> bool:
+    def matches(self, request: RemotingCommand, secret_key: str) -> bool:
         """True when it was made for exactly this request with ``secret_key``; takes the same time for any wrong one."""
         return hmac.compare_digest(_digest(request, self.moment, secret_key), self.digest)
 
 
-def sign_fully(request: RemotingCommand, credentials: Credentials, moment: Moment) -> None:
+def sign_fully(request: RemotingCommand, credentials: Credentials, moment: SignatureStamp) -> None:
     """Add both signatures and who made them; those that the request has already are replaced."""
     fields = request.ext_fields
-    name_signer(fields, credentials)
+    set_signer(fields, credentials)
     digest = _digest(request, moment, credentials.secret_key)
     fields[FULL_SIGNATURE] = f"1:{moment.time_ms}:{moment.session}:{moment.number}:{digest}"
     sign(request, credentials)
@@ -64,10 +64,10 @@ def sign_fully(request: RemotingCommand, credentials: Credentials, moment: Momen
 def read_full_signature(text: str) -> FullSignature | None:
     """Return what the field says, None when it is not of the form above."""
     found = _FORM.fullmatch(text)
-    return FullSignature(Moment(int(found[1]), found[2], int(found[3])), found[4]) if found else None
+    return FullSignature(SignatureStamp(int(found[1]), found[2], int(found[3])), found[4]) if found else None
 
 
-def _digest(request: RemotingCommand, moment: Moment, secret_key: str) -> str:
+def _digest(request: RemotingCommand, moment: SignatureStamp, secret_key: str) -> str:
     fields = request.ext_fields
     names = sorted([name for name in fields if name not in _SIGNATURES])
     texts = [f"{len(name)}:{name}{len(fields[name])}:{fields[name]}" for name in names]

@@ -18,9 +18,9 @@ from __future__ import annotations
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
 from raptormq.protocol.compression import MAX_DECOMPRESSED_BYTES, decompress
-from raptormq.protocol.copied_properties import fitted
+from raptormq.protocol.copied_properties import fit_properties
 from raptormq.protocol.language import Language
-from raptormq.protocol.naturals import natural
+from raptormq.protocol.naturals import parse_natural
 from raptormq.protocol.properties import INNER_NUM, decode_properties, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
 
@@ -60,13 +60,13 @@ def inner_count(properties: str) -> int:
         RecordError: it does not say, or no number that a batch can have.
     """
     text = find_property(properties, INNER_NUM) or ""
-    count = natural(text, _COUNT_DIGITS) or 0
+    count = parse_natural(text, _COUNT_DIGITS) or 0
     if not 0 < count <= MAX_BATCH_RECORDS:
         raise RecordError(f"an inner batch with {INNER_NUM}={text!r:.40}")
     return count
 
 
-def inner_place(physical: int, size: int, number: int) -> int:
+def inner_message_offset(physical: int, size: int, number: int) -> int:
     """Return the place in the log that a message is given which the log has inside a batch only: ids are made of it,
     and RaptorMQ's brokers find the message by it.
 
@@ -94,7 +94,7 @@ def _text(properties: bytes) -> str:
         return properties.decode()
     except UnicodeDecodeError:
         text = properties.decode("utf-8", "replace")
-    return fitted(decode_properties(text), {}).text
+    return fit_properties(decode_properties(text), {}).text
 
 
 def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[StoredMessage]:

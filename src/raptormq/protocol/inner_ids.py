@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from raptormq.protocol.message_id import ids_from
-from raptormq.protocol.naturals import natural
+from raptormq.protocol.naturals import parse_natural
 from raptormq.protocol.properties import INNER_IDS, INNER_NUM, find_property
 
 MAX_CHARS = 1024
@@ -43,12 +43,12 @@ def unpack_ids(properties: str) -> list[str]:
     value = find_property(properties, INNER_IDS)
     if value is None or len(value) > MAX_CHARS:
         return []
-    left = natural(find_property(properties, INNER_NUM) or "", _COUNT_DIGITS) or 0
+    left = parse_natural(find_property(properties, INNER_NUM) or "", _COUNT_DIGITS) or 0
     length = len(re.split("[*,]", value, maxsplit=1)[0])
     ids: list[str] = []
     for run in value.split(","):
         first, star, digits = run.partition("*")
-        count = natural(digits, _COUNT_DIGITS) or 0 if star else 1
+        count = parse_natural(digits, _COUNT_DIGITS) or 0 if star else 1
         left -= count
         if not _ID.fullmatch(first) or len(first) != length or not count or left < 0:
             return []

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from raptormq.protocol.batch import MAX_ALIKE, OVERHEAD_BYTES
+from raptormq.protocol.batch import MAX_UNIFORM_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.properties import find_value
 
 _SIZE_CRC_LENGTH = struct.Struct(">i4xi4xi")
@@ -67,7 +67,7 @@ def scan_keyed(data: bytes) -> KeyedRecords | None:
         return None
     size, crc, body_length = _SIZE_CRC_LENGTH.unpack_from(data)
     properties_at = OVERHEAD_BYTES + body_length
-    if crc or body_length < 0 or size < properties_at or length % size or length // size > MAX_ALIKE:
+    if crc or body_length < 0 or size < properties_at or length % size or length // size > MAX_UNIFORM_RECORDS:
         return None
     if _SHORT.unpack_from(data, properties_at - 2)[0] != size - properties_at:
         return None

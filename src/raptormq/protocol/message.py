@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 
-DELAYS = frozenset({names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS})
+DELAY_PROPERTIES = frozenset({names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS})
 """Names of the properties that delay a message."""
 _INT64 = range(-(2**63), 2**63)
 
@@ -38,7 +38,7 @@ class Delay:
     value: int
 
     def __post_init__(self) -> None:
-        if self.property_name not in DELAYS:
+        if self.property_name not in DELAY_PROPERTIES:
             raise MessageError(f"{self.property_name!r} delays no message; use by, by_level or until of Delay")
         value: object = self.value
         if not isinstance(value, int) or value not in _INT64:

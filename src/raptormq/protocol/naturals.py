@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def natural(text: str | None, most_digits: int) -> int | None:
+def parse_natural(text: str | None, most_digits: int) -> int | None:
     """Return the number that ASCII digits stand for; None without a text, for anything else, and for more digits.
 
     The limit is for what peers write: Python refuses to read thousands of digits, with an error of its own.

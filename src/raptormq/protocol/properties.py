@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raptormq.errors import MessageError
-from raptormq.protocol.naturals import natural
+from raptormq.protocol.naturals import parse_natural
 
 NAME_SEPARATOR = "\x01"
 PAIR_SEPARATOR = "\x02"
@@ -153,19 +153,19 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     return text
 
 
-def encode_again(decoded: Mapping[str, str]) -> str:
+def reencode_properties(decoded: Mapping[str, str]) -> str:
     """Return the text form of what :func:`decode_properties` returned and names of our own; unlike
     :func:`encode_properties` it takes what others have sent, a name separator inside a value, as the reference does.
 
     Raises:
         MessageError: the text is too long.
     """
-    text = joined(decoded)
+    text = join_properties(decoded)
     _check_length(text)
     return text
 
 
-def joined(decoded: Mapping[str, str]) -> str:
+def join_properties(decoded: Mapping[str, str]) -> str:
     """Return the same, however long it is."""
     return "".join(f"{name}{NAME_SEPARATOR}{value}{PAIR_SEPARATOR}" for name, value in decoded.items())
 
@@ -204,7 +204,7 @@ def has_key(text: str, key: str) -> bool:
 
 def find_number(text: str, name: str) -> int | None:
     """Return a property that is a number from 0 to 2^31 - 1, None where it is missing or anything else."""
-    number = natural(find_property(text, name), _INT_DIGITS)
+    number = parse_natural(find_property(text, name), _INT_DIGITS)
     return number if number is not None and number <= _INT_MAX else None
 
 

@@ -69,7 +69,7 @@ class Part(NamedTuple):
     body: bytes
 
 
-class PartAnswer(NamedTuple):
+class PartResponse(NamedTuple):
     """What became of a part."""
 
     code: int
@@ -134,7 +134,7 @@ def _complaint(number: int, kind: int, topic_index: int, *, cut: bool) -> str:
     return f"part {number} of the request is for topic {topic_index}, which the header does not name"
 
 
-def encode_answers(answers: Iterable[PartAnswer]) -> bytes:
+def encode_part_responses(answers: Iterable[PartResponse]) -> bytes:
     """Return the body of the answer."""
     pieces: list[bytes] = []
     pack = _ANSWER.pack
@@ -144,13 +144,13 @@ def encode_answers(answers: Iterable[PartAnswer]) -> bytes:
     return b"".join(pieces)
 
 
-def decode_answers(data: bytes, count: int) -> list[PartAnswer]:
+def decode_part_responses(data: bytes, count: int) -> list[PartResponse]:
     """Return what became of each of ``count`` parts.
 
     Raises:
         BodyError: an answer is cut or not UTF-8, or there are more or fewer.
     """
-    answers: list[PartAnswer] = []
+    answers: list[PartResponse] = []
     unpack, new, at, end, overhead = _ANSWER.unpack_from, tuple.__new__, 0, len(data), _ANSWER.size
     try:
         while at < end:
@@ -159,7 +159,7 @@ def decode_answers(data: bytes, count: int) -> list[PartAnswer]:
             at = text_at + length
             if at > end:
                 raise BodyError(f"the answer to part {len(answers)} is cut")
-            answers.append(new(PartAnswer, (code, whole != 0, queue_id, queue_offset, data[text_at:at].decode())))
+            answers.append(new(PartResponse, (code, whole != 0, queue_id, queue_offset, data[text_at:at].decode())))
     except struct.error:
         raise BodyError(f"the answer to part {len(answers)} is cut") from None
     except UnicodeDecodeError:

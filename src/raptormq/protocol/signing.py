@@ -40,11 +40,11 @@ class Credentials:
 def sign(request: RemotingCommand, credentials: Credentials) -> None:
     """Add the fields that say who sends ``request``; a signature it already has is replaced."""
     fields = request.ext_fields
-    name_signer(fields, credentials)
+    set_signer(fields, credentials)
     fields[SIGNATURE] = signature(signed_content(fields, request.body), credentials.secret_key)
 
 
-def name_signer(fields: dict[str, str], credentials: Credentials) -> None:
+def set_signer(fields: dict[str, str], credentials: Credentials) -> None:
     """Add the fields that say who signs."""
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token:

@@ -21,5 +21,5 @@ from __future__ import annotations
 
 TOPIC_ID = "topic.id"
 """The attribute in ``topics.json``."""
-ASK = "?"
+TOPIC_ID_QUERY = "?"
 """What a request says that wants to know."""

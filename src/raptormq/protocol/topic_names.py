@@ -86,7 +86,7 @@ def is_system_group(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
-def topic_fault(topic: str) -> str | None:
+def topic_name_error(topic: str) -> str | None:
     """Return what is wrong with the name of a topic, in RocketMQ's words; None when nothing is."""
     if not topic.strip():
         return "The specified topic is blank."
@@ -107,7 +107,7 @@ def check_topic(topic: str) -> None:
     """
     if not isinstance(topic, str):
         raise MessageError(f"a topic is text, not {topic!r}")
-    if (fault := topic_fault(topic)) is not None:
+    if (fault := topic_name_error(topic)) is not None:
         shown = topic if len(topic) <= _SHOWN else f"{topic[:_SHOWN]}…"
         limit = _max_length(topic)
         told = f" ({len(topic)} characters, at most {limit})" if len(topic) > limit else ""

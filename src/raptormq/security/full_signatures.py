@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.full_signature import FULL_SIGNATURE, Moment, read_full_signature
+from raptormq.protocol.full_signature import FULL_SIGNATURE, SignatureStamp, read_full_signature
 from raptormq.security.users import denied
 
 MAX_SESSIONS = 200_000
@@ -48,7 +48,7 @@ class FullSignatures:
         given = read_full_signature(text)
         if given is None:
             raise denied("the full signature cannot be read: its form is another one than this server's.")
-        if not given.is_of(request, secret_key):
+        if not given.matches(request, secret_key):
             raise denied("check full signature failed.")
         now = self._clock()
         self._check_time(given.moment.time_ms - now)
@@ -71,7 +71,7 @@ class FullSignatures:
             "(fullSignatureWindow). Set the clocks right, if this is no request that is sent again."
         )
 
-    def _check_new(self, connection: Hashable, moment: Moment, now: int) -> None:
+    def _check_new(self, connection: Hashable, moment: SignatureStamp, now: int) -> None:
         session = self._sessions.get(moment.session)
         if session is None:
             session = self._begin(connection, moment.session, now)

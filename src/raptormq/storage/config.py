@@ -15,7 +15,7 @@ from raptormq.storage.fs import StorePaths
 from raptormq.storage.queue import BATCH_ITEM_BYTES, DEFAULT_LEVELS, ITEM_BYTES, parse_delay_levels
 
 MIB = 1 << 20
-HOT_BYTES = 64 * MIB
+RESIDENT_BYTES = 64 * MIB
 
 
 class FlushDiskType(Enum):
@@ -118,7 +118,7 @@ class StoreConfig:
     max_open_segments: int = 1024
     """Open files of the log at most, beside those that are written to or mapped; the least recently used is closed."""
 
-    hot_bytes: int = HOT_BYTES
+    resident_bytes: int = RESIDENT_BYTES
     """The newest bytes of the log that are taken to be in memory and handed out without a
     copy or a question to the kernel. A descriptor for each segment that they are in, beside its file.
     """

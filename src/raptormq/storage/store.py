@@ -45,7 +45,7 @@ from raptormq.storage.read import (
     ReadOptions,
     StoreStats,
 )
-from raptormq.storage.records import Appender, Dispatcher, Lag, LogScanner
+from raptormq.storage.records import Appender, Dispatcher, DispatchLag, LogScanner
 from raptormq.storage.recovery import RecoveryReport
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class MessageStore:
         paths = config.paths
         self._gate = WriteGate()
         self._log = CommitLog(
-            self._fs, paths.log, config.segment_size, config.hot_bytes, self._gate, clock, config.max_open_segments
+            self._fs, paths.log, config.segment_size, config.resident_bytes, self._gate, clock, config.max_open_segments
         )
         self._queues = QueueTable(
             QueueFiles(
@@ -80,7 +80,7 @@ class MessageStore:
             if config.index_enabled
             else None
         )
-        self._appender = Appender(self._log, self._gate, self._queues.find_or_make, clock, config.store_host)
+        self._appender = Appender(self._log, self._gate, self._queues.get_or_create, clock, config.store_host)
         self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else [])])
         self._reader = MessageReader(self._log, self._queues)
         self._finder = MessageFinder(self._log, self._queues)
@@ -124,15 +124,15 @@ class MessageStore:
         """
         assert self._opened is not None
         self._background = Background(loop)
-        self._opened.housekeeping.start(self._background, self._warmer.spare)
+        self._opened.housekeeping.start(self._background, self._warmer.skip_ahead)
         self.converter.start(self._background, self._opened.housekeeping.checkpointing)
         self._warmer.start(self._background)
 
-        def progressed() -> None:
+        def on_progress() -> None:
             if on_confirmed is not None and self._sync:
                 on_confirmed()
 
-        self._flusher.start(loop, progressed)
+        self._flusher.start(loop, on_progress)
 
     def close(self) -> None:
         """Stop the background work, make everything durable and give the folder back.
@@ -205,7 +205,7 @@ class MessageStore:
 
     async def durable(self, end_offset: int) -> None:
         """See :meth:`FlushService.reach`."""
-        await self._flusher.reach(end_offset)
+        await self._flusher.wait_flushed(end_offset)
 
     def flush(self) -> None:
         """Make the log durable in this thread.
@@ -376,7 +376,7 @@ class MessageStore:
         if self._opened is not None and self._background is not None:
             await self._opened.housekeeping.clean_now(self._background, any_hour=any_hour)
 
-    def lag(self) -> Lag:
+    def lag(self) -> DispatchLag:
         """Return how far queues and index are behind the log; may be asked while :meth:`open` runs elsewhere."""
         return self._dispatcher.lag(self._log.end_offset, self._clock())
 

@@ -19,7 +19,7 @@ from typing import Protocol
 from raptormq.errors import BufferFull, CommandError, ConnectionClosed, RequestTimeout
 from raptormq.logs import get_logger
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.full_signature import Moment, sign_fully
+from raptormq.protocol.full_signature import SignatureStamp, sign_fully
 from raptormq.transport.limits import ConnectionLimits
 
 logger = get_logger(__name__)
@@ -153,7 +153,7 @@ class OwnRequests:
         self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
         if self._limits.credentials is not None:
             self._signed_count += 1
-            moment = Moment(time.time_ns() // 1_000_000, self._session, self._signed_count)
+            moment = SignatureStamp(time.time_ns() // 1_000_000, self._session, self._signed_count)
             sign_fully(message, self._limits.credentials, moment)
         return opaque
 

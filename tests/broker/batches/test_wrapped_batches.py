@@ -11,7 +11,7 @@ import pytest
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
 from raptormq.protocol.message_id import ids_from
 from raptormq.protocol.record import SysFlag
@@ -22,7 +22,7 @@ from tests.broker.harness import Peer, bodies, connected, held, messages, runnin
 
 COMPRESSED = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
 PLAIN = encode_batch([(0, name.encode(), f"UNIQ_KEY\x01{name}\x02".encode()) for name in ("a", "b", "c")])
-SEALED = seal(PLAIN, 0, "k1", b"k" * 16, b"n" * 12)
+SEALED = encrypt_body(PLAIN, 0, "k1", b"k" * 16, b"n" * 12)
 PROPERTIES = "UNIQ_KEY\x01BATCH\x02INNER_NUM\x013\x02"
 MARK = "__ENCRYPTION_KEY\x01k1\x02"
 

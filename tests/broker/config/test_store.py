@@ -28,8 +28,8 @@ def test_fewer_files_may_be_asked_for() -> None:
 
 def test_small_segments_do_not_take_more_descriptors_than_large_ones() -> None:
     few = settings({"mappedFileSizeCommitLog": "1M"}, 1_024)
-    assert (few.max_open_segments, few.hot_bytes) == (10, 10 << 20)
-    assert settings({}, 1_024).hot_bytes == settings({"mappedFileSizeCommitLog": "1M"}).hot_bytes == 64 << 20
+    assert (few.max_open_segments, few.resident_bytes) == (10, 10 << 20)
+    assert settings({}, 1_024).resident_bytes == settings({"mappedFileSizeCommitLog": "1M"}).resident_bytes == 64 << 20
 
 
 def test_how_much_of_the_log_stays_in_the_page_cache() -> None:

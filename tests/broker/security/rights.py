@@ -15,7 +15,7 @@ from raptormq.protocol.bodies.queues import QueueLockRequest
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
-from raptormq.protocol.queue_batches import Part, PartKind, decode_answers, encode_parts
+from raptormq.protocol.queue_batches import Part, PartKind, decode_part_responses, encode_parts
 from tests.broker.harness import pull_fields, send_fields
 from tests.rights import SAME, Row, Table
 
@@ -60,7 +60,7 @@ def heartbeat(*consumers: str) -> bytes:
 
 def its_part_passes(answer: RemotingCommand) -> bool:
     """Whether the only part of a request for several queues does."""
-    return decode_answers(answer.body, 1)[0].code != ResponseCode.NO_PERMISSION
+    return decode_part_responses(answer.body, 1)[0].code != ResponseCode.NO_PERMISSION
 
 
 C = RequestCode

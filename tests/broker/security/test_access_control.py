@@ -18,7 +18,7 @@ from raptormq.protocol.bodies.queues import QueueLockRequest
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
-from raptormq.protocol.queue_batches import Part, PartKind, decode_answers, encode_parts
+from raptormq.protocol.queue_batches import Part, PartKind, decode_part_responses, encode_parts
 from raptormq.protocol.signing import SIGNATURE, Credentials, sign
 from tests.broker.harness import TIMEOUT, Peer, connected, running, send_fields
 
@@ -222,11 +222,11 @@ async def test_the_parts_of_a_request_for_several_queues_are_judged_one_by_one(t
         root = await ask(peer, ROOT, code, fields | {"b": "other;orders;more"}, body)
     assert [each.code for each in (stranger, nobody)] == [ResponseCode.NO_PERMISSION] * 2
     denied, allowed = ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS
-    answers = decode_answers(judged.body, 4)
+    answers = decode_part_responses(judged.body, 4)
     assert [each.code for each in answers] == [denied, allowed, denied, allowed]
     assert answers[0].text == "User:alice has no permission to access Topic:other from 127.0.0.1, no matched policies."
     assert answers[2].text.startswith("User:alice has no permission to access Group:g ")
-    assert [each.code for each in decode_answers(root.body, 4)] == [allowed] * 4
+    assert [each.code for each in decode_part_responses(root.body, 4)] == [allowed] * 4
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from raptormq.broker.broker import Broker
 from raptormq.errors import ConfigError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.full_signature import FULL_SIGNATURE, Moment, sign_fully
+from raptormq.protocol.full_signature import FULL_SIGNATURE, SignatureStamp, sign_fully
 from raptormq.protocol.signing import sign
 from raptormq.security import full_signatures
 from raptormq.security.settings import AccessControl
@@ -37,7 +37,7 @@ async def demanding(folder: Path, clock: Clock) -> AsyncIterator[Broker]:
 def read_request(clock: Clock, number: int = 1, ahead_ms: int = 0, session: str = SESSION) -> RemotingCommand:
     """A signed question for a topic's configuration."""
     request = RemotingCommand(RequestCode.GET_TOPIC_CONFIG, {"topic": "orders"})
-    sign_fully(request, ROOT, Moment(clock() + ahead_ms, session, number))
+    sign_fully(request, ROOT, SignatureStamp(clock() + ahead_ms, session, number))
     return request
 
 
@@ -49,7 +49,7 @@ async def outcome(peer: Peer, request: RemotingCommand) -> tuple[int, str]:
 
 async def make_topic(peer: Peer, clock: Clock) -> None:
     request = RemotingCommand(310, {name: str(value) for name, value in send_fields("orders").items()}, b"x")
-    sign_fully(request, ROOT, Moment(clock(), SESSION, 0))
+    sign_fully(request, ROOT, SignatureStamp(clock(), SESSION, 0))
     assert (await outcome(peer, request))[0] == ResponseCode.SUCCESS
 
 

@@ -18,7 +18,7 @@ from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import decode_properties
-from raptormq.protocol.queue_batches import Part, PartAnswer, PartKind, decode_answers, encode_parts
+from raptormq.protocol.queue_batches import Part, PartKind, PartResponse, decode_part_responses, encode_parts
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.fs.real import RealFileSystem
 from raptormq.storage.queue.append_batches import AppendedLists, PendingList
@@ -42,7 +42,7 @@ def single(queue_id: int, name: str, topic: int = 0, properties: str = "", flag:
     return Part(MESSAGE, topic, queue_id, 0, flag, properties, name.encode())
 
 
-def places(answer: PartAnswer) -> list[int]:
+def places(answer: PartResponse) -> list[int]:
     return [parse_offset_id(each).physical_offset for each in answer.text.split(",")]
 
 
@@ -53,10 +53,10 @@ async def ask(peer: Peer, parts: Sequence[Part], topics: str = "t", body: bytes 
     return await peer.connection.request(command, TIMEOUT)
 
 
-async def send(peer: Peer, *parts: Part, topics: str = "t") -> list[PartAnswer]:
+async def send(peer: Peer, *parts: Part, topics: str = "t") -> list[PartResponse]:
     answer = await ask(peer, parts, topics)
     assert answer.code == 0, answer.remark
-    return decode_answers(answer.body, len(parts))
+    return decode_part_responses(answer.body, len(parts))
 
 
 async def test_each_part_goes_to_its_queue_and_is_answered_with_its_place(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from raptormq.errors import HeaderError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigTable
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.storage.queue.append_batches import PendingBatch
 from raptormq.transport.router import Refused
@@ -104,7 +104,7 @@ def test_other_topics_are_left_to_others(changes: dict[str, object]) -> None:
     [
         b"",
         BODY[:-1],
-        seal(BODY, 0, "k", b"k" * 16, b"n" * 12),
+        encrypt_body(BODY, 0, "k", b"k" * 16, b"n" * 12),
         encode_batch([(0, bytes(1000), b"")]),
         encode_batch([(0, b"", b"INNER_NUM\x011\x02")]),
     ],

@@ -15,7 +15,7 @@ from raptormq.errors import ConfigError, KeyMissing, MessageError, NoRoute, Reco
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.route import BrokerData, QueueData, TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message_id import encode_host, ids_from, offset_id
 from raptormq.protocol.record import StoredMessage, encode_record
@@ -245,7 +245,7 @@ async def test_a_topic_that_was_made_again_may_have_two_messages_at_one_offset()
 PLAIN_BATCH = encode_batch([(0, b"%d" % n, f"KEYS\x01k{n} all\x02".encode()) for n in range(3)])
 IDS = ids_from("0A" * 16, 3)
 NAMED_BATCH = encode_batch([(0, b"%d" % n, f"UNIQ_KEY\x01{IDS[n]}\x02".encode()) for n in range(3)])
-SEALED_BATCH = seal(NAMED_BATCH, 0, "k1", bytes(32), b"n" * 12)
+SEALED_BATCH = encrypt_body(NAMED_BATCH, 0, "k1", bytes(32), b"n" * 12)
 WRAPPER = "UNIQ_KEY\x01BATCH\x02INNER_NUM\x013\x02"
 
 

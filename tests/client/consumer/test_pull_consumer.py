@@ -32,7 +32,7 @@ from raptormq.errors import (
 )
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.headers.offset import OffsetResponseHeader
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
 from raptormq.protocol.record import StoredMessage, encode_record, iter_records
@@ -369,7 +369,7 @@ async def test_whatever_a_message_of_one_queue_raises_takes_nothing_of_another_a
 ) -> None:
     if expected is MemoryError:
         monkeypatch.setattr(encryptor, "unseal", Mock(side_effect=MemoryError))
-    body = seal(b"secret", 0, "k1", bytes(32), bytes(12))
+    body = encrypt_body(b"secret", 0, "k1", bytes(32), bytes(12))
     encrypted = encode_record(StoredMessage("t", 1, body, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=0))
     async with ScriptedPeer() as peer:
         peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, peer))

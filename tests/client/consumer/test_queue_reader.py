@@ -20,7 +20,7 @@ from raptormq.errors import ConfigError, KeyMissing, RaptorMQError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.headers.offset import OffsetResponseHeader
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
 from raptormq.protocol.record import StoredMessage, encode_record
@@ -155,7 +155,7 @@ async def test_a_queue_without_a_key_does_not_keep_what_it_could_not_read(monkey
     monkeypatch.setattr(
         logging.getLogger("raptormq.client.consumer.queue_reader"), "disabled", True
     )  # pytest keeps what it logs
-    sealed = seal(b"secret", 0, "k1", bytes(16), b"n" * 12)
+    sealed = encrypt_body(b"secret", 0, "k1", bytes(16), b"n" * 12)
     stored = encode_record(StoredMessage("t", 0, sealed, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=8_005))
     pulls = pulled(stored, following=8_006), silence
     async with ScriptedPeer() as peer, reading(peer, *pulls, committed=8_005, keys=LateKeys()):
@@ -326,7 +326,9 @@ async def test_what_stands_before_a_message_without_a_key_is_handed_out(
     whole: bool, error: type[RaptorMQError]
 ) -> None:
     sealed = encode_record(
-        StoredMessage("t", 0, seal(b"x", 0, "k1", bytes(16), bytes(12)), "__ENCRYPTION_KEY\x01k1\x02", queue_offset=7)
+        StoredMessage(
+            "t", 0, encrypt_body(b"x", 0, "k1", bytes(16), bytes(12)), "__ENCRYPTION_KEY\x01k1\x02", queue_offset=7
+        )
     )
     first, second = pulled(inner_batch(5, 2), sealed, following=8), pulled(sealed, following=8)
     async with (
@@ -342,7 +344,7 @@ async def test_what_stands_before_a_message_without_a_key_is_handed_out(
 
 
 async def test_a_missing_key_stops_the_queue_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
-    sealed = seal(b"secret", 0, "k1", bytes(16), b"n" * 12)
+    sealed = encrypt_body(b"secret", 0, "k1", bytes(16), b"n" * 12)
     stored = encode_record(StoredMessage("t", 0, sealed, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=5))
     async with (
         ScriptedPeer() as peer,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from raptormq.client.message.decoding import Unreadable, decode_batches, decode_messages, message_count
 from raptormq.errors import KeyMissing, RaptorMQError, RecordError
 from raptormq.protocol.batch import encode_batch
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.record import StoredMessage, encode_record
@@ -175,7 +175,7 @@ def test_of_what_brokers_cannot_read_the_consumer_looks_at_crcs_and_nesting(form
             inner, bits = zlib.compress(inner), 0x301
             flags |= bits if form == "compressed" else 0
         if form != "compressed":
-            inner = seal(inner, 0x301 if form == "both" else 0, "k1", bytes(32), bytes(12))
+            inner = encrypt_body(inner, 0x301 if form == "both" else 0, "k1", bytes(32), bytes(12))
             text += "__ENCRYPTION_KEY\x01k1\x02"
         return record(inner, text, sys_flag=flags)
 

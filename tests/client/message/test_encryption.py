@@ -30,7 +30,7 @@ from raptormq.errors import ConfigError, KeyMissing, MessageError, RecordError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.encryption import is_sealed, seal
+from raptormq.protocol.encryption import encrypt_body, is_encrypted_body
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage, encode_record
 from tests.client.producer.test_batch_encoding import stored_whole
@@ -90,7 +90,7 @@ async def test_a_message_is_encrypted_compressed_and_comes_back() -> None:
         await producer.submit(Message("t", b"short"))
         await producer.send_oneway(Message("t", b"oneway"))
         sent = await peer.wait_for(SINGLE, 3)
-        assert all(is_sealed(command.body) and command.ext_fields["f"] == "0" for command in sent)
+        assert all(is_encrypted_body(command.body) and command.ext_fields["f"] == "0" for command in sent)
         assert len(sent[0].body) < len(SECRET) / 10
         messages = [
             message for command in sent for message in decode_messages(as_stored(command), QUEUE, 0, Keys("k1"))
@@ -107,8 +107,8 @@ async def test_batches_are_encrypted_whole_where_they_are_stored_whole_and_one_b
         for _ in range(2):
             await producer.send_batch(messages)
         [unknown], [whole] = peer.received[BATCH], peer.received[SINGLE]
-        assert all(is_sealed(record.body) for record in decode_batch(unknown.body))
-        assert is_sealed(whole.body)
+        assert all(is_encrypted_body(record.body) for record in decode_batch(unknown.body))
+        assert is_encrypted_body(whole.body)
         assert int(whole.ext_fields["f"]) == 0xC0
         keys = Keys("k1")
         found = decode_messages(one_by_one(unknown), QUEUE, 0, keys) + decode_messages(as_stored(whole), QUEUE, 0, keys)
@@ -142,7 +142,7 @@ async def test_without_the_package_that_encrypts_senders_hear_how_to_get_it(
 
 
 def test_without_the_package_that_decrypts_a_key_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = seal(b"secret", 0, "k1", bytes(16), bytes(12))
+    body = encrypt_body(b"secret", 0, "k1", bytes(16), bytes(12))
     monkeypatch.setitem(sys.modules, AES, None)
     with pytest.raises(KeyMissing, match=r"key 'k1': .* pip install 'raptormq\[encryption\]'"):
         unsealed(body, Keys("k1"))
@@ -176,7 +176,7 @@ async def test_after_a_rotation_old_messages_are_read_with_the_old_key() -> None
 
 async def test_a_wrong_key_under_a_right_name_is_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encryptor, "_proven", set())
-    right, wrong = (seal(b"body", 0, "k1", key, bytes(12)) for key in (b"1" * 16, b"2" * 16))
+    right, wrong = (encrypt_body(b"body", 0, "k1", key, bytes(12)) for key in (b"1" * 16, b"2" * 16))
     with pytest.raises(KeyMissing, match="another key than k1; this client's has decrypted nothing yet"):
         unsealed(wrong, Keys("k1"))
     assert unsealed(right, Keys("k1")) == b"body"
@@ -226,7 +226,7 @@ OURS = [ConfigError("the key service is away"), RecordError("its answer is cut")
 
 @pytest.mark.parametrize("given", FAILURES + OURS)
 def test_a_source_of_the_application_that_fails_has_no_key_now(given: bytes | str | Exception | None) -> None:
-    sealed = seal(b"plain", 0, "k1", b"1" * 16, b"n" * 12)
+    sealed = encrypt_body(b"plain", 0, "k1", b"1" * 16, b"n" * 12)
     with pytest.raises(KeyMissing, match="the key 'k1' cannot be had: "):
         unsealed(sealed, OwnKeys(given))
     assert unsealed(sealed, OwnKeys(b"1" * 16)) == b"plain"
@@ -303,7 +303,7 @@ async def test_a_failed_message_of_an_encrypted_batch_is_sent_on_encrypted() -> 
 
 
 LIMIT = 1000
-ROOM = LIMIT - len(seal(b"", 0, "k1", bytes(16), bytes(12)))
+ROOM = LIMIT - len(encrypt_body(b"", 0, "k1", bytes(16), bytes(12)))
 """For the body of a message that is encrypted."""
 
 

@@ -12,7 +12,7 @@ from raptormq.client.message.decoding import decode_messages
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.encryption import seal
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message_id import ids_from
 from raptormq.protocol.record import SysFlag
@@ -38,7 +38,7 @@ WAYS = {
         zlib.compress(encode_batch([*MESSAGES, *[MESSAGES[-1]] * (MORE - COUNT)])),
         MORE,
     ),
-    "encrypted": (0, seal(ENCODED, 0, "k1", bytes(32), bytes(12)), COUNT),
+    "encrypted": (0, encrypt_body(ENCODED, 0, "k1", bytes(32), bytes(12)), COUNT),
 }
 
 

@@ -19,7 +19,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.frame import MAX_FRAME_BYTES
 from raptormq.protocol.properties import decode_properties
-from raptormq.protocol.queue_batches import Part, PartAnswer, PartKind, decode_parts, encode_answers
+from raptormq.protocol.queue_batches import Part, PartKind, PartResponse, decode_parts, encode_part_responses
 from raptormq.transport.connection import Connection
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence, stored
 
@@ -29,7 +29,7 @@ SHIPPED, LISTED, SINGLE = (
     RequestCode.SEND_MESSAGE_V2,
 )
 QUEUES = [MessageQueue("t", "broker-0", number) for number in range(8)]
-Judge = Callable[[Part], PartAnswer | None]
+Judge = Callable[[Part], PartResponse | None]
 
 
 def parts_of(request: RemotingCommand) -> list[Part]:
@@ -46,16 +46,16 @@ def shipped(judge: Judge = lambda _part: None) -> Reply:
     def reply(connection: Connection, request: RemotingCommand) -> None:
         answers = [
             judge(part)
-            or PartAnswer(0, False, part.queue_id, 100, ",".join(f"id-{number}" for number in range(count_of(part))))
+            or PartResponse(0, False, part.queue_id, 100, ",".join(f"id-{number}" for number in range(count_of(part))))
             for part in parts_of(request)
         ]
-        connection.send(response_to(request, body=encode_answers(answers)))
+        connection.send(response_to(request, body=encode_part_responses(answers)))
 
     return reply
 
 
 def refused(queue_id: int, code: int) -> Judge:
-    return lambda part: PartAnswer(code, text="as the script says") if part.queue_id == queue_id else None
+    return lambda part: PartResponse(code, text="as the script says") if part.queue_id == queue_id else None
 
 
 @asynccontextmanager

@@ -227,7 +227,7 @@ def test_cold_pages_are_fetched() -> None:
     volume = MemoryFileSystem()
     store = filled(volume, is_batch=False, count=300)
     store.close()
-    store = open_store(volume, hot_bytes=0)
+    store = open_store(volume, resident_bytes=0)
     before = contents(store)
     volume.cold = "/store/"
     assert convert(store, volume, to_batch=True).phase == "done"

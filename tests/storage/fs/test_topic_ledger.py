@@ -14,7 +14,7 @@ import pytest
 from raptormq.files import read_file
 from raptormq.storage.fs.filesystem import StorePaths
 from raptormq.storage.fs.topic_ledger import TopicLedger
-from raptormq.storage.queue.topic_state import ConversionLedger, DeletionLedger, Entry
+from raptormq.storage.queue.topic_state import ConversionEntry, ConversionLedger, DeletionLedger
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Inline, message, open_store, put, until
 
@@ -60,7 +60,7 @@ def conversions(volume: MemoryFileSystem) -> ConversionLedger:
 
 
 def enter(ledger: TopicLedger[Any], topic: str) -> None:
-    ledger.entries[topic] = 5 if isinstance(ledger, DeletionLedger) else Entry(topic, to_batch=True)
+    ledger.entries[topic] = 5 if isinstance(ledger, DeletionLedger) else ConversionEntry(topic, to_batch=True)
     ledger.changed()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.storage import MessageStore, StoreConfig
-from raptormq.storage.log.commit_log import QUIET_MS
+from raptormq.storage.log.commit_log import IDLE_MS
 from raptormq.storage.read.options import ReadOptions
 from tests.storage.stores import Clock, bodies, message, open_store, put, read_queue
 
@@ -27,7 +27,7 @@ def mapped_kib(root: Path) -> int:
 
 
 def test_only_hot_bytes_stay_in_the_memory_of_the_process(tmp_path: Path) -> None:
-    store = MessageStore(StoreConfig(tmp_path, segment_size=4 * MIB, hot_bytes=MIB))
+    store = MessageStore(StoreConfig(tmp_path, segment_size=4 * MIB, resident_bytes=MIB))
     store.open()
     slices = []
     for _ in range(10):
@@ -37,10 +37,10 @@ def test_only_hot_bytes_stay_in_the_memory_of_the_process(tmp_path: Path) -> Non
         slices += [bytes(each) and each for each in result.buffers]
     before = mapped_kib(tmp_path)
     assert before > 3 * 1024
-    store._log.release_cold()
+    store._log.release_mappings()
     assert mapped_kib(tmp_path) <= 2 * 1024 + 64, "also where slices are still held"
     del slices[:-1]
-    store._log.release_cold()
+    store._log.release_mappings()
     assert mapped_kib(tmp_path) <= 2 * 1024 + 64
     assert bytes(slices[0])[-100:].count(b"x") > 50
     assert len(read_queue(store)) == 100
@@ -48,10 +48,10 @@ def test_only_hot_bytes_stay_in_the_memory_of_the_process(tmp_path: Path) -> Non
 
 
 def test_released_bytes_are_read_again() -> None:
-    store = open_store(hot_bytes=2000)
+    store = open_store(resident_bytes=2000)
     for number in range(40):
         put(store, message(f"{number:0300d}"))
-        store._log.release_cold()
+        store._log.release_mappings()
     assert [int(body) for body in bodies(read_queue(store))] == list(range(40))
 
 
@@ -61,34 +61,34 @@ def test_a_log_that_does_not_grow_for_long_has_no_hot_bytes_until_it_grows_again
     store.open()
     put(store, *(message("x" * 100_000) for _ in range(20)))
     log = store._log
-    log.release_cold()
-    clock.now += QUIET_MS - 1
-    log.release_cold()
-    assert log.is_hot(0)
+    log.release_mappings()
+    clock.now += IDLE_MS - 1
+    log.release_mappings()
+    assert log.is_resident(0)
     assert len(read_queue(store)) == 20
     assert mapped_kib(tmp_path) > 1024
     clock.now += 1
-    log.release_cold()
-    assert not log.is_hot(0)
+    log.release_mappings()
+    assert not log.is_resident(0)
     assert mapped_kib(tmp_path) <= 4, "of the page that is being written"
     assert len(read_queue(store)) == 20
-    assert log.hot_record(0, 500) is None
+    assert log.resident_record(0, 500) is None
     put(store, message("y"))
-    log.release_cold()
-    assert log.is_hot(log.end_offset - 1)
-    assert not log.is_hot(0)
+    log.release_mappings()
+    assert log.is_resident(log.end_offset - 1)
+    assert not log.is_resident(0)
     assert len(read_queue(store)) == 21
     store.close()
 
 
 def test_a_hot_record_is_the_one_at_its_place() -> None:
-    store = open_store(segment_size=2000, hot_bytes=2500)
+    store = open_store(segment_size=2000, resident_bytes=2500)
     for number in range(8):
         put(store, message(f"{number:0500d}"))
     log = store._log
     last = log.segments[-1].base
     size = log.end_offset - last
-    record = log.hot_record(last, size)
+    record = log.resident_record(last, size)
     assert record is not None
     assert bytes(record) == log.read(last, size, wait=True)
 
@@ -98,8 +98,8 @@ def test_a_hot_record_is_the_one_at_its_place() -> None:
 )
 def test_no_hot_record_where_none_can_be(offset: int, size: int) -> None:
     """Cold, before the log, without bytes, beyond the end, across the end of a segment, far away."""
-    store = open_store(segment_size=2000, hot_bytes=2500)
+    store = open_store(segment_size=2000, resident_bytes=2500)
     for number in range(12):
         put(store, message(f"{number:0500d}"))
     assert 7000 < store.end_offset < 9000
-    assert store._log.hot_record(offset, size) is None
+    assert store._log.resident_record(offset, size) is None

@@ -14,7 +14,7 @@ import pytest
 from raptormq.errors import StorageError, StoreReadOnly
 from raptormq.storage import FlushDiskType, MessageStore, StoreConfig
 from raptormq.storage.fs.filesystem import File
-from raptormq.storage.fs.page_seal import PAGE_BYTES
+from raptormq.storage.fs.page_checksum import PAGE_BYTES
 from raptormq.storage.log import flush as flush_service
 from raptormq.storage.log.commit_log import CommitLog
 from raptormq.storage.log.flush import FlushService
@@ -99,7 +99,7 @@ async def test_a_checkpoint_does_not_count_what_came_while_the_log_was_flushed()
 
 
 async def test_a_flush_waits_for_as_much_as_the_last_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flush_service, "GATHER_S", 3600.0)
+    monkeypatch.setattr(flush_service, "GROUP_COMMIT_WAIT_S", 3600.0)
     volume = SlowSync()
     volume.allowed.release(100)
     store = open_sync_store(volume, segment_size=1 << 16)

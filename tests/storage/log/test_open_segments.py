@@ -57,7 +57,7 @@ def test_a_log_of_many_segments_is_opened_read_and_written_with_few_descriptors(
 
 def test_queue_files_are_closed_when_there_is_no_descriptor_left(tmp_path: Path) -> None:
     volume = FewDescriptors(1_000)
-    store = store_on(volume, tmp_path, hot_bytes=0, max_open_queue_files=1_000)
+    store = store_on(volume, tmp_path, resident_bytes=0, max_open_queue_files=1_000)
     sent = filled(store)
     store._queues.flush(QUEUES)
     store.flush()
@@ -93,7 +93,7 @@ def test_without_any_descriptor_writes_are_refused_and_go_on_with_one(tmp_path: 
     with pytest.raises(OutOfResources, match="Too many open files"):
         store.append([message("x" * 1500)])
     volume.limit = 1_000
-    store._log.make_spare()  # as the timer does
+    store._log.preallocate()  # as the timer does
     put(store, message("x" * 1500))
     assert read_all(store) == [*sent, "x" * 1500]
     store.close()

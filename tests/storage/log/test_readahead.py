@@ -136,7 +136,7 @@ async def test_the_next_file_is_read_into_and_what_is_not_there_is_waited_for() 
 async def test_the_spare_file_counts() -> None:
     log = a_log()
     log.end_offset = SEGMENT - 1000
-    log.make_spare()
+    log.preallocate()
     assert [extent.size for extent in log.extents(SEGMENT - 1000, SEGMENT + 10)] == [1000, 10]
 
 
@@ -156,23 +156,23 @@ async def test_nothing_is_read_before_the_start_and_after_the_stop() -> None:
 
 async def test_nothing_is_read_while_the_log_grows_by_what_was_given_back() -> None:
     warmed = Warmed(a_log(segments=3))
-    warmed.warmer.spare(10 * MIB)
+    warmed.warmer.skip_ahead(10 * MIB)
     assert await warmed.grow(4 * MIB) == []
-    warmed.warmer.spare(10 * MIB)
+    warmed.warmer.skip_ahead(10 * MIB)
     assert await warmed.grow(16 * MIB - 1) == []
     path = warmed.log.segments[0].path
     assert await warmed.grow(1) == [[Extent(path, 20 * MIB, LEAST_AHEAD_BYTES)]]
-    warmed.warmer.spare(10 * MIB)
+    warmed.warmer.skip_ahead(10 * MIB)
     await warmed.finish()
     assert await warmed.grow(10 * MIB - 1) == []
     assert await warmed.grow(1) == [[Extent(path, 30 * MIB, 2 * LEAST_AHEAD_BYTES)]]
 
 
 async def test_what_was_given_back_long_ago_is_not_counted_upon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.storage.log.readahead.MAX_SPARED_BYTES", 10 * MIB)
+    monkeypatch.setattr("raptormq.storage.log.readahead.MAX_SKIPPED_BYTES", 10 * MIB)
     warmed = Warmed(a_log())
     for _ in range(3):
-        warmed.warmer.spare(9 * MIB)
+        warmed.warmer.skip_ahead(9 * MIB)
     assert await warmed.grow(10 * MIB - 1) == []
     assert await warmed.grow(1) != []
 

@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.errors import StorageError
 from raptormq.storage import GetStatus, MessageStore
-from raptormq.storage.fs.page_cache import Extent, fetch
+from raptormq.storage.fs.page_cache import Extent, load_pages
 from raptormq.storage.index.index_file import ENTRY_BYTES, HEADER_BYTES
 from raptormq.storage.queue.append_batches import PendingRecord
 from raptormq.storage.read.options import ReadOptions
@@ -166,7 +166,7 @@ async def test_new_messages_are_never_cold() -> None:
 def test_fetching_what_is_gone_is_no_error() -> None:
     volume = MemoryFileSystem()
     volume.open("/there", create=True)
-    fetch(volume, [Extent("/there", 0, 3 << 20), Extent("/gone", 0, 10)])
+    load_pages(volume, [Extent("/there", 0, 3 << 20), Extent("/gone", 0, 10)])
     assert volume.names("/") == ["there"]
 
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
-from raptormq.storage.fs.page_cache import Extent, release
+from raptormq.storage.fs.page_cache import Extent, evict_pages
 from raptormq.storage.maintenance.page_eviction import (
     BLOCKED_S,
     MARKS_PER_KEPT,
@@ -167,7 +167,7 @@ async def test_topics_of_the_broker_are_not_waited_for(topic: str) -> None:
 async def test_what_is_mapped_stays() -> None:
     """The kernel would keep it, and nobody would come back."""
     released = Released()
-    released.store._log._hot_bytes = 3 * KEPT
+    released.store._log._resident_bytes = 3 * KEPT
     await released.send(6 * KEPT, consumed=True)
     assert released.behind >= 3 * KEPT
     assert released.volume.unloaded != []
@@ -248,7 +248,7 @@ async def test_a_file_that_cannot_be_opened_stops_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(released.volume, "open", fail)
     await released.send(2000, consumed=True)
     assert asked
-    assert release(released.volume, [Extent(asked[0], 0, 1000)]) == 0
+    assert evict_pages(released.volume, [Extent(asked[0], 0, 1000)]) == 0
 
 
 def test_what_was_released_is_counted() -> None:
@@ -256,5 +256,5 @@ def test_what_was_released_is_counted() -> None:
     volume.make_folders("/log")
     volume.open("/log/00000000000000000000", create=True)
     gone = Extent("/log/00000000000000001000", 0, 1000)
-    assert release(volume, [gone, Extent("/log/00000000000000000000", 100, 300)]) == 300
+    assert evict_pages(volume, [gone, Extent("/log/00000000000000000000", 100, 300)]) == 300
     assert volume.unloaded == [(100, 400)]

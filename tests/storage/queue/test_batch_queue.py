@@ -114,7 +114,7 @@ def test_limits_count_whole_batches_and_messages_of_those_taken_apart() -> None:
 
 
 def test_a_reader_of_whole_batches_gets_what_is_hot_and_what_is_not() -> None:
-    store = open_batch_store(hot_bytes=600)
+    store = open_batch_store(resident_bytes=600)
     names = [f"{number:0100d}" for number in range(12)]
     for name in names:
         put(store, batch([name, "second"]))

@@ -10,7 +10,7 @@ import pytest
 from raptormq.errors import StoreDamaged
 from raptormq.files import write_file
 from raptormq.storage.fs.filesystem import StorePaths
-from raptormq.storage.queue.topic_state import BUILDING, STOPPED, SWITCHED, ConversionLedger, Entry
+from raptormq.storage.queue.topic_state import BUILDING, STOPPED, SWITCHED, ConversionEntry, ConversionLedger
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Inline
 
@@ -27,9 +27,9 @@ def test_entries_come_back() -> None:
     volume = MemoryFileSystem()
     written = ledger(volume)
     written.entries = {
-        "a": Entry("a", to_batch=True, state=BUILDING),
-        "b": Entry("b", to_batch=False, state=SWITCHED, offset=1 << 40),
-        "c": Entry("c", to_batch=True, state=STOPPED),
+        "a": ConversionEntry("a", to_batch=True, state=BUILDING),
+        "b": ConversionEntry("b", to_batch=False, state=SWITCHED, offset=1 << 40),
+        "c": ConversionEntry("c", to_batch=True, state=STOPPED),
     }
     asyncio.run(written.rewrite(Inline()))
     read = ledger(volume)
@@ -49,7 +49,7 @@ def test_entries_come_back() -> None:
     ],
 )
 def test_which_queues_count(to_batch: bool, state: str, is_batch: bool) -> None:
-    assert Entry("t", to_batch, state).is_batch is is_batch
+    assert ConversionEntry("t", to_batch, state).is_batch is is_batch
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from raptormq.storage.queue.files import Unsynced
+from raptormq.storage.queue.files import UnsyncedPaths
 
 
-def taken(unsynced: Unsynced) -> tuple[list[str], list[str]]:
+def taken(unsynced: UnsyncedPaths) -> tuple[list[str], list[str]]:
     files, folders = unsynced.take()
     return sorted(files), sorted(folders)
 
 
 def test_what_was_taken_in_vain_is_taken_again() -> None:
-    unsynced = Unsynced()
+    unsynced = UnsyncedPaths()
     assert not unsynced
     unsynced.written("/a/0")
     unsynced.renamed("/a", "/")
@@ -24,7 +24,7 @@ def test_what_was_taken_in_vain_is_taken_again() -> None:
 
 
 def test_what_is_written_again_meanwhile_is_not_done() -> None:
-    unsynced = Unsynced()
+    unsynced = UnsyncedPaths()
     unsynced.written("/a/0")
     unsynced.renamed("/a")
     unsynced.take()
@@ -34,7 +34,7 @@ def test_what_is_written_again_meanwhile_is_not_done() -> None:
 
 
 def test_a_file_that_is_gone_is_not_looked_for() -> None:
-    unsynced = Unsynced()
+    unsynced = UnsyncedPaths()
     unsynced.written("/a/0")
     unsynced.written("/b/0")
     unsynced.take()

@@ -28,7 +28,7 @@ SOUND_FLIPS = {"physical": 7, "size": 11, "base": 35, "messages": 37}
 
 def filled(volume: FileSystem, root: str = "/store") -> tuple[MessageStore, list[tuple[int, bytes]]]:
     """Batches of 1 to 4 messages with those of others in between, read from the disk as nothing of the log is hot."""
-    store = open_batch_store(volume, Clock(), root_dir=root, segment_size=1 << 12, hot_bytes=0)
+    store = open_batch_store(volume, Clock(), root_dir=root, segment_size=1 << 12, resident_bytes=0)
     for number in range(COUNT):
         put(store, batch([f"{number}-{each}" for each in range(number % 4 + 1)]), message("other", "batches", 1))
         put(store, message("another"))
@@ -116,7 +116,7 @@ def test_a_page_of_zeros() -> None:
 @pytest.mark.parametrize("max_count", [1, 32])
 def test_a_long_stretch_is_mended_with_one_walk(max_count: int, caplog: pytest.LogCaptureFixture) -> None:
     volume = MemoryFileSystem()
-    store = open_batch_store(volume, Clock(), hot_bytes=0, batch_queue_file_size=46 * 2000)
+    store = open_batch_store(volume, Clock(), resident_bytes=0, batch_queue_file_size=46 * 2000)
     for number in range(1000):
         put(store, batch([f"{number}", "b"]))
     store.flush()
@@ -175,7 +175,7 @@ def test_with_a_damaged_record_beside_them_no_item_becomes_another(zeroed: list[
 def made_again(*old: list[str]) -> tuple[MemoryFileSystem, MessageStore]:
     """A topic that had `old` batches, was deleted, and has ten new ones."""
     volume = MemoryFileSystem()
-    store = open_batch_store(volume, Clock(), segment_size=1 << 12, hot_bytes=0)
+    store = open_batch_store(volume, Clock(), segment_size=1 << 12, resident_bytes=0)
     put(store, *(batch(bodies) for bodies in old))
     store.delete_topic("batches")
     store.set_batch_topic("batches")
@@ -211,7 +211,7 @@ def test_after_a_damaged_item_the_living_do_not_pass_for_dead() -> None:
 def test_a_message_of_another_topic_is_never_delivered() -> None:
     """A flipped bit in the place leads to the start of a record of the same size."""
     volume = MemoryFileSystem()
-    store = open_batch_store(volume, Clock(), segment_size=1 << 14, hot_bytes=0)
+    store = open_batch_store(volume, Clock(), segment_size=1 << 14, resident_bytes=0)
     for _ in range(10):
         put(store, message("m" * 20, "batches"), message("s" * 20, "secrets"))
     store.flush()
@@ -270,6 +270,6 @@ def test_what_was_mended_stays_so_after_a_power_cut() -> None:
     assert served(store) == sent
     assert store._opened is not None
     store._opened.housekeeping.settle()
-    survivor = open_batch_store(volume.after_power_cut(), segment_size=1 << 12, hot_bytes=0)
+    survivor = open_batch_store(volume.after_power_cut(), segment_size=1 << 12, resident_bytes=0)
     assert item_at(volume, 4) != bytes(ITEM.size)
     assert served(survivor) == sent

@@ -9,7 +9,7 @@ from raptormq.storage.log.commit_log import CommitLog
 from raptormq.storage.log.write_gate import WriteGate
 from raptormq.storage.queue.append_batches import AppendedLists, AppendResult
 from raptormq.storage.records import scanner as concurrent_scanner
-from raptormq.storage.records.dispatcher import Dispatcher, Lag
+from raptormq.storage.records.dispatcher import Dispatcher, DispatchLag
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import ROOT, SEGMENT_BYTES, Clock, message, open_store, open_sync_store, put, small_config
 
@@ -21,7 +21,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.store: MessageStore
-        self.seen: list[Lag] = []
+        self.seen: list[DispatchLag] = []
 
     def build(self, batch: AppendResult) -> None:
         self.seen.append(self.store.lag())
@@ -34,16 +34,16 @@ class Watcher:
 def test_the_lag_is_what_was_appended_and_the_age_of_the_oldest() -> None:
     clock = Clock()
     store = open_store(clock=clock)
-    assert store.lag() == Lag(0, 0)
+    assert store.lag() == DispatchLag(0, 0)
     store.append([message("first")])
     clock.now += 70
     store.append([message("second"), message("third")])
     clock.now += 30
-    assert store.lag() == Lag(store.end_offset, 100)
+    assert store.lag() == DispatchLag(store.end_offset, 100)
     store.dispatch()
-    assert store.lag() == Lag(0, 0)
+    assert store.lag() == DispatchLag(0, 0)
     clock.now += 1000
-    assert store.lag() == Lag(0, 0), "a log that does not grow makes nobody late"
+    assert store.lag() == DispatchLag(0, 0), "a log that does not grow makes nobody late"
 
 
 def test_what_no_disk_has_yet_is_behind_too() -> None:
@@ -54,10 +54,10 @@ def test_what_no_disk_has_yet_is_behind_too() -> None:
     store.append([message("not yet")])
     store.dispatch()
     clock.now += 5
-    assert store.lag() == Lag(store.end_offset - end, 5)
+    assert store.lag() == DispatchLag(store.end_offset - end, 5)
     store.flush()
     store.dispatch()
-    assert store.lag() == Lag(0, 0)
+    assert store.lag() == DispatchLag(0, 0)
 
 
 def test_a_clock_that_goes_back_makes_no_negative_age() -> None:
@@ -65,13 +65,13 @@ def test_a_clock_that_goes_back_makes_no_negative_age() -> None:
     batch = AppendResult([message("x")], 0, [1_000])
     batch.end_offset = 10
     dispatcher.submit(batch)
-    assert dispatcher.lag(10, 999) == Lag(10, 0)
-    assert dispatcher.lag(10, 1_001) == Lag(10, 1)
+    assert dispatcher.lag(10, 999) == DispatchLag(10, 0)
+    assert dispatcher.lag(10, 1_001) == DispatchLag(10, 1)
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_a_recovery_tells_how_much_it_has_still_to_build(concurrent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrent_scanner, "WORTH_BYTES", 0)
+    monkeypatch.setattr(concurrent_scanner, "MIN_CONCURRENT_BYTES", 0)
     volume, clock = MemoryFileSystem(), Clock()
     store = open_store(volume, clock)
     for number in range(3000):
@@ -92,7 +92,7 @@ def test_a_recovery_tells_how_much_it_has_still_to_build(concurrent: bool, monke
     assert behind == sorted(behind, reverse=True)
     assert end <= behind[0] <= end + SEGMENT_BYTES + _PAGE
     assert [lag.milliseconds for lag in watcher.seen] == [0] + [60_000] * (len(behind) - 1)
-    assert store.lag() == Lag(0, 0)
+    assert store.lag() == DispatchLag(0, 0)
 
 
 @pytest.mark.parametrize("filled", [1, 5_000, 30_000])

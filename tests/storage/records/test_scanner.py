@@ -69,7 +69,7 @@ def walk_concurrently(
 ) -> tuple[list[tuple[object, ...]], int, list[DamagedRange]]:
     """Blocks are small, so that there are several in a segment."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(concurrent_scanner, "WORTH_BYTES", worth_bytes)
+        patch.setattr(concurrent_scanner, "MIN_CONCURRENT_BYTES", worth_bytes)
         patch.setattr(concurrent_scanner, "parsing_processes", processes)
         patch.setattr(log_scanner, "WINDOW_BYTES", window_bytes)
         return walk(ConcurrentScanner(log, 0))
@@ -108,7 +108,7 @@ def test_when_a_process_dies_the_walk_goes_on_alone(caplog: pytest.LogCaptureFix
 def test_queues_and_index_are_bit_for_bit_those_of_the_sequential_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(concurrent_scanner, "WORTH_BYTES", 1 << 18)
+    monkeypatch.setattr(concurrent_scanner, "MIN_CONCURRENT_BYTES", 1 << 18)
     monkeypatch.setattr(log_scanner, "WINDOW_BYTES", 1 << 15)
     blocks: list[int] = []
     batch_of = concurrent_scanner._batch
@@ -151,7 +151,7 @@ def test_queues_and_index_are_bit_for_bit_those_of_the_sequential_build(
 
 
 def test_a_crash_in_the_middle_of_a_concurrent_build_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrent_scanner, "WORTH_BYTES", 0)
+    monkeypatch.setattr(concurrent_scanner, "MIN_CONCURRENT_BYTES", 0)
     monkeypatch.setattr(concurrent_scanner, "parsing_processes", threads)
     volume, _, _ = filled([300] * 30)
     expected = read_queue(open_store(volume.after_kill()), "topic0", 0)

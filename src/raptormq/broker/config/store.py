@@ -6,7 +6,7 @@ from pathlib import Path
 
 from raptormq.broker.config.config import BrokerConfig
 from raptormq.errors import ConfigError
-from raptormq.storage.config import HOT_BYTES, FlushDiskType, StoreConfig
+from raptormq.storage.config import RESIDENT_BYTES, FlushDiskType, StoreConfig
 from raptormq.storage.queue import parse_delay_levels
 from raptormq.transport.descriptors import DescriptorBudget
 
@@ -52,7 +52,7 @@ def store_config(config: BrokerConfig, store_host: bytes, descriptors: Descripto
         delays_ms=parse_delay_levels(keeping.delay_levels),
         max_open_queue_files=max(1, descriptors.queue_files),
         max_open_segments=log_files,
-        hot_bytes=min(HOT_BYTES, log_files * keeping.segment_bytes),
+        resident_bytes=min(RESIDENT_BYTES, log_files * keeping.segment_bytes),
         kept_page_bytes=keeping.kept_page_bytes,
         store_host=store_host,
     )

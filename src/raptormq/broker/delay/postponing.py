@@ -13,7 +13,7 @@ from collections.abc import Callable
 from raptormq.broker.internal_writer import record_copy
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
-from raptormq.protocol.copied_properties import whole
+from raptormq.protocol.copied_properties import merge_properties
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
@@ -40,7 +40,7 @@ def delay_level(text: str) -> int:
         raise MessageError(f"the property DELAY is {value!r:.40}, expected the number of a delay level") from None
 
 
-def to_delayed(record: PendingRecord, level: int, level_count: int, fit: Fit = whole) -> PendingRecord:
+def to_delayed(record: PendingRecord, level: int, level_count: int, fit: Fit = merge_properties) -> PendingRecord:
     """Return ``record`` as it waits with ``level`` (from 1 on), at most the highest.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raptormq.files import Files
-from raptormq.json_file import JsonFile, sealed
+from raptormq.json_file import JsonFile, with_checksum
 from raptormq.protocol.bodies.members import object_at, whole
 from raptormq.protocol.bodies.topic_config import DataVersion
 
@@ -61,7 +61,7 @@ class DelayProgress:
         Raises:
             OSError: the old contents are still there.
         """
-        self._file.save(sealed(contents))
+        self._file.save(with_checksum(contents))
         self._saved = contents["offsetTable"]
         self.log_offset = contents["logOffset"]
 

@@ -35,7 +35,7 @@ from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.fs import Buffer
 from raptormq.storage.queue import Arrival, PendingRecord
 from raptormq.storage.read import GetStatus, ReadOptions
-from raptormq.storage.records import TimerCode, read_timer_code, timer_code
+from raptormq.storage.records import TimerCode, decode_timer_code, encode_timer_code
 from raptormq.storage.store import MessageStore
 from raptormq.transport.timing import set_within
 
@@ -151,7 +151,7 @@ class TimerDelivery:
             if not items:
                 return
             for offset, (place, _, code) in enumerate(items, self._known):
-                timer = read_timer_code(code) or await self._read_code(offset)
+                timer = decode_timer_code(code) or await self._read_code(offset)
                 if timer is not None and not self._is_delivered(place, offset, timer):
                     heappush(self._waiting, _key(timer, offset))
                 self._known = offset + 1  # one by one: who has to wait here may fail
@@ -168,7 +168,7 @@ class TimerDelivery:
         found = await self._store.load_messages(TIMER_TOPIC, 0, offset, ReadOptions(1, 1))
         if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
             for message in messages_of(found.buffers[0], "timer"):
-                return read_timer_code(timer_code(message.properties))
+                return decode_timer_code(encode_timer_code(message.properties))
         return None
 
     # --- delivering ---
@@ -209,7 +209,7 @@ class TimerDelivery:
 
     def _rung(self, data: Buffer) -> Iterator[PendingRecord]:
         for message in messages_of(data, "timer"):
-            timer = read_timer_code(timer_code(message.properties))
+            timer = decode_timer_code(encode_timer_code(message.properties))
             if timer is None:
                 continue
             recalled = find_property(message.properties, names.TIMER_DELETE_KEY)

@@ -1,8 +1,7 @@
 """How far the delivery of timer messages has come (``config/timercheck``, ``TimerCheckpoint``).
 
-4,096 bytes, big-endian, with a seal (:mod:`~raptormq.storage.fs.page_seal`), the rest zeros; fields of RocketMQ that
-mean
-nothing here are 0::
+4,096 bytes, big-endian, with a checksum (:mod:`~raptormq.storage.fs.page_checksum`), the rest zeros. Fields of
+RocketMQ that mean nothing here are 0::
 
      0  lastReadTimeMs i64            all messages due before then are delivered (those due then are not), of those ...
      8  lastTimerLogFlushPos i64      0; RocketMQ's own file has more in it a second after the first timer was set
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 from raptormq.errors import StoreDamaged
 from raptormq.files import read_file, replace_file
-from raptormq.storage.fs import PAGE_BYTES, FileSystem, is_broken, sealed_page
+from raptormq.storage.fs import PAGE_BYTES, FileSystem, checksummed_page, has_wrong_checksum
 
 _FIELDS = struct.Struct(">qqqq8xq")
 
@@ -65,7 +64,7 @@ class TimerProgressFile:
             raise self._damaged(f"it has {len(data)} bytes of {PAGE_BYTES}")
         read_ms, log_position, last_offset, master_offset, version_ms = _FIELDS.unpack_from(data)
         is_foreign = log_position or version_ms
-        if is_broken(data) and not is_foreign:
+        if has_wrong_checksum(data) and not is_foreign:
             raise self._damaged("its CRC does not fit")
         first = 0 if is_foreign else max(0, min(last_offset, master_offset))
         return TimerProgress(read_ms, last_offset, first)
@@ -81,4 +80,4 @@ class TimerProgressFile:
             OSError: the old contents are still there.
         """
         data = _FIELDS.pack(progress.read_ms, 0, progress.known_offset, progress.first_waiting, 0)
-        replace_file(self._filesystem, self._path, sealed_page(data))
+        replace_file(self._filesystem, self._path, checksummed_page(data))

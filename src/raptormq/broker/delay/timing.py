@@ -14,12 +14,12 @@ from raptormq.broker.config import Timers
 from raptormq.broker.delay.postponing import Fit, restore
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.copied_properties import fitted, whole
+from raptormq.protocol.copied_properties import fit_properties, merge_properties
 from raptormq.protocol.properties import decode_properties, find_property
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.queue import PendingRecord
-from raptormq.storage.records import timer_code
+from raptormq.storage.records import encode_timer_code
 from raptormq.transport.router import Refused
 
 
@@ -78,7 +78,7 @@ def _asked_time(text: str, now: int) -> int | None:
     return None
 
 
-def set_timer(record: PendingRecord, out_ms: int, fit: Fit = whole) -> PendingRecord:
+def set_timer(record: PendingRecord, out_ms: int, fit: Fit = merge_properties) -> PendingRecord:
     """Return ``record`` as it waits.
 
     Raises:
@@ -90,7 +90,7 @@ def set_timer(record: PendingRecord, out_ms: int, fit: Fit = whole) -> PendingRe
         names.REAL_QUEUE_ID: str(record.queue_id),
     }
     text = fit(decode_properties(record.properties.decode()), needed)
-    return record._replace(topic=TIMER_TOPIC, queue_id=0, properties=text.encode(), tag_code=timer_code(text))
+    return record._replace(topic=TIMER_TOPIC, queue_id=0, properties=text.encode(), tag_code=encode_timer_code(text))
 
 
 def deliver_timer(waiting: StoredMessage, now: int) -> PendingRecord | None:
@@ -106,7 +106,7 @@ def deliver_timer(waiting: StoredMessage, now: int) -> PendingRecord | None:
         names.TIMER_DEQUEUE_MS: str(now),
         names.WAIT: "false",
     }
-    return record._replace(properties=fitted(decode_properties(waiting.properties), {}, times).text.encode())
+    return record._replace(properties=fit_properties(decode_properties(waiting.properties), {}, times).text.encode())
 
 
 def deletion_key(topic: str, unique_key: str) -> str:

@@ -22,7 +22,7 @@ from raptormq.broker.cooperative import LARGE_BODY_BYTES, run_cooperatively
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.broker.validation import require_group
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription, encode_consumer_ids
-from raptormq.protocol.bodies.slices import Steps, at_once
+from raptormq.protocol.bodies.steps import Steps, run_steps
 from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
@@ -77,7 +77,7 @@ class ClientHandlers:
         if not self._repeats.renew(connection, said, now):
             if len(command.body) >= LARGE_BODY_BYTES:
                 return self._large_heartbeat(connection, command, now)
-            self._repeats.remember(connection, said, at_once(self._entering(connection, command, now)))
+            self._repeats.remember(connection, said, run_steps(self._entering(connection, command, now)))
         return response_to(command, header=HeartbeatResponseHeader())
 
     async def _large_heartbeat(self, connection: Connection, command: RemotingCommand, now: int) -> RemotingCommand:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from raptormq.broker.clients import ClientRegistry, QueueLocks
 from raptormq.broker.cooperative import LARGE_BODY_BYTES, run_cooperatively, written
 from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
-from raptormq.protocol.bodies.slices import Steps, at_once
+from raptormq.protocol.bodies.steps import Steps, run_steps
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.message import MessageQueue
@@ -38,7 +38,7 @@ class LockHandlers:
         """41: the queues among those asked for that the client owns now."""
         if len(command.body) >= LARGE_BODY_BYTES:
             return self._lock_many(command)
-        return response_to(command, body=encode_locked_queues(at_once(self._locking(command.body))))
+        return response_to(command, body=encode_locked_queues(run_steps(self._locking(command.body))))
 
     async def _lock_many(self, command: RemotingCommand) -> RemotingCommand:
         held = await run_cooperatively(self._locking(command.body))
@@ -61,7 +61,7 @@ class LockHandlers:
         """42: give locks back."""
         if len(command.body) >= LARGE_BODY_BYTES:
             return self._unlock_many(command)
-        at_once(self._unlocking(command.body))
+        run_steps(self._unlocking(command.body))
         return response_to(command)
 
     async def _unlock_many(self, command: RemotingCommand) -> RemotingCommand:

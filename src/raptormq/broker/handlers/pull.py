@@ -37,7 +37,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
 from raptormq.protocol.inner_batch import understands_encrypted_batches, understands_inner_batches
-from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 from raptormq.storage.queue import Arrival
 from raptormq.storage.read import GetResult, GetStatus, ReadOptions
 from raptormq.storage.store import MessageStore
@@ -135,7 +135,7 @@ class PullHandlers:
             fields = PullMessageResponseHeader(0, header.queue_offset, 0, 0, forbidden[0])
             return response_to(request, ResponseCode.NO_PERMISSION, forbidden[1], fields)
         topic_id = require_same_topic(self._topics, header.topic, header.topic_id)
-        if header.topic_id != ASK:
+        if header.topic_id != TOPIC_ID_QUERY:
             topic_id = header.topic_id
         require_read_queue(self._topics, header.topic, header.queue_id, connection)
         wanted = self._wanted(header)
@@ -255,7 +255,7 @@ class PullHandlers:
         is_found = result.status is _FOUND
         code, remark = (0, "FOUND") if is_found else (empty_code(result, pull.offset), result.status.value)
         fields = PullMessageResponseHeader(0, result.next_offset, result.min_offset, result.max_offset)
-        if pull.header.topic_id == ASK:
+        if pull.header.topic_id == TOPIC_ID_QUERY:
             fields.topic_id = topic_id
         response = response_to(pull.request, code, remark, fields)
         counters, topic, group = self._counters, pull.header.topic, pull.header.consumer_group

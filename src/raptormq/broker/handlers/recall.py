@@ -18,7 +18,7 @@ from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
-from raptormq.protocol.naturals import natural
+from raptormq.protocol.naturals import parse_natural
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.recall_handle import RecallHandle, decode_recall_handle
 from raptormq.storage.queue import PendingRecord
@@ -73,7 +73,7 @@ class RecallHandlers:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != self._config.identity.broker_name:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
-        due = natural(handle.due, _DUE_DIGITS) or 0
+        due = parse_natural(handle.due, _DUE_DIGITS) or 0
         if not 0 < due - self._clock() < self._config.timers.max_delay_s * 1000:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle, due

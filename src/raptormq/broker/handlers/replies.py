@@ -28,7 +28,7 @@ from raptormq.protocol.headers.send import (
     SendMessageResponseHeader,
 )
 from raptormq.protocol.message_id import decode_host, offset_id
-from raptormq.protocol.properties import decode_properties, encode_again
+from raptormq.protocol.properties import decode_properties, reencode_properties
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.queue import PendingRecord
 from raptormq.transport.connection import Connection
@@ -150,7 +150,7 @@ def _ordinary(command: RemotingCommand, code: int) -> RemotingCommand:
     if found.pop(names.TRANSACTION_PREPARED, None) is not None:
         flag = fields.get(flags, "0")
         plain = str(int(flag) & ~_TRANSACTION_BITS) if flag.isdecimal() else flag
-        fields = fields | {properties: encode_again(found), flags: plain}
+        fields = fields | {properties: reencode_properties(found), flags: plain}
     return dataclasses.replace(command, code=code, ext_fields=fields)
 
 

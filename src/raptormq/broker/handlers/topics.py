@@ -21,7 +21,7 @@ from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicReque
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.pop_handle import pop_retry_topic
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
-from raptormq.protocol.topic_names import RETRY_PREFIX, is_system_topic, topic_fault
+from raptormq.protocol.topic_names import RETRY_PREFIX, is_system_topic, topic_name_error
 from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
@@ -114,7 +114,7 @@ class TopicHandlers:
         return wanted
 
     def _check_name(self, topic: str) -> None:
-        if (fault := topic_fault(topic)) is not None:
+        if (fault := topic_name_error(topic)) is not None:
             raise _invalid(fault)
         if self._policies.validate_system_topics and self._is_own(topic):
             raise _invalid(f"The topic[{topic}] is conflict with system topic.")

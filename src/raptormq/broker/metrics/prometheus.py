@@ -21,7 +21,7 @@ from raptormq.broker.cooperative import written
 from raptormq.broker.metrics.counters import Counters
 from raptormq.broker.metrics.lag import GroupLags
 from raptormq.storage.read import StoreStats
-from raptormq.storage.records import Lag
+from raptormq.storage.records import DispatchLag
 
 _COUNTERS = {
     "messages_in": "Messages stored",
@@ -106,7 +106,7 @@ def _text(collector: Collector) -> bytes:
     return generate_latest(registry)
 
 
-def lag_figures(lag: Lag) -> Figures:
+def lag_figures(lag: DispatchLag) -> Figures:
     """Return how far what consumers see is behind the log."""
     return {
         "dispatch_behind_bytes": ("Bytes of log that queues and index do not have yet", lag.bytes),

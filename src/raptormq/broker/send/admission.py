@@ -31,11 +31,11 @@ from raptormq.broker.transaction.half import is_half, to_half
 from raptormq.broker.validation import no_write_queue
 from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import in_utf8, scan_batch
+from raptormq.protocol.batch import scan_batch, with_valid_utf8
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.copied_properties import ROOM_AT_BROKERS, whole
+from raptormq.protocol.copied_properties import ROOM_AT_BROKERS, merge_properties
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch
 from raptormq.protocol.message_id import UniqueIdFactory, decode_host
@@ -221,7 +221,7 @@ class Admission:
 
     def _fit_for(self, topic: str) -> Fit:
         """Return how properties get room: a consumer that sends a message to its retry topic can send no less."""
-        return partial(self._copies.fit, topic) if is_derived_topic(topic) else whole
+        return partial(self._copies.fit, topic) if is_derived_topic(topic) else merge_properties
 
     def _shortened(self, topic: str, properties: bytes) -> bytes:
         """Return what a copy for a retry topic or the dead letters keeps, with room for where it belongs while it
@@ -267,7 +267,7 @@ class Admission:
             require_flat(request.body, map(_PROPERTIES, found))
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        rows = in_utf8(found)
+        rows = with_valid_utf8(found)
         if not rows:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         longest = names.MAX_PROPERTIES_BYTES - len(self._common_properties) - 1

@@ -6,7 +6,7 @@ from raptormq.broker.config import Policies
 from raptormq.broker.tables import TopicTable
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.codes import ResponseCode
-from raptormq.protocol.topic_names import is_derived_topic, topic_fault
+from raptormq.protocol.topic_names import is_derived_topic, topic_name_error
 from raptormq.transport.router import Refused
 
 MAX_TOPICS = 200_000
@@ -26,7 +26,7 @@ class TopicCreator:
         Raises:
             Refused: 29 for a bad name, 17 when it must not be created.
         """
-        if (fault := topic_fault(topic)) is not None:
+        if (fault := topic_name_error(topic)) is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
         if is_derived_topic(topic):
             config = TopicConfig(topic, 1, 1)

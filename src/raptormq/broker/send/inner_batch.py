@@ -15,8 +15,8 @@ from zlib import crc32
 
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, scan_alike
-from raptormq.protocol.encryption import is_sealed
+from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, scan_uniform
+from raptormq.protocol.encryption import is_encrypted_body
 from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.keyed_batch import scan_keyed
 from raptormq.protocol.properties import find_property, find_value
@@ -57,7 +57,7 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
     said = find_property(text, names.INNER_NUM)
     texts: list[bytes] = []
     tag = keys = b""
-    if sys_flag & _COMPRESSED or is_sealed(body):
+    if sys_flag & _COMPRESSED or is_encrypted_body(body):
         count = inner_count(text)
     else:
         has_keys = "KEYS\x01" in text and bool((find_property(text, names.KEYS) or "").strip(names.KEY_SEPARATOR))
@@ -102,7 +102,7 @@ def _legible(tag: bytes) -> bytes:
 
 def _texts_and_tag(body: bytes) -> tuple[list[bytes], bytes]:
     """Return the properties of each message, and the tag that all have."""
-    alike = scan_alike(body)
+    alike = scan_uniform(body)
     texts = list(alike.properties) if alike is not None else _examine(body)
     joined = b"".join(texts)
     require_flat(joined, texts)

@@ -24,10 +24,10 @@ from raptormq.protocol.headers.send import QueueBatchesRequestHeader
 from raptormq.protocol.queue_batches import (
     TOPIC_SEPARATOR,
     Part,
-    PartAnswer,
     PartKind,
+    PartResponse,
     decode_parts,
-    encode_answers,
+    encode_part_responses,
 )
 from raptormq.protocol.signing import ACCESS_KEY
 from raptormq.storage.queue import Appended
@@ -162,7 +162,7 @@ class QueueBatchHandlers:
         surplus = frozenset(unknown[MAX_NEW_TOPICS:])
         if surplus:
             remark = f"topic not exist, and one request makes at most {MAX_NEW_TOPICS}: send it by itself"
-            refusal = PartAnswer(ResponseCode.MESSAGE_ILLEGAL, text=remark)
+            refusal = PartResponse(ResponseCode.MESSAGE_ILLEGAL, text=remark)
             for index, part in enumerate(work.parts):
                 if part.topic_index in surplus:
                     work.answers[index] = refusal
@@ -205,7 +205,7 @@ class QueueBatchHandlers:
         for index, entry in group:
             after = first + entry.record_count
             ids = offset_ids(result.physical_offsets[first:after])
-            answers[index] = new(PartAnswer, (0, entry.in_batch > 0, entry.queue_id, offsets[first], ids))
+            answers[index] = new(PartResponse, (0, entry.in_batch > 0, entry.queue_id, offsets[first], ids))
             first = after
             if entry.wait:
                 work.waiting.append(index)
@@ -256,7 +256,7 @@ class _Request:
         self.is_unfinished = True
         self.is_unsaved = False
         """Whether topics of stored parts have to be saved before the answer."""
-        self.answers: list[PartAnswer | None] = [None] * len(parts)
+        self.answers: list[PartResponse | None] = [None] * len(parts)
         self.permitted: set[tuple[int, int]] = set()
         """Topics and kinds that the user may send."""
         self.messages = 0
@@ -278,7 +278,7 @@ class _Request:
 
     def refuse(self, index: int, refusal: RemotingCommand) -> None:
         """Note why a part is not stored."""
-        self.answers[index] = PartAnswer(refusal.code, text=refusal.remark or "")
+        self.answers[index] = PartResponse(refusal.code, text=refusal.remark or "")
 
     def set_code(self, code: int) -> None:
         """Let the parts that wait for the disk be answered with ``code``."""
@@ -291,4 +291,4 @@ class _Request:
     def answer(self) -> RemotingCommand:
         """Return the answer to all parts."""
         assert None not in self.answers
-        return response_to(self.request, body=encode_answers(answer for answer in self.answers if answer))
+        return response_to(self.request, body=encode_part_responses(answer for answer in self.answers if answer))

@@ -19,7 +19,7 @@ from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.encryption import is_sealed
+from raptormq.protocol.encryption import is_encrypted_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import SysFlag
@@ -72,7 +72,7 @@ class UsualBatches:
             or config.attributes.get(QUEUE_TYPE) != BATCH_CQ
             or config.topic_filter_type == "MULTI_TAG"
             or len(body) > max_body_bytes
-            or is_sealed(body)
+            or is_encrypted_body(body)
         ):
             return None
         begin = text.find(_UNIQUE_KEY) + len(_UNIQUE_KEY)

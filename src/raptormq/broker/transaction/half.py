@@ -20,7 +20,7 @@ from raptormq.broker.delay.postponing import Fit, restore
 from raptormq.broker.internal_writer import record_copy
 from raptormq.broker.tag_code import tag_code
 from raptormq.protocol import properties as names
-from raptormq.protocol.copied_properties import whole
+from raptormq.protocol.copied_properties import merge_properties
 from raptormq.protocol.headers.transaction import COMMIT
 from raptormq.protocol.properties import decode_properties, find_number, find_property
 from raptormq.protocol.record import StoredMessage, SysFlag
@@ -49,11 +49,11 @@ def to_half(record: PendingRecord, unique_key: str) -> PendingRecord:
         names.REAL_TOPIC: record.topic,
         names.REAL_QUEUE_ID: str(record.queue_id),
     }
-    whole(found, needed | {names.TRANSACTION_CHECK_TIMES: _MOST_CHECKS})
+    merge_properties(found, needed | {names.TRANSACTION_CHECK_TIMES: _MOST_CHECKS})
     return record._replace(
         topic=HALF_TOPIC,
         queue_id=0,
-        properties=whole(found, needed).encode(),
+        properties=merge_properties(found, needed).encode(),
         sys_flag=record.sys_flag & ~_TRANSACTION_BITS,
     )
 

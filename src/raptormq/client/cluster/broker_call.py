@@ -33,7 +33,7 @@ from raptormq.protocol.headers.offset import (
 )
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.schema import Header, decode_header
-from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 from raptormq.transport.pool import ConnectionPool
 
 T = TypeVar("T")
@@ -103,18 +103,18 @@ class OffsetRequests:
         self._pool = pool
         self._timeout = timeout
 
-    async def min_offset(self, address: str, queue: MessageQueue, topic_id: str = ASK) -> QueueOffset:
+    async def min_offset(self, address: str, queue: MessageQueue, topic_id: str = TOPIC_ID_QUERY) -> QueueOffset:
         """Return the offset of the first message that is still there."""
         header = QueueRequestHeader(queue.topic, queue.queue_id, topic_id)
         return await self._offset(address, RequestCode.GET_MIN_OFFSET, header, topic_id)
 
-    async def max_offset(self, address: str, queue: MessageQueue, topic_id: str = ASK) -> QueueOffset:
+    async def max_offset(self, address: str, queue: MessageQueue, topic_id: str = TOPIC_ID_QUERY) -> QueueOffset:
         """Return the offset that the next message will get; 0 for an empty queue."""
         header = QueueRequestHeader(queue.topic, queue.queue_id, topic_id)
         return await self._offset(address, RequestCode.GET_MAX_OFFSET, header, topic_id)
 
     async def offset_by_time(
-        self, address: str, queue: MessageQueue, timestamp_ms: int, topic_id: str = ASK
+        self, address: str, queue: MessageQueue, timestamp_ms: int, topic_id: str = TOPIC_ID_QUERY
     ) -> QueueOffset:
         """Return the offset of the first message stored at or after `timestamp_ms`, the maximum when all are older."""
         header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, "LOWER", topic_id)
@@ -129,7 +129,7 @@ class OffsetRequests:
         there; brokers before RocketMQ 5 do so in any case.
         """
         zero = None if zero_on_young_topic else False
-        header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, zero, ASK)
+        header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, zero, TOPIC_ID_QUERY)
         command = request(RequestCode.QUERY_CONSUMER_OFFSET, header)
         answer = await self._pool.request(address, command, self._timeout)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
@@ -146,7 +146,7 @@ class OffsetRequests:
 
     async def _offset(self, address: str, code: RequestCode, header: Header, topic_id: str) -> QueueOffset:
         answer = await self._pool.request(address, request(code, header), self._timeout)
-        return _told(answer, address, None if topic_id == ASK else topic_id)
+        return _told(answer, address, None if topic_id == TOPIC_ID_QUERY else topic_id)
 
 
 def _told(answer: RemotingCommand, address: str, meant: str | None) -> QueueOffset:

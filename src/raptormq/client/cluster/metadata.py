@@ -91,7 +91,7 @@ class ToldRoutes:
             self._told[topic] = known
         else:
             self._told.pop(topic, None)
-        return reduce(TopicRoute.with_others_of, (each.route for each in known.values())) if told else None
+        return reduce(TopicRoute.merged_with, (each.route for each in known.values())) if told else None
 
     def forget(self, topic: str) -> None:
         """A topic was deleted: nothing that was told of it counts when it is made again."""
@@ -126,7 +126,7 @@ async def route_of(name_servers: NameServers, topic: str) -> TopicRoute | None:
         TransportError: none answers.
         ServerError, BodyError: none has a good answer.
     """
-    return _together(await routes_told(name_servers, topic, patiently=True), TopicRoute.with_others_of)
+    return _together(await routes_told(name_servers, topic, patiently=True), TopicRoute.merged_with)
 
 
 async def routes_told(
@@ -146,7 +146,7 @@ async def cluster_of(name_servers: NameServers, *, patiently: bool = False) -> C
 
     command = RequestCode.GET_BROKER_CLUSTER_INFO
     found = await _good_answers(name_servers, lambda: request(command), read, patiently=patiently)
-    return _together(found, ClusterInfo.with_others_of) or ClusterInfo()
+    return _together(found, ClusterInfo.merged_with) or ClusterInfo()
 
 
 async def topics_of(name_servers: NameServers) -> set[str]:

@@ -19,7 +19,7 @@ from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.pull import PullFlag, PullMessageRequestHeader, PullMessageResponseHeader
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.schema import decode_header
-from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 from raptormq.transport.pool import ConnectionPool
 
 
@@ -149,7 +149,7 @@ class PullRequest:
             header.suggest_which_broker_id,
             self.offset,
             self.keys,
-            header.topic_id or (None if self.topic_id == ASK else self.topic_id),
+            header.topic_id or (None if self.topic_id == TOPIC_ID_QUERY else self.topic_id),
         )
 
 

@@ -41,7 +41,7 @@ from raptormq.logs import get_logger
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.record import StoredMessage
-from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 from raptormq.protocol.topic_names import check_group
 
 log = get_logger(__name__)
@@ -347,7 +347,7 @@ class PullConsumer(QueueQuestions):
             True,
             int(_POLL_SUSPEND_S * 1000),
             keys=instance.config.keys,
-            topic_id=self._topic_ids.get(queue) or ASK,
+            topic_id=self._topic_ids.get(queue) or TOPIC_ID_QUERY,
         )
         timeout = instance.config.request_timeout + _POLL_SUSPEND_S + LATE_ANSWER_S
         try:
@@ -355,7 +355,7 @@ class PullConsumer(QueueQuestions):
                 queue, lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S)
             )
         except ServerError as error:
-            if error.code != ResponseCode.TOPIC_MADE_AGAIN:
+            if error.code != ResponseCode.TOPIC_RECREATED:
                 raise
             log.warning("%s: %s; poll goes on where consume_from says, not at %d", queue, error.remark, offset)
             self._positions[queue] = None

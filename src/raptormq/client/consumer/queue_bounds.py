@@ -14,7 +14,7 @@ from raptormq.client.lifecycle import Startable
 from raptormq.client.settings import Milliseconds, check_setting
 from raptormq.errors import ClientError
 from raptormq.protocol.message import MessageQueue
-from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 
 T = TypeVar("T")
 
@@ -50,12 +50,12 @@ class QueueQuestions(Startable):
 
     async def min_offset(self, queue: MessageQueue, *, topic_id: str | None = None) -> int:
         """Return the offset of the queue's first message."""
-        offsets, meant = self._running().offsets, topic_id or ASK
+        offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
         return (await self._at_broker(queue, lambda address: offsets.min_offset(address, queue, meant))).offset
 
     async def max_offset(self, queue: MessageQueue, *, topic_id: str | None = None) -> int:
         """Return the offset that the queue's next message will get."""
-        offsets, meant = self._running().offsets, topic_id or ASK
+        offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
         return (await self._at_broker(queue, lambda address: offsets.max_offset(address, queue, meant))).offset
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, topic_id: str | None = None) -> int:
@@ -63,7 +63,7 @@ class QueueQuestions(Startable):
         `ConfigError` for what is no time.
         """
         check_setting("timestamp_ms", timestamp_ms, Milliseconds)
-        offsets, meant = self._running().offsets, topic_id or ASK
+        offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
 
         async def ask(address: str) -> int:
             return (await offsets.offset_by_time(address, queue, timestamp_ms, meant)).offset

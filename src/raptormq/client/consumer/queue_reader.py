@@ -56,7 +56,7 @@ from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.record import StoredMessage
-from raptormq.protocol.topic_ids import ASK
+from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.transport.timing import Backoff
 
@@ -160,7 +160,7 @@ _FORGOTTEN = frozenset(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     }
 )
-_NO_SUCH_QUEUE = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_MADE_AGAIN
+_NO_SUCH_QUEUE = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_RECREATED
 
 HandOut = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
 
@@ -278,7 +278,7 @@ class QueueReader:
                 if is_forgotten and not was_forgotten:
                     failures = 0  # the broker is there, and knows the group after the next heartbeat
                 if isinstance(error, ServerError) and error.code in _NO_SUCH_QUEUE:
-                    if error.code == ResponseCode.TOPIC_MADE_AGAIN:
+                    if error.code == ResponseCode.TOPIC_RECREATED:
                         self._forget_local()
                     self.let_go()  # one that is made again begins anew
                     self._instance.routes.refresh_soon(self.queue.topic)
@@ -345,7 +345,7 @@ class QueueReader:
             send_subscription=False,
             suspend_ms=int(hold * 1000),
             max_bytes=_WHOLE_PULL_BYTES if whole else None,
-            topic_id=topic_id or ASK,
+            topic_id=topic_id or TOPIC_ID_QUERY,
         )
         instance = self._instance
         return at_broker(

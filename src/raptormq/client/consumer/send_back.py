@@ -31,7 +31,7 @@ from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
-from raptormq.protocol.copied_properties import ROOM_AT_BROKERS, fitted
+from raptormq.protocol.copied_properties import ROOM_AT_BROKERS, fit_properties
 from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.message import MessageExt
@@ -120,7 +120,7 @@ class Redelivery:
             properties.pop(names.DELAY, None)  # brokers before RocketMQ 5 would keep the dead letter for so long
         else:
             needed[names.DELAY] = str(_FIRST_RETRY_LEVEL + message.reconsume_times)
-        text, left_out = fitted(properties, needed, limit=_LONGEST_PROPERTIES)
+        text, left_out = fit_properties(properties, needed, limit=_LONGEST_PROPERTIES)
         if left_out:
             log.warning(
                 "the copy of message %s for the retry topic of group %s leaves out what has no room, with earlier ones "

@@ -13,14 +13,14 @@ from raptormq.client.message.message_batch import InnerBatch, MessageBatch, Plai
 from raptormq.client.security import EncryptionKeys
 from raptormq.errors import ChecksumError, KeyMissing, RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch_places import check_messages, locate_messages
+from raptormq.protocol.batch_spans import check_messages, locate_messages
 from raptormq.protocol.compression import decompress
-from raptormq.protocol.encryption import is_sealed
+from raptormq.protocol.encryption import is_encrypted_body
 from raptormq.protocol.inner_batch import INNER_BATCH, inner_count
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.properties import decode_properties, find_property
 from raptormq.protocol.record import Bytes, StoredMessage, SysFlag, decode_record, decode_view
-from raptormq.protocol.record_places import RecordPlace, locate_records
+from raptormq.protocol.record_spans import RecordSpan, locate_records
 
 # A plain integer: operators of IntFlag cost a microsecond each, once per message.
 _COMPRESSED = int(SysFlag.COMPRESSED)
@@ -127,7 +127,7 @@ class _Single:
     def __init__(self, data: memoryview, queue: MessageQueue) -> None:
         self._data = data
         self._queue = queue
-        self._places: list[RecordPlace] = []
+        self._places: list[RecordSpan] = []
         self._messages: list[MessageExt] = []
 
     def locate(self, position: int) -> int:
@@ -169,7 +169,7 @@ def _inner_batch(
     """Return the messages of an inner batch from `first_offset` on; `None` when there are none."""
     plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else None
     key_id = find_property(record.properties, names.ENCRYPTION_KEY_ID)
-    if key_id is not None and is_sealed(record_body if plain is None else plain):
+    if key_id is not None and is_encrypted_body(record_body if plain is None else plain):
         plain = unsealed(record_body if plain is None else plain, keys)
         one_by_one = False
     else:

@@ -17,7 +17,7 @@ from raptormq.errors import ConfigError, KeyMissing, RaptorMQError, WrongKey
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch, encode_batch
 from raptormq.protocol.codes import RequestCode
-from raptormq.protocol.encryption import KEY_BYTES, NONCE_BYTES, key_id_of, seal, unseal
+from raptormq.protocol.encryption import KEY_BYTES, NONCE_BYTES, decrypt_body, encrypt_body, key_id_of
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import Bytes
 
@@ -63,7 +63,7 @@ class Encryptor:
     def _seal(self, body: bytes, sys_flag: int, key_id: str, key: bytes) -> bytes:
         if not sys_flag:
             body, sys_flag = compressed(body, self._config)
-        return seal(body, sys_flag, key_id, key, os.urandom(NONCE_BYTES))
+        return encrypt_body(body, sys_flag, key_id, key, os.urandom(NONCE_BYTES))
 
 
 _proven: set[tuple[str, bytes]] = set()
@@ -85,7 +85,7 @@ def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
         raise KeyMissing(f"a message is encrypted with the key {key_id!r}, and this client has no keys")
     key = _known(keys, key_id)
     try:
-        plain = unseal(body, key)
+        plain = decrypt_body(body, key)
     except WrongKey as error:
         if (key_id, key) in _proven:
             raise

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch_places import Places
-from raptormq.protocol.inner_batch import inner_place
+from raptormq.protocol.batch_spans import MessageSpans
+from raptormq.protocol.inner_batch import inner_message_offset
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage, decode_view
-from raptormq.protocol.record_places import BODY_AT, RecordPlace
+from raptormq.protocol.record_spans import BODY_AT, RecordSpan
 
 
 class MessageBatch(Sequence[MessageExt], abc.ABC):
@@ -124,7 +124,7 @@ class PlainRecords(MessageBatch):
 
     __slots__ = ("_data", "_places")
 
-    def __init__(self, data: memoryview, places: Sequence[RecordPlace], queue: MessageQueue) -> None:
+    def __init__(self, data: memoryview, places: Sequence[RecordSpan], queue: MessageQueue) -> None:
         self.queue = queue
         self._data = data
         self._places = places
@@ -170,7 +170,7 @@ class InnerBatch(MessageBatch):
         self,
         record: StoredMessage,
         data: memoryview,
-        places: Places,
+        places: MessageSpans,
         numbers: Sequence[int],
         queue: MessageQueue,
         key_id: str | None = None,
@@ -221,7 +221,7 @@ class InnerBatch(MessageBatch):
         if self._key_id is not None:
             properties[names.ENCRYPTION_KEY_ID] = self._key_id
         number = self._numbers[index]
-        place = inner_place(record.physical_offset, record.total_size, number)
+        place = inner_message_offset(record.physical_offset, record.total_size, number)
         stored_at = offset_id(record.store_host, place)
         return MessageExt(
             record.topic,

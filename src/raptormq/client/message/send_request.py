@@ -28,8 +28,8 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, encode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.compression import compress
-from raptormq.protocol.encryption import added_bytes
-from raptormq.protocol.message import DELAYS, Message, MessageQueue
+from raptormq.protocol.encryption import encryption_overhead
+from raptormq.protocol.message import DELAY_PROPERTIES, Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.tags import TAG_SEPARATOR
@@ -82,7 +82,7 @@ def split_messages(
     check_setting("key_id", key_id, str | None)
     added = _UNIQUE_KEY_BYTES
     if key_id is not None:
-        added += added_bytes(key_id) + len(encode_properties({names.ENCRYPTION_KEY_ID: key_id}).encode())
+        added += encryption_overhead(key_id) + len(encode_properties({names.ENCRYPTION_KEY_ID: key_id}).encode())
     given: object = messages
     if not isinstance(given, Iterable):
         raise MessageError(f"a batch is a list of messages, not {type(given).__name__}")
@@ -113,7 +113,7 @@ def _size(message: Message) -> int:
     return OVERHEAD_BYTES + len(as_bytes(message.body)) + len(properties)
 
 
-_SETTABLE = DELAYS | {names.SHARDING_KEY, names.UNIQUE_KEY}
+_SETTABLE = DELAY_PROPERTIES | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
 _REFUSED = names.SYSTEM - _SETTABLE
@@ -220,7 +220,7 @@ def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
     it has a place in an order, its queue is chosen.
     """
     properties = message.properties
-    if message.delay or (properties and not DELAYS.isdisjoint(properties)):
+    if message.delay or (properties and not DELAY_PROPERTIES.isdisjoint(properties)):
         return False
     return queue is not None or names.SHARDING_KEY not in properties
 
@@ -361,7 +361,7 @@ def _records(
         properties = message.properties
         if has_parts(message):
             check_parts(message)
-        if message.delay or (properties and not DELAYS.isdisjoint(properties)):
+        if message.delay or (properties and not DELAY_PROPERTIES.isdisjoint(properties)):
             raise MessageError("a message of a batch cannot be delayed")
         message_id = (_own_id(properties) if properties else None) or next_id(now_ms)
         note(message_id)

@@ -44,9 +44,9 @@ from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.queue_batches import (
     TOPIC_SEPARATOR,
     Part,
-    PartAnswer,
     PartKind,
-    decode_answers,
+    PartResponse,
+    decode_part_responses,
     encode_parts,
 )
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
@@ -148,7 +148,7 @@ class Shipping:
                 self._in_flight.give_back(size)
             if answer.code != ResponseCode.SUCCESS:
                 raise ServerError(answer.code, answer.remark, address)
-            answers = decode_answers(answer.body, len(parts))
+            answers = decode_part_responses(answer.body, len(parts))
         except ServerError as error:
             if error.code == ResponseCode.SYSTEM_BUSY:  # a request per part would make it more so
                 return [error] * len(parts)
@@ -213,7 +213,7 @@ class Shipping:
         )
         return request(RequestCode.SEND_QUEUE_BATCHES, header, encode_parts(parts))
 
-    def _outcome(self, outgoing: Outgoing, queue: MessageQueue, part: PartAnswer, address: str) -> Outcome:
+    def _outcome(self, outgoing: Outgoing, queue: MessageQueue, part: PartResponse, address: str) -> Outcome:
         status = STATUSES.get(part.code)
         if status is None:
             if part.code == ResponseCode.TOPIC_NOT_EXIST and self._routes.known(outgoing.topic) is None:

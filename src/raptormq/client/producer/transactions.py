@@ -51,7 +51,7 @@ from raptormq.protocol.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from raptormq.protocol.message import DELAYS, Message, MessageExt, MessageQueue
+from raptormq.protocol.message import DELAY_PROPERTIES, Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import SysFlag, decode_record
@@ -254,7 +254,7 @@ class TransactionProducer(Producer):
         require_async(execute, "a local transaction")
         timeout = self._seconds(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        if message.delay or not DELAYS.isdisjoint(message.properties):
+        if message.delay or not DELAY_PROPERTIES.isdisjoint(message.properties):
             raise MessageError("a message in a transaction cannot be delayed")
         outgoing.sys_flag |= int(SysFlag.TRANSACTION_PREPARED)
         outgoing.properties += encode_properties(

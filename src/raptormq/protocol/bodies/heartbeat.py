@@ -7,7 +7,7 @@ from typing import Any
 
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.members import flag_at, list_at, text_at
-from raptormq.protocol.bodies.slices import Steps, at_once
+from raptormq.protocol.bodies.steps import Steps, run_steps
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object, loads_request
 from raptormq.protocol.tags import parse_expression, tag_hash
 
@@ -88,7 +88,7 @@ class ConsumerData:
     @classmethod
     def from_dict(cls, value: Any) -> ConsumerData:
         """Read the JSON object; raises :class:`BodyError`."""
-        return at_once(cls.reading(value))
+        return run_steps(cls.reading(value))
 
     @classmethod
     def reading(cls, value: Any) -> Steps[ConsumerData]:
@@ -133,7 +133,7 @@ class HeartbeatData:
     @classmethod
     def from_json(cls, data: bytes) -> HeartbeatData:
         """Read the body; raises :class:`BodyError`."""
-        return at_once(cls.reading(data))
+        return run_steps(cls.reading(data))
 
     @classmethod
     def reading(cls, data: bytes) -> Steps[HeartbeatData]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.members import list_at, object_at, text_at
-from raptormq.protocol.bodies.slices import Steps, at_once
+from raptormq.protocol.bodies.steps import Steps, run_steps
 from raptormq.protocol.bodies.tolerant_json import dump_object_keyed, dumps, loads_object, loads_request
 from raptormq.protocol.message import MessageQueue
 
@@ -51,7 +51,7 @@ class QueueLockRequest:
     @classmethod
     def from_json(cls, data: bytes) -> QueueLockRequest:
         """Read the body; raises :class:`BodyError`."""
-        return at_once(cls.reading(data))
+        return run_steps(cls.reading(data))
 
     @classmethod
     def reading(cls, data: bytes) -> Steps[QueueLockRequest]:

@@ -106,7 +106,7 @@ class TopicRoute:
             str(value.get("orderTopicConf") or "") or None,
         )
 
-    def with_others_of(self, other: TopicRoute) -> TopicRoute:
+    def merged_with(self, other: TopicRoute) -> TopicRoute:
         """Return this route with those brokers, and members of brokers, of another one that it lacks."""
         own = {broker.broker_name: broker for broker in self.brokers}
         return TopicRoute(
@@ -136,7 +136,7 @@ class ClusterInfo:
         clusters = object_at(value, "clusterAddrTable")
         return cls(brokers, {name: [str(broker) for broker in list_at(clusters, name)] for name in clusters})
 
-    def with_others_of(self, other: ClusterInfo) -> ClusterInfo:
+    def merged_with(self, other: ClusterInfo) -> ClusterInfo:
         """Return this with those clusters, brokers and members of brokers of another one that it lacks."""
         names = {
             cluster: sorted({*self.clusters.get(cluster, ()), *other.clusters.get(cluster, ())})

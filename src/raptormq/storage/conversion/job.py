@@ -22,10 +22,10 @@ from raptormq.logs import get_logger
 from raptormq.storage.background import Runner, cooperatively
 from raptormq.storage.conversion.rebuild import QueueConversion
 from raptormq.storage.conversion.verify import Checksums, QueueComparison
-from raptormq.storage.fs import COLD_ATTEMPTS, FileSystem, PagesMissing, fetch
+from raptormq.storage.fs import MAX_NOWAIT_ATTEMPTS, FileSystem, PagesMissing, load_pages
 from raptormq.storage.log import CommitLog
 from raptormq.storage.maintenance import Checkpointing
-from raptormq.storage.queue import BUILDING, SWITCHED, ConsumeQueue, ConversionLedger, Entry, QueueTable
+from raptormq.storage.queue import BUILDING, SWITCHED, ConsumeQueue, ConversionEntry, ConversionLedger, QueueTable
 from raptormq.storage.records import Dispatcher
 
 logger = get_logger(__name__)
@@ -81,7 +81,7 @@ class Progress:
 class Job:
     """A conversion and its queues."""
 
-    entry: Entry
+    entry: ConversionEntry
     conversion: QueueConversion
     progress: Progress
     comparison: QueueComparison | None = None
@@ -190,7 +190,7 @@ class ConversionRunner:
             files.release(queue)
         job.replaced.clear()
         if not job.is_forgotten:
-            files.take_away(job.entry.topic, is_batch=not job.entry.to_batch)
+            files.move_to_deleted(job.entry.topic, is_batch=not job.entry.to_batch)
             await self.background.run(files.deleted.remove)
 
     def discard(self, job: Job) -> None:
@@ -202,7 +202,7 @@ class ConversionRunner:
         """
         self.dispatcher.detach(job.conversion)
         job.conversion.give_up()
-        self.table.files.take_away(job.entry.topic, is_batch=job.entry.to_batch)
+        self.table.files.move_to_deleted(job.entry.topic, is_batch=job.entry.to_batch)
 
     async def _in_slices(self, job: Job, step: _Step) -> None:
         """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""
@@ -210,7 +210,7 @@ class ConversionRunner:
         while not job.wants_stop:
             until = time.monotonic() + _SLICE_S
             try:
-                while not step(wait=misses >= COLD_ATTEMPTS):
+                while not step(wait=misses >= MAX_NOWAIT_ATTEMPTS):
                     misses = 0
                     if time.monotonic() > until:
                         break
@@ -218,7 +218,7 @@ class ConversionRunner:
                     return
             except PagesMissing as missing:
                 misses += 1
-                await self.background.run(fetch, self.filesystem, missing.extents)
+                await self.background.run(load_pages, self.filesystem, missing.extents)
             await asyncio.sleep(_PAUSE_S)
         raise StopRequested
 

@@ -16,7 +16,7 @@ from raptormq.storage.conversion.rebuild import QueueConversion
 from raptormq.storage.fs import FileSystem, StorePaths
 from raptormq.storage.log import CommitLog
 from raptormq.storage.maintenance import Checkpointing
-from raptormq.storage.queue import BUILDING, STOPPED, SWITCHED, ConversionLedger, Entry, QueueTable
+from raptormq.storage.queue import BUILDING, STOPPED, SWITCHED, ConversionEntry, ConversionLedger, QueueTable
 from raptormq.storage.records import Dispatcher
 from raptormq.storage.recovery import QueueFilesMissing, load_queue, queue_ids
 
@@ -60,7 +60,7 @@ class QueueConverter:
                 self._table.set_type(topic, is_batch=entry.is_batch)
         return self._ledger
 
-    def _is_overruled(self, entry: Entry) -> bool:
+    def _is_overruled(self, entry: ConversionEntry) -> bool:
         """Whether an entry is of a topic that was deleted, and that a crash has kept from being forgotten. Where only
         its successor had been saved, that one may have queues of BatchCQ: the topic table never says so of a topic
         whose other queues count, and queues of SimpleCQ, which the entry asks for, cannot hold all messages.
@@ -83,7 +83,7 @@ class QueueConverter:
                 except (QueueFilesMissing, StoreDamaged):
                     self._table.reset(queue)
 
-    def _job(self, entry: Entry) -> Job:
+    def _job(self, entry: ConversionEntry) -> Job:
         conversion = QueueConversion(entry.topic, self._log, self._table, to_batch=entry.to_batch)
         phase = "stopped" if entry.state == STOPPED else "waiting"
         return Job(entry, conversion, Progress(entry.to_batch, phase, offset=entry.offset))
@@ -124,7 +124,7 @@ class QueueConverter:
             if (topic in self._table.batch_topics) is to_batch:
                 return
             dead_end = self._table.topic_tombstones.get(topic, 0)
-            entry = self._ledger.entries[topic] = Entry(topic, to_batch, dead_end=dead_end)
+            entry = self._ledger.entries[topic] = ConversionEntry(topic, to_batch, dead_end=dead_end)
             self._jobs[topic] = self._job(entry)
         elif entry.to_batch is to_batch:
             job = self._jobs[topic]
@@ -147,7 +147,7 @@ class QueueConverter:
                 self._let_rest(topic)
             raise
 
-    async def _give_up(self, entry: Entry, types: QueueTypes) -> None:
+    async def _give_up(self, entry: ConversionEntry, types: QueueTypes) -> None:
         """Remove what there is of new queues, once no start will want it. A switch to SimpleCQ that was told to stop
         may not have noticed yet, and has told the topic table."""
         assert self._workshop is not None

@@ -17,14 +17,21 @@ from raptormq.storage.fs.filesystem import (
     is_no_room,
     is_out_of_descriptors,
 )
-from raptormq.storage.fs.page_cache import COLD_ATTEMPTS, Extent, PagesMissing, fetch, release, with_pages
-from raptormq.storage.fs.page_seal import PAGE_BYTES, has_seal, is_broken, sealed_page
+from raptormq.storage.fs.page_cache import (
+    MAX_NOWAIT_ATTEMPTS,
+    Extent,
+    PagesMissing,
+    evict_pages,
+    load_pages,
+    with_pages,
+)
+from raptormq.storage.fs.page_checksum import PAGE_BYTES, checksummed_page, has_checksum, has_wrong_checksum
 from raptormq.storage.fs.real import RealFileSystem
-from raptormq.storage.fs.saving import TableSaver
+from raptormq.storage.fs.table_saver import TableSaver
 from raptormq.storage.fs.topic_ledger import TopicLedger
 
 __all__ = [
-    "COLD_ATTEMPTS",
+    "MAX_NOWAIT_ATTEMPTS",
     "PAGE_BYTES",
     "Buffer",
     "DiskUsage",
@@ -36,15 +43,15 @@ __all__ = [
     "StorePaths",
     "TableSaver",
     "TopicLedger",
-    "fetch",
+    "checksummed_page",
+    "evict_pages",
     "file_name",
     "file_offsets",
-    "has_seal",
-    "is_broken",
+    "has_checksum",
+    "has_wrong_checksum",
     "is_exhausted",
     "is_no_room",
     "is_out_of_descriptors",
-    "release",
-    "sealed_page",
+    "load_pages",
     "with_pages",
 ]

@@ -56,7 +56,7 @@ class File(SmallFile, Protocol):
         disk. What is beyond the end of the file is left out.
         """
 
-    def unload(self, offset: int, size: int) -> None:
+    def evict(self, offset: int, size: int) -> None:
         """Keep none of the pages in memory that lie within these bytes, are durable and not mapped."""
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:

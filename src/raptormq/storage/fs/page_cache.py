@@ -16,7 +16,7 @@ from raptormq.storage.background import Runner
 from raptormq.storage.fs.filesystem import File, FileSystem
 
 T = TypeVar("T")
-COLD_ATTEMPTS = 128
+MAX_NOWAIT_ATTEMPTS = 128
 """How often a read that misses something is tried. Each goes further than the one before, and no search takes as many
 steps: who gets here reads pages that others take away as fast as they are fetched.
 """
@@ -42,14 +42,14 @@ class PagesMissing(Exception):
         self.work = work
         self.size = size
 
-    def settle(self, filesystem: FileSystem) -> None:
+    def load(self, filesystem: FileSystem) -> None:
         """Do what is missing; to be called by a thread.
 
         Raises:
             StorageError: a file cannot be read.
         """
         try:
-            fetch(filesystem, self.extents)
+            load_pages(filesystem, self.extents)
         except OSError as error:
             where = ", ".join(dict.fromkeys(each.path for each in self.extents))
             raise StorageError(f"cannot read {where:.200}: {error.strerror or error}") from error
@@ -58,7 +58,7 @@ class PagesMissing(Exception):
 
 
 async def with_pages(
-    attempt: Callable[[bool], T], runner: Runner | None, filesystem: FileSystem, attempts: int = COLD_ATTEMPTS
+    attempt: Callable[[bool], T], runner: Runner | None, filesystem: FileSystem, attempts: int = MAX_NOWAIT_ATTEMPTS
 ) -> T:
     """Return what ``attempt`` returns, after ``runner`` has settled what it misses. Its argument says whether it has to
     wait for the disk instead, as it has to after so many ``attempts`` and without a runner; work is never its own.
@@ -71,26 +71,26 @@ async def with_pages(
             return attempt(runner is None or number >= attempts)
         except PagesMissing as missing:
             if runner is None:
-                missing.settle(filesystem)
+                missing.load(filesystem)
             else:
-                await runner.run(missing.settle, filesystem)
+                await runner.run(missing.load, filesystem)
     raise StorageError("what is to be read takes too much work: it is too damaged, or too much at once")
 
 
-def fetch(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
+def load_pages(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
     """Have the pages of ``extents`` in memory; files that are gone by now are skipped."""
     for file, offset, size in _opened(filesystem, extents):
         file.load(offset, size)
 
 
-def release(filesystem: FileSystem, extents: Iterable[Extent]) -> int:
+def evict_pages(filesystem: FileSystem, extents: Iterable[Extent]) -> int:
     """Let the kernel have the pages of ``extents`` for something else, and return how many bytes these are; files that
     are gone by now are skipped. A disk that fails is for the writes to tell of.
     """
     released = 0
     with contextlib.suppress(OSError):
         for file, offset, size in _opened(filesystem, extents):
-            file.unload(offset, size)
+            file.evict(offset, size)
             released += size
     return released
 

@@ -75,7 +75,7 @@ class RealFile(DiskFile):
                 break
             offset += count
 
-    def unload(self, offset: int, size: int) -> None:
+    def evict(self, offset: int, size: int) -> None:
         """See :class:`~raptormq.storage.fs.filesystem.File`."""
         os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
 from raptormq.errors import BodyError, StorageError
-from raptormq.json_file import JsonFile, VersionedFile, dump_pretty, sealed
+from raptormq.json_file import JsonFile, VersionedFile, dump_pretty, with_checksum
 from raptormq.protocol.bodies.members import object_at
 from raptormq.storage.background import Runner
 from raptormq.storage.fs.filesystem import FileSystem
@@ -100,7 +100,9 @@ class TopicLedger(ABC, Generic[T]):
             self._write(self.version, self._text())
 
     def _text(self) -> bytes:
-        return dump_pretty(sealed({self.key: {topic: self._encode(entry) for topic, entry in self.entries.items()}}))
+        return dump_pretty(
+            with_checksum({self.key: {topic: self._encode(entry) for topic, entry in self.entries.items()}})
+        )
 
     def _write(self, version: int, text: bytes) -> None:
         self._file.save(version, text)

@@ -5,7 +5,7 @@ Knows offsets and bytes; what a record is, it does not know.
 
 from __future__ import annotations
 
-from raptormq.storage.log.commit_log import CommitLog, Run
+from raptormq.storage.log.commit_log import CommitLog, SegmentWrite
 from raptormq.storage.log.flush import FlushCallback, FlushService
 from raptormq.storage.log.readahead import PageWarmer
 from raptormq.storage.log.segment import Segment
@@ -16,7 +16,7 @@ __all__ = [
     "FlushCallback",
     "FlushService",
     "PageWarmer",
-    "Run",
     "Segment",
+    "SegmentWrite",
     "WriteGate",
 ]

@@ -20,7 +20,7 @@ from raptormq.storage.log.segment import Segment
 from raptormq.storage.log.write_gate import SEGMENT, WRITE, WriteGate
 
 
-class Run(NamedTuple):
+class SegmentWrite(NamedTuple):
     """Bytes for consecutive places of one segment."""
 
     offset: int
@@ -31,19 +31,19 @@ class Run(NamedTuple):
 _HEAD_BYTES = 64
 _RETRY_MS = 1000
 """Time between attempts to allocate a segment on a full disk."""
-QUIET_MS = 60_000
+IDLE_MS = 60_000
 """A log that has not grown for so long has no hot bytes any more."""
 
 
 class CommitLog:
-    """The segments of ``folder``; all methods but ``flush`` and ``make_spare`` belong to one thread."""
+    """The segments of ``folder``; all methods but ``flush`` and ``preallocate`` belong to one thread."""
 
     def __init__(
         self,
         filesystem: FileSystem,
         folder: str,
         segment_size: int,
-        hot_bytes: int,
+        resident_bytes: int,
         gate: WriteGate,
         clock: Callable[[], int],
         max_open: int = 1024,
@@ -55,19 +55,19 @@ class CommitLog:
         self.file_of = self._open.file_of
         self._clock = clock
         self._gate = gate
-        self._hot_bytes = hot_bytes
-        self._hot_from = 0
+        self._resident_bytes = resident_bytes
+        self._resident_from = 0
         self._released = 0
-        self._quiet_end = -1
-        self._quiet_since = 0
+        self._idle_end = -1
+        self._idle_since = 0
         self._retry_at = 0
-        self._half_written: list[tuple[Segment, int, int]] = []
-        self._names_made = self._names_synced = 0
+        self._partial_writes: list[tuple[Segment, int, int]] = []
+        self._files_created = self._files_synced = 0
         self._making = threading.Lock()
         self._is_short = False
         self.segment_size = segment_size
         self.segments: list[Segment] = []
-        self._spare: Segment | None = None
+        self._preallocated: Segment | None = None
         self.end_offset = 0
         self.flushed_offset = 0
 
@@ -119,7 +119,7 @@ class CommitLog:
                 return end
         return self.min_offset
 
-    def start_at(self, end_offset: int, *, cut: bool) -> None:
+    def start_at(self, end_offset: int, *, truncate: bool) -> None:
         """Continue at ``end_offset`` after a recovery; with ``cut`` nothing is left behind it.
 
         A following segment without records is kept for later, any other is removed. The last one may be short then,
@@ -128,16 +128,16 @@ class CommitLog:
         last = len(self.segments)
         while self.segments and self.segments[-1].base > end_offset:
             segment = self.segments.pop()
-            if cut or segment.base >= end_offset + self.segment_size or segment.is_short:
+            if truncate or segment.base >= end_offset + self.segment_size or segment.is_short:
                 segment.remove()
             else:
-                self._spare = segment
+                self._preallocated = segment
         if len(self.segments) < last:
             self._filesystem.sync_directory(self._folder)
-        if cut and self.segments and end_offset < self.segments[-1].end:
-            self.segments[-1].cut(end_offset)
+        if truncate and self.segments and end_offset < self.segments[-1].end:
+            self.segments[-1].truncate(end_offset)
         self._is_short = bool(self.segments) and self.segments[-1].is_short
-        self.end_offset = self.flushed_offset = self._hot_from = end_offset
+        self.end_offset = self.flushed_offset = self._resident_from = end_offset
 
     def complete(self) -> None:
         """Allocate what the last segment lacks after :meth:`start_at`; no write comes before. For any thread.
@@ -163,7 +163,7 @@ class CommitLog:
             if segment.end > offset:
                 self.file_of(segment).sync()
 
-    def write(self, runs: list[Run], end_offset: int) -> None:
+    def write(self, writes: list[SegmentWrite], end_offset: int) -> None:
         """Append ``runs``; when it raises, nothing of them is part of the log.
 
         Segments are made before the first byte is written: a full disk leaves nothing to undo.
@@ -172,44 +172,48 @@ class CommitLog:
             OutOfResources: there is no room for a segment (DiskFull), no descriptor or no memory.
             StoreReadOnly: the write failed.
         """
-        if self._half_written:
-            self._erase(self._half_written)
+        if self._partial_writes:
+            self._erase(self._partial_writes)
         if self._is_short:
             self._complete_or_wait()
-        segments = [self._segment_for_write(run.offset) for run in runs]
+        segments = [self._segment_for_write(run.offset) for run in writes]
         try:
             files = [segment.file for segment in segments]
         except OSError as error:
             self._gate.fail(WRITE, f"cannot open a segment in {self._folder}", error)
         try:
-            for file, segment, (offset, parts, size) in zip(files, segments, runs, strict=True):
+            for file, segment, (offset, parts, size) in zip(files, segments, writes, strict=True):
                 file.write_at(offset - segment.base, parts, size)
         except OSError as error:
-            self._erase([(segment, run.offset, run.size) for segment, run in zip(segments, runs, strict=True)])
+            self._erase([(segment, run.offset, run.size) for segment, run in zip(segments, writes, strict=True)])
             self._gate.fail(WRITE, f"cannot write to {self._folder}", error)
         self._gate.clear_full(WRITE)
         self.end_offset = end_offset
 
     def _erase(self, places: list[tuple[Segment, int, int]]) -> None:
         # Whole records of a half-written group would come back at the next recovery.
-        self._half_written = places  # where this finds no room either, it is done before the next write
+        self._partial_writes = places  # where this finds no room either, it is done before the next write
         try:
             for segment, offset, size in places:
                 segment.file.write_at(offset - segment.base, [bytes(size)], size)
         except OSError as error:
             self._gate.fail(WRITE, f"cannot undo a failed write to {self._folder}", error)
-        self._half_written = []
+        self._partial_writes = []
 
     def _segment_for_write(self, offset: int) -> Segment:
         segments = self.segments
         if not segments or offset >= segments[-1].end:
             base = offset - offset % self.segment_size
             with self._making:
-                spare, self._spare = self._spare, None
-                segments.append(spare if spare is not None and spare.base == base else self._create_segment(base))
+                preallocated, self._preallocated = self._preallocated, None
+                segments.append(
+                    preallocated
+                    if preallocated is not None and preallocated.base == base
+                    else self._create_segment(base)
+                )
             self._retry_at = 0
             self._gate.clear_full(SEGMENT)
-            self._names_made += 1
+            self._files_created += 1
         return segments[(offset - segments[0].base) // self.segment_size]
 
     def _time_of_try(self) -> int:
@@ -237,15 +241,15 @@ class CommitLog:
             self._gate.fail(SEGMENT, f"cannot allocate a segment of {self.segment_size} bytes in {self._folder}", error)
         return segment
 
-    def wants_spare(self) -> bool:
+    def needs_preallocation(self) -> bool:
         """The last segment is more than half full, or short, or an append found no room for the next one."""
         if self._is_short:
             return True
-        if self._spare is not None or not self.segments:
+        if self._preallocated is not None or not self.segments:
             return False
         return self._gate.is_full(SEGMENT) or self.segments[-1].end - self.end_offset < self.segment_size // 2
 
-    def make_spare(self) -> None:
+    def preallocate(self) -> None:
         """Allocate the next segment ahead of need, which also tells that a full disk has room again; for any thread.
 
         That there is no room is not an error before an append needs the segment.
@@ -256,15 +260,15 @@ class CommitLog:
                 self.complete()
             return
         with self._making, contextlib.suppress(OSError):
-            if self.wants_spare():
+            if self.needs_preallocation():
                 segment = Segment(self._filesystem, self._folder, self.segments[-1].end, self.segment_size)
                 segment.create()
-                self._spare = segment
+                self._preallocated = segment
                 self._gate.clear_full(SEGMENT)
 
     def extents(self, begin: int, end: int) -> list[Extent]:
         """Return where in which files the bytes ``[begin, end)`` are or will be, as far as there are files for them."""
-        files = [*self.segments, *filter(None, [self._spare])]
+        files = [*self.segments, *filter(None, [self._preallocated])]
         return [
             Extent(file.path, max(begin, file.base) - file.base, min(end, file.end) - max(begin, file.base))
             for file in files
@@ -282,11 +286,11 @@ class CommitLog:
             for segment in list(self.segments):
                 if segment.end > flushed and segment.base < target:
                     segment.file.sync()
-            made = self._names_made
-            if made > self._names_synced:
+            made = self._files_created
+            if made > self._files_synced:
                 # After the files: a name that outlives a power cut then has its whole segment.
                 self._filesystem.sync_directory(self._folder)
-                self._names_synced = made
+                self._files_synced = made
             self.flushed_offset = target
         return target
 
@@ -302,36 +306,36 @@ class CommitLog:
         return log
 
     @property
-    def unmapped_offset(self) -> int:
+    def mapped_from(self) -> int:
         """Nothing before it is mapped, but for slices that were handed out."""
         return self._released
 
-    def is_hot(self, offset: int) -> bool:
+    def is_resident(self, offset: int) -> bool:
         """Whether the bytes at ``offset`` are so new that they are in memory, as this process has written them."""
-        return offset >= self._hot_from and offset >= self.end_offset - self._hot_bytes
+        return offset >= self._resident_from and offset >= self.end_offset - self._resident_bytes
 
-    def release_cold(self) -> None:
+    def release_mappings(self) -> None:
         """Let go of the mapped bytes that are not hot any more, which would count as memory of this process; to be
         called every now and then.
         """
-        limit, step = self.end_offset - self._hot_bytes, min(self._hot_bytes, self.segment_size) // 4
-        if self._is_quiet() and self._hot_from < self.end_offset:
-            self._hot_from = limit = self.end_offset
+        limit, step = self.end_offset - self._resident_bytes, min(self._resident_bytes, self.segment_size) // 4
+        if self._is_idle() and self._resident_from < self.end_offset:
+            self._resident_from = limit = self.end_offset
             step = 1
         if limit - self._released >= step:
             for segment in self.segments:
                 if segment.end > self._released:
-                    segment.release_before(limit)
+                    segment.unmap_before(limit)
                     if segment.end <= limit:
                         self.file_of(segment)
             self._released = limit
 
-    def _is_quiet(self) -> bool:
+    def _is_idle(self) -> bool:
         """Whether the log has not grown for so long that the kernel may have taken its newest pages for others."""
         now = self._clock()
-        if self.end_offset != self._quiet_end:
-            self._quiet_end, self._quiet_since = self.end_offset, now
-        return now - self._quiet_since >= QUIET_MS
+        if self.end_offset != self._idle_end:
+            self._idle_end, self._idle_since = self.end_offset, now
+        return now - self._idle_since >= IDLE_MS
 
     def read(self, offset: int, size: int, *, wait: bool) -> Buffer:
         """Return the bytes ``[offset, offset + size)``, which lie in one segment.
@@ -345,7 +349,7 @@ class CommitLog:
         """
         segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
         start = offset - segment.base
-        if self.is_hot(offset):
+        if self.is_resident(offset):
             with contextlib.suppress(OSError):  # no descriptor or memory for the mapping
                 return segment.view[start : start + size]
         try:
@@ -357,10 +361,10 @@ class CommitLog:
             raise PagesMissing([Extent(segment.path, start, size)])
         return data
 
-    def hot_record(self, offset: int, size: int) -> memoryview | None:
+    def resident_record(self, offset: int, size: int) -> memoryview | None:
         """Return a record as a slice of the mapping; None where it is not hot, or there can be none of this size."""
         end = self.end_offset
-        if size <= 0 or offset < self._hot_from or offset < end - self._hot_bytes or offset + size > end:
+        if size <= 0 or offset < self._resident_from or offset < end - self._resident_bytes or offset + size > end:
             return None
         number, start = divmod(offset - self.segments[0].base, self.segment_size)
         if number < 0 or start + size > self.segment_size:
@@ -393,5 +397,5 @@ class CommitLog:
 
     def close(self) -> None:
         """Close all files."""
-        for segment in (*self.segments, *([self._spare] if self._spare else [])):
+        for segment in (*self.segments, *([self._preallocated] if self._preallocated else [])):
             segment.close()

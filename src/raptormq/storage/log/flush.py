@@ -30,7 +30,7 @@ _FLUSH = "flush"
 
 FlushCallback = Callable[[StorageError | None], None]
 
-GATHER_S = 0.004
+GROUP_COMMIT_WAIT_S = 0.004
 """How long a flush waits at most for as much as the last one took."""
 
 
@@ -47,22 +47,22 @@ class FlushService:
         self._last_timestamp = last_timestamp
         self._waiting: deque[tuple[int, FlushCallback]] = deque()
         self._failure: StorageError | None = None
-        self._hindered: StorageError | None = None
+        self._deferred: StorageError | None = None
         """Why the last flush has not begun."""
         self._wake = threading.Event()
-        self._gathered = threading.Event()
+        self._group_complete = threading.Event()
         self._group_bytes = 0  # what the last flush made durable
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._progressed: Callable[[], None] | None = None
+        self._on_progress: Callable[[], None] | None = None
         self.flushed_timestamp = 0
         """Records stored up to this time (ms) are durable."""
 
-    def start(self, loop: asyncio.AbstractEventLoop, progressed: Callable[[], None]) -> None:
-        """Start the thread; ``progressed`` is called on ``loop`` after every flush that made something durable."""
+    def start(self, loop: asyncio.AbstractEventLoop, on_progress: Callable[[], None]) -> None:
+        """Start the thread; ``on_progress`` is called on ``loop`` after every flush that made something durable."""
         self._loop = loop
-        self._progressed = progressed
+        self._on_progress = on_progress
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
         self._thread.start()
 
@@ -71,15 +71,15 @@ class FlushService:
         if self._thread is not None:
             self._stopping = True
             self._wake.set()
-            self._gathered.set()
+            self._group_complete.set()
             self._thread.join()
             self._thread = None
 
     def appended(self) -> None:
         """The log has grown."""
         if self._sync:
-            if self._is_gathered():
-                self._gathered.set()
+            if self._is_group_complete():
+                self._group_complete.set()
             self._wake.set()
 
     def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
@@ -94,7 +94,7 @@ class FlushService:
             self._waiting.append((end_offset, callback))
             self._wake.set()
 
-    async def reach(self, end_offset: int) -> None:
+    async def wait_flushed(self, end_offset: int) -> None:
         """Return when everything below ``end_offset`` is durable.
 
         Raises:
@@ -102,7 +102,7 @@ class FlushService:
         """
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def tell(error: StorageError | None) -> None:
+        def complete(error: StorageError | None) -> None:
             if reached.done():  # given up
                 return
             if error is None:
@@ -110,7 +110,7 @@ class FlushService:
             else:
                 reached.set_exception(error)
 
-        self.on_flushed(end_offset, tell)
+        self.on_flushed(end_offset, complete)
         await reached
 
     def flush(self) -> None:
@@ -122,7 +122,7 @@ class FlushService:
         """
         self._flush_once()
         self._complete()
-        if (error := self._failure or self._hindered) is not None:
+        if (error := self._failure or self._deferred) is not None:
             raise error
 
     def _flush_once(self) -> bool:
@@ -133,12 +133,12 @@ class FlushService:
             self._log.flush()
         except OSError as error:
             if is_out_of_descriptors(error):
-                self._hinder(error)
+                self._defer(error)
                 return False
             self._fail(error.strerror or str(error))
             return True
-        if self._hindered is not None:
-            self._hindered = None
+        if self._deferred is not None:
+            self._deferred = None
             self._gate.clear_full(_FLUSH)
         self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
         if self._log.flushed_offset == before:
@@ -146,21 +146,21 @@ class FlushService:
         self._group_bytes = self._log.flushed_offset - before
         return True
 
-    def _hinder(self, error: OSError) -> None:
-        self._hindered = OutOfResources(f"the commit log cannot be flushed: {error.strerror or error}")
-        self._gate.set_waiting(_FLUSH, self._hindered)
+    def _defer(self, error: OSError) -> None:
+        self._deferred = OutOfResources(f"the commit log cannot be flushed: {error.strerror or error}")
+        self._gate.set_exhausted(_FLUSH, self._deferred)
 
     def _fail(self, reason: str) -> None:
         self._gate.set_read_only(f"the commit log could not be flushed: {reason}")
         self._failure = self._gate.error()
 
-    def _is_gathered(self) -> bool:
+    def _is_group_complete(self) -> bool:
         return self._log.end_offset - self._log.flushed_offset >= self._group_bytes
 
-    def _gather(self) -> None:
-        self._gathered.clear()
-        if self._log.end_offset > self._log.flushed_offset and not self._is_gathered() and not self._stopping:
-            self._gathered.wait(GATHER_S)
+    def _wait_for_group(self) -> None:
+        self._group_complete.clear()
+        if self._log.end_offset > self._log.flushed_offset and not self._is_group_complete() and not self._stopping:
+            self._group_complete.wait(GROUP_COMMIT_WAIT_S)
 
     def _run(self) -> None:
         try:
@@ -168,18 +168,18 @@ class FlushService:
         except Exception as error:
             logger.exception("the thread that flushes the commit log has ended")
             self._fail(f"{type(error).__name__}: {error}")
-            self._tell_loop()
+            self._notify_loop()
 
     def _flush_until_stopped(self) -> None:
         while not self._stopping:
             self._wake.wait(self._interval_s)
             self._wake.clear()
             if self._sync:
-                self._gather()
+                self._wait_for_group()
             if self._flush_once() and not self._stopping:
-                self._tell_loop()
+                self._notify_loop()
 
-    def _tell_loop(self) -> None:
+    def _notify_loop(self) -> None:
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(self._on_loop)
@@ -189,8 +189,8 @@ class FlushService:
 
     def _on_loop(self) -> None:
         self._complete()
-        if self._progressed is not None:
-            self._progressed()
+        if self._on_progress is not None:
+            self._on_progress()
 
     def _complete(self) -> None:
         flushed, failure, waiting = self._log.flushed_offset, self._failure, self._waiting

@@ -45,7 +45,7 @@ class OpenSegments:
     def _close_oldest(self) -> None:
         oldest, _ = self._used.popitem(last=False)
         if not self._is_written(oldest):
-            oldest.close_unmapped()
+            oldest.close_if_unmapped()
 
     def forget(self, segment: Segment) -> None:
         """It is no longer part of the log."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
-from raptormq.storage.fs import Extent, FileSystem, fetch
+from raptormq.storage.fs import Extent, FileSystem, load_pages
 from raptormq.storage.log.commit_log import CommitLog
 
 logger = get_logger(__name__)
@@ -29,7 +29,7 @@ MAX_AHEAD_BYTES = 16 << 20
 STEP_BYTES = 2 << 20
 """More is read as soon as so much is used up: on a host that has to back each page, large pieces would keep a CPU busy
 for so long that clients notice."""
-MAX_SPARED_BYTES = 512 << 20
+MAX_SKIPPED_BYTES = 512 << 20
 """Of pages that were given back; what lies free for long may go to another process, or to the host."""
 _FAST_S = 0.1
 """A log that takes its next step within that time is read further ahead."""
@@ -47,7 +47,7 @@ class PageWarmer:
         self._runner: Runner | None = None
         self._task: asyncio.Task[None] | None = None
         self._wanted_at = _NEVER  # the end of the log at which more is wanted
-        self._spared_to = 0
+        self._skip_until = 0
         self._warm_to = 0
         self._ahead = LEAST_AHEAD_BYTES
         self._last = 0.0
@@ -63,14 +63,14 @@ class PageWarmer:
         if self._task is not None:
             self._task.cancel()
 
-    def spare(self, size: int) -> None:
+    def skip_ahead(self, size: int) -> None:
         """Read nothing while the log grows by ``size`` bytes: so much was given back to the kernel just now."""
         end = self._log.end_offset
-        self._spared_to = min(max(self._spared_to, end) + size, end + MAX_SPARED_BYTES)
+        self._skip_until = min(max(self._skip_until, end) + size, end + MAX_SKIPPED_BYTES)
 
     def appended(self) -> None:
         """The log has grown; from the loop's thread."""
-        if self._log.end_offset >= max(self._wanted_at, self._spared_to):
+        if self._log.end_offset >= max(self._wanted_at, self._skip_until):
             self._wanted_at = _NEVER
             self._task = asyncio.get_running_loop().create_task(self._read_ahead())
 
@@ -100,4 +100,4 @@ class PageWarmer:
 def _read(filesystem: FileSystem, extents: list[Extent]) -> None:
     """In a thread. A disk that fails is for the writes to tell of."""
     with contextlib.suppress(OSError):
-        fetch(filesystem, extents)
+        load_pages(filesystem, extents)

@@ -47,7 +47,7 @@ class Segment:
             self._view = self.file.map(self.size)
         return self._view
 
-    def release_before(self, offset: int) -> None:
+    def unmap_before(self, offset: int) -> None:
         """Let go of the mapping of everything below log offset ``offset``; slices that were handed out stay valid."""
         if self._view is not None and offset > self.base:
             self.file.release(self._view, min(offset, self.end) - self.base)
@@ -68,7 +68,7 @@ class Segment:
             self._filesystem.remove(self.path)
             raise
 
-    def cut(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """End the file at log offset ``offset``, and make that durable; writes need :meth:`complete` first."""
         self._view = None
         self.file.truncate(offset - self.base)
@@ -109,7 +109,7 @@ class Segment:
                 self.file.truncate(size)  # some file systems keep what they found, and others need it more
             raise
 
-    def close_unmapped(self) -> None:
+    def close_if_unmapped(self) -> None:
         """Close the file until it is used again, unless it is mapped."""
         if self._file is not None and self._view is None:
             self._file.close()

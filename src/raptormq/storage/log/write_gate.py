@@ -20,28 +20,38 @@ logger = get_logger(__name__)
 
 SEGMENT = "segment"
 WRITE = "write"
-_FOUND_OUT_BY_APPENDS = frozenset({SEGMENT, WRITE})
+_CLEARED_BY_APPENDS = frozenset({SEGMENT, WRITE})
 """Sources whose state ends with a successful append; they cannot stop appends from trying."""
-_QUIET_S = 60.0
+_LOG_INTERVAL_S = 60.0
 """On a disk with hardly any room small messages may be taken and large ones refused, by turns."""
 
 
 class WriteGate:
     """Shared by everything that writes, in any thread; the first permanent refusal stays."""
 
-    __slots__ = ("_clock", "_full", "_lock", "_read_only", "_told", "_told_at", "_wanting", "refusal", "waits_for_disk")
+    __slots__ = (
+        "_clock",
+        "_first_shortage",
+        "_full",
+        "_lock",
+        "_logged",
+        "_logged_at",
+        "_read_only",
+        "is_disk_full",
+        "refusal",
+    )
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: str | None = None
+        self._logged: str | None = None
         """The refusal that the log has a line of, until it has one of its end."""
-        self._told_at = -_QUIET_S
+        self._logged_at = -_LOG_INTERVAL_S
         self._read_only: str | None = None
         self._full: dict[str, OutOfResources] = {}
-        self._wanting: OutOfResources | None = None
+        self._first_shortage: OutOfResources | None = None
         """The first of them."""
         self._lock = threading.Lock()
-        self.waits_for_disk = False
+        self.is_disk_full = False
         """Whether room on the disk would help."""
         self.refusal: str | None = None
         """Why writes are refused; None while they are not."""
@@ -53,14 +63,14 @@ class WriteGate:
             StoreReadOnly: a write or flush failed earlier.
             OutOfResources: there is no room, or something else is used up.
         """
-        if self.refusal is not None and (self._read_only or not self._full.keys() <= _FOUND_OUT_BY_APPENDS):
+        if self.refusal is not None and (self._read_only or not self._full.keys() <= _CLEARED_BY_APPENDS):
             raise self.error()
 
     def error(self) -> StorageError:
         """Return the error of the current refusal."""
         if self._read_only:
             return StoreReadOnly(self._read_only)
-        wanting = self._wanting
+        wanting = self._first_shortage
         return DiskFull("no space left") if wanting is None else type(wanting)(str(wanting))
 
     @property
@@ -74,9 +84,9 @@ class WriteGate:
 
     def set_full(self, source: str, reason: str) -> None:
         """Refuse writes until ``source`` (who found out) calls :meth:`clear_full`."""
-        self.set_waiting(source, DiskFull(reason))
+        self.set_exhausted(source, DiskFull(reason))
 
-    def set_waiting(self, source: str, error: OutOfResources) -> None:
+    def set_exhausted(self, source: str, error: OutOfResources) -> None:
         """The same, for want of whatever ``error`` says."""
         with self._lock:
             self._full[source] = error
@@ -96,27 +106,27 @@ class WriteGate:
             self._update()
 
     def _update(self) -> None:
-        self._wanting = next(iter(self._full.values()), None)
-        self.waits_for_disk = any(isinstance(each, DiskFull) for each in self._full.values())
-        self.refusal = self._read_only or (None if self._wanting is None else str(self._wanting))
-        self._tell()
+        self._first_shortage = next(iter(self._full.values()), None)
+        self.is_disk_full = any(isinstance(each, DiskFull) for each in self._full.values())
+        self.refusal = self._read_only or (None if self._first_shortage is None else str(self._first_shortage))
+        self._log_change()
 
-    def _tell(self) -> None:
+    def _log_change(self) -> None:
         """Log what has changed. A refusal that begins soon after one that was told of is told of when it lasts: who
         found it out says so again and again.
         """
         if self._read_only:
-            if self._told != self._read_only:
+            if self._logged != self._read_only:
                 logger.warning("no messages are taken until the broker is started again: %s", self._read_only)
-            self._told = self._read_only
+            self._logged = self._read_only
         elif self.refusal is None:
-            if self._told is not None:
+            if self._logged is not None:
                 logger.warning("messages are taken again")
-            self._told = None
-        elif self._told is None and (now := self._clock()) - self._told_at >= _QUIET_S:
-            what = "there is no room" if self.waits_for_disk else "something is used up"
+            self._logged = None
+        elif self._logged is None and (now := self._clock()) - self._logged_at >= _LOG_INTERVAL_S:
+            what = "there is no room" if self.is_disk_full else "something is used up"
             logger.warning("no messages are taken while %s: %s", what, self.refusal)
-            self._told, self._told_at = self.refusal, now
+            self._logged, self._logged_at = self.refusal, now
 
     def fail(self, source: str, what: str, error: OSError) -> NoReturn:
         """Turn a failed write into the store's error and state; ``what`` says what could not be done.
@@ -130,7 +140,7 @@ class WriteGate:
         if is_no_room(error):
             self.set_full(source, reason)
         elif is_exhausted(error):
-            self.set_waiting(source, OutOfResources(reason))
+            self.set_exhausted(source, OutOfResources(reason))
         else:
             self.set_read_only(reason)
         raise self.error() from error

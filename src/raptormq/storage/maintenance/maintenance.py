@@ -57,9 +57,9 @@ class Housekeeping:
         config = self.config
 
         async def log() -> None:
-            self.log.release_cold()
-            if self.log.wants_spare():
-                await background.run(self.log.make_spare)
+            self.log.release_mappings()
+            if self.log.needs_preallocation():
+                await background.run(self.log.preallocate)
 
         releaser = PageReleaser(
             self.filesystem, self.log, self.dispatcher, self.queues, self.offsets, config.kept_page_bytes
@@ -90,9 +90,9 @@ class Housekeeping:
         """
         if not self.gate.is_waiting:
             return
-        wants_disk = self.gate.waits_for_disk
+        wants_disk = self.gate.is_disk_full
         if not wants_disk:
-            self.queues.files.close_some()
+            self.queues.files.close_half()
         with contextlib.suppress(StorageError):  # the gate tells of it, here and below
             await self.checkpointing.make(background)
         for save in (self.save_offsets, self.save_ledgers):
@@ -100,8 +100,8 @@ class Housekeeping:
                 await save(background)
         if wants_disk:
             await self.clean(background, any_hour=True, spare_young=True)
-        if self.log.wants_spare():
-            await background.run(self.log.make_spare)
+        if self.log.needs_preallocation():
+            await background.run(self.log.preallocate)
 
     async def clean(self, background: Runner, *, any_hour: bool, spare_young: bool = False) -> None:
         """Delete what the limits say, with ``any_hour`` at other hours than theirs too, with ``spare_young`` only what
@@ -158,7 +158,7 @@ class Housekeeping:
         """
         async with self.one_save:
             if (snapshot := self.offsets.snapshot()) is not None:
-                await self.checkpointing.flusher.reach(self.log.end_offset)
+                await self.checkpointing.flusher.wait_flushed(self.log.end_offset)
                 await background.run(self._save_offsets, snapshot)
 
     def _save_offsets(self, snapshot: Snapshot) -> None:
@@ -176,7 +176,7 @@ class Housekeeping:
         """
         if not self.deletions.is_saved:
             # Else a power cut leaves places that are dead behind the end of the log, and another program may fill them.
-            await self.checkpointing.flusher.reach(max(self.deletions.entries.values(), default=0))
+            await self.checkpointing.flusher.wait_flushed(max(self.deletions.entries.values(), default=0))
             self.deletions.fit(self.log.min_offset, self.log.end_offset)
         for ledger in (self.deletions, self.conversions):  # in this order: a deletion overrules a conversion
             await ledger.save(background)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from raptormq.protocol.topic_names import is_system_topic
 from raptormq.storage.background import Runner, cooperatively
-from raptormq.storage.fs import FileSystem, release
+from raptormq.storage.fs import FileSystem, evict_pages
 from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import ConsumerOffsets, QueueTable
 from raptormq.storage.records import Dispatcher
@@ -103,7 +103,7 @@ class PageReleaser:
             return 0
         if self._dispatcher.dispatched_offset - self._marked >= max(self._kept_bytes // MARKS_PER_KEPT, 1):
             await self._mark()
-        limit = min(self._log.flushed_offset, self._log.end_offset - self._kept_bytes, self._log.unmapped_offset)
+        limit = min(self._log.flushed_offset, self._log.end_offset - self._kept_bytes, self._log.mapped_from)
         is_time = self._clock() >= self._next_look or self._log.end_offset >= self._next_look_end
         begin = self._begin
         if not self._marks or self._marks[0].log_offset > limit or not is_time:
@@ -117,7 +117,7 @@ class PageReleaser:
             self._begin = self._marks.popleft().log_offset
         if self._begin == begin:
             return 0
-        return await runner.run(release, self._filesystem, self._log.extents(begin, self._begin))
+        return await runner.run(evict_pages, self._filesystem, self._log.extents(begin, self._begin))
 
     async def _mark(self) -> None:
         self._marked = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it

@@ -141,8 +141,8 @@ class Retention:
         if queue.deleted:
             return
         self._queues.min_offset(queue, self._log.min_offset, wait=wait)
-        if queue.has_dead_files:  # which a reader may have found out before
-            queue.has_dead_files = False
+        if queue.has_expired_files:  # which a reader may have found out before
+            queue.has_expired_files = False
             self.dead_files.append(DeadFiles(queue, queue.first_item))
 
     def remove_dead_files(self, dead: DeadFiles) -> None:

@@ -26,7 +26,7 @@ MAX_GAP = 32_767_000
 """More missing messages in the middle of a queue than this are taken for a damaged offset."""
 
 
-class BatchBuilding:
+class BatchQueueBuilder:
     """Puts items behind one another; queues that get their first unwritten one join ``dirty``."""
 
     def __init__(self, files: QueueFiles, dirty: deque[ConsumeQueue]) -> None:
@@ -73,10 +73,10 @@ class BatchBuilding:
             where = item.base, item.physical, queue.max_offset
             logger.warning("offset %d of the record at %d does not follow %d", *where)
             return False
-        self._cut_back(queue, item.base)
+        self._truncate_to(queue, item.base)
         return True
 
-    def _cut_back(self, queue: BatchConsumeQueue, offset: int) -> None:
+    def _truncate_to(self, queue: BatchConsumeQueue, offset: int) -> None:
         """Make ``offset`` the next one: what the log has later is the truth.
 
         A topic that was deleted and made again starts at 0; anything else means that one of the records is damaged.
@@ -101,8 +101,8 @@ class BatchBuilding:
         self._files.remove_queue(queue)
         queue.tail = None
         queue.min_offset = queue.max_offset = queue.next_offset = 0
-        queue.written = queue.live_item = 0
+        queue.written = queue.first_live_item = 0
         queue.seen = (-1, 0)
         queue.min_checked_at = 0
-        queue.has_dead_files = False
+        queue.has_expired_files = False
         queue.max_physical = -1

@@ -63,16 +63,16 @@ class BatchItem(NamedTuple):
 class BatchConsumeQueue(ConsumeQueue):
     """State of one queue. Offsets count messages, ``written`` and everything named item counts items::
 
-    live_item <= item_count = written + len(tail) / 46
+    first_live_item <= item_count = written + len(tail) / 46
     """
 
-    __slots__ = ("live_item", "seen")
+    __slots__ = ("first_live_item", "seen")
 
     is_batch = True
 
     def __init__(self, topic: str, queue_id: int, topic_field: bytes) -> None:
         super().__init__(topic, queue_id, topic_field)
-        self.live_item = 0
+        self.first_live_item = 0
         """Item of ``min_offset``; those before it are dead, or have no file any more."""
         self.seen = (-1, 0)
         """Where the last read ended: a queue offset and the item that begins with it."""
@@ -80,7 +80,7 @@ class BatchConsumeQueue(ConsumeQueue):
     @property
     def first_item(self) -> int:
         """Number of the item of ``min_offset``."""
-        return self.live_item
+        return self.first_live_item
 
     @property
     def item_count(self) -> int:

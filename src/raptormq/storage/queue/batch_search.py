@@ -43,21 +43,21 @@ class BatchSearch:
         Where an offset has no message it is the item before it.
         """
         seen_offset, seen_item = queue.seen
-        if seen_offset == offset and queue.live_item <= seen_item < queue.item_count:
+        if seen_offset == offset and queue.first_live_item <= seen_item < queue.item_count:
             return seen_item
         number = self._first(queue, lambda item: item.base > offset, wait=wait) - 1
-        return number if self._covers(queue, number, offset, wait) else self._walk_to(queue, number, offset, wait)
+        return number if self._contains(queue, number, offset, wait) else self._scan_for(queue, number, offset, wait)
 
-    def _covers(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> bool:
-        item = self.item(queue, number, wait=wait) if number >= queue.live_item else None
+    def _contains(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> bool:
+        item = self.item(queue, number, wait=wait) if number >= queue.first_live_item else None
         return item is not None and item.is_sound and item.base <= offset < item.end
 
-    def _walk_to(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
+    def _scan_for(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
         """Return the last sound item that begins at ``offset`` or before, going item by item from ``number`` on.
 
         Only a gap, or an item that a disk has damaged and a bisection has met, leads here.
         """
-        low, high = queue.live_item, queue.item_count
+        low, high = queue.first_live_item, queue.item_count
         number = max(low, number)
         while number > low and not self._begins_by(queue, number, offset, wait):
             number -= 1
@@ -74,7 +74,7 @@ class BatchSearch:
     def _is_sound(self, queue: BatchConsumeQueue, number: int, wait: bool) -> bool:
         return self.item(queue, number, wait=wait).is_sound
 
-    def live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
+    def first_live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
         """Return the number of the first item whose record a log that starts at ``log_min`` still has.
 
         One that a disk has damaged counts as alive, unless the next one is dead.
@@ -98,7 +98,7 @@ class BatchSearch:
         """
         if upper:
             after = self._first(queue, lambda item: item.stored > timestamp, wait=wait)
-            if after == queue.live_item:
+            if after == queue.first_live_item:
                 return queue.min_offset
             return self.item(queue, after - 1, wait=wait).end - 1
         found = self._first(queue, lambda item: item.stored >= timestamp, wait=wait)
@@ -111,7 +111,7 @@ class BatchSearch:
 
         What has no file yet is looked at first: that is where most readers are, and it takes no call.
         """
-        low, high = queue.live_item if low is None else low, queue.item_count
+        low, high = queue.first_live_item if low is None else low, queue.item_count
         tail, written = queue.tail, queue.written
         if tail is not None and written >= low:
             if not fits(unpack_item(tail)):

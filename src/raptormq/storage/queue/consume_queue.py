@@ -38,7 +38,7 @@ class ConsumeQueue:
     __slots__ = (
         "delay_ms",
         "deleted",
-        "has_dead_files",
+        "has_expired_files",
         "magic",
         "max_offset",
         "max_physical",
@@ -73,7 +73,7 @@ class ConsumeQueue:
         self.tail: bytearray | None = None
         """Items that no file has yet, None when there are none."""
         self.deleted = False
-        self.has_dead_files = False
+        self.has_expired_files = False
         """Some files hold only items before ``first_item``; :mod:`~raptormq.storage.maintenance.retention` has yet to
         note it."""
         self.delay_ms: int | None = None

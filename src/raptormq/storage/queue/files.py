@@ -5,8 +5,7 @@
 share ``max_open`` descriptors: the least recently used file is closed, and so it is when the process has no descriptor
 left.
 
-:class:`Unsynced` notes what of the queues is written and not durable yet: the files, and the folders whose names have
-changed.
+:class:`UnsyncedPaths` records what is written and not durable yet: queue files, and folders whose names have changed.
 
 :class:`DeletedFolders` has the folders with the queues of deleted topics, and of a type that counts no more. Each
 folder gets another name at once, below ``deleted``, and is removed by a thread, as a disk may take seconds for
@@ -45,7 +44,7 @@ from raptormq.storage.queue.consume_queue import FILLER, ITEM_BYTES, ConsumeQueu
 logger = get_logger(__name__)
 
 
-class Unsynced:
+class UnsyncedPaths:
     """Paths that a checkpoint has to make durable. Those that one has taken stay until it is :meth:`done`, whether it
     fails or whoever waits for it is cancelled.
     """
@@ -155,7 +154,7 @@ class QueueFiles:
         self._open: OrderedDict[tuple[ConsumeQueue, int], File] = OrderedDict()
         self._is_shut = False
         self.deleted = DeletedFolders(filesystem, paths.deleted)
-        self.unsynced = Unsynced()
+        self.unsynced = UnsyncedPaths()
         self.formats = (
             QueueFormat(paths.queues, ITEM_BYTES, file_size, "mappedFileSizeConsumeQueue"),
             QueueFormat(paths.batch_queues, BATCH_ITEM_BYTES, batch_file_size, "mapperFileSizeBatchConsumeQueue"),
@@ -216,7 +215,7 @@ class QueueFiles:
                     raise
                 self._close_oldest()
 
-    def close_some(self) -> None:
+    def close_half(self) -> None:
         """Close half of the open files, the least recently used ones, for others that need descriptors."""
         for _ in range(-(-len(self._open) // 2)):
             self._close_oldest()
@@ -359,9 +358,9 @@ class QueueFiles:
         for queue in queues:
             self.release(queue)
         for is_batch in (False, True):
-            self.take_away(topic, is_batch=is_batch)
+            self.move_to_deleted(topic, is_batch=is_batch)
 
-    def take_away(self, topic: str, *, is_batch: bool) -> None:
+    def move_to_deleted(self, topic: str, *, is_batch: bool) -> None:
         """The same for the queues of one type, which are released."""
         parent = self.formats[is_batch].folder
         folder = f"{parent}/{topic}"

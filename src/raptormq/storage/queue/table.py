@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.queue.append_batches import AppendedLists, AppendResult
-from raptormq.storage.queue.batch_builder import BatchBuilding
+from raptormq.storage.queue.batch_builder import BatchQueueBuilder
 from raptormq.storage.queue.batch_queue import BatchConsumeQueue, BatchItem, message_count
 from raptormq.storage.queue.batch_search import BatchSearch
 from raptormq.storage.queue.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
 from raptormq.storage.queue.files import QueueFiles
-from raptormq.storage.queue.topic_state import Entry
+from raptormq.storage.queue.topic_state import ConversionEntry
 
 logger = get_logger(__name__)
 
@@ -35,11 +35,11 @@ class QueueTable:
         self._delays_ms = delays_ms
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._dirty: deque[ConsumeQueue] = deque()
-        self._batches = BatchBuilding(files, self._dirty)
+        self._batches = BatchQueueBuilder(files, self._dirty)
         self.batch_search = BatchSearch(files)
         self.batch_topics: set[str] = set()
         """Topics whose queues, when they are made, are those of BatchCQ."""
-        self.conversions: dict[str, Entry] = {}
+        self.conversions: dict[str, ConversionEntry] = {}
         """Topics that have, or may have, files of both types (:mod:`~raptormq.storage.queue.topic_state`)."""
         self.topic_tombstones: dict[str, int] = {}
         """Where records of topics that were deleted end in the log (:mod:`~raptormq.storage.queue.topic_state`)."""
@@ -55,7 +55,7 @@ class QueueTable:
         queue = queues.get(queue_id) if queues is not None else None
         return queue is not None and offset == queue.max_offset > 0
 
-    def find_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, made now when there is none."""
         queues = self._topics.get(topic)
         if queues is None:
@@ -149,7 +149,7 @@ class QueueTable:
             logger.warning("offset %d of the record at %d does not follow %d", offset, physical, queue.max_offset)
             return
         if offset < queue.max_offset:
-            self._cut_back(queue, offset)
+            self._truncate_to(queue, offset)
         if queue.max_offset == 0 and offset > 0:
             self.files.begin(queue, offset)
             if queue.tail is not None:
@@ -162,7 +162,7 @@ class QueueTable:
         queue.max_offset = offset + 1
         queue.max_physical = physical
 
-    def _cut_back(self, queue: ConsumeQueue, offset: int) -> None:
+    def _truncate_to(self, queue: ConsumeQueue, offset: int) -> None:
         """Make ``offset`` the next item: what the log has later is the truth.
 
         A topic that was deleted and made again starts at 0; anything else means that one of the records is damaged.
@@ -188,7 +188,7 @@ class QueueTable:
         queue.tail = None
         queue.min_offset = queue.max_offset = queue.next_offset = queue.written = 0
         queue.min_checked_at = 0
-        queue.has_dead_files = False
+        queue.has_expired_files = False
         queue.max_physical = -1
 
     def flush(self, limit: int) -> bool:
@@ -259,20 +259,20 @@ class QueueTable:
         if queue.min_checked_at != log_min:
             before, per_file = queue.first_item, self.files.format(queue).items_per_file
             if isinstance(queue, BatchConsumeQueue):
-                self._find_live_item(queue, log_min, wait)
+                self._update_first_live_item(queue, log_min, wait)
             else:
                 queue.min_offset = self._first_at_or_after(queue, log_min, wait)
-            queue.has_dead_files |= queue.first_item // per_file > before // per_file
+            queue.has_expired_files |= queue.first_item // per_file > before // per_file
             queue.min_checked_at = log_min
         return queue.min_offset
 
-    def _find_live_item(self, queue: BatchConsumeQueue, log_min: int, wait: bool) -> None:
-        found = self.batch_search.live_item(queue, log_min, wait=wait)
+    def _update_first_live_item(self, queue: BatchConsumeQueue, log_min: int, wait: bool) -> None:
+        found = self.batch_search.first_live_item(queue, log_min, wait=wait)
         if found == queue.item_count:
             queue.min_offset = queue.max_offset
-        elif found > queue.live_item:
+        elif found > queue.first_live_item:
             queue.min_offset = self._first_offset(queue, found, wait)
-        queue.live_item = found
+        queue.first_live_item = found
 
     def _first_offset(self, queue: BatchConsumeQueue, number: int, wait: bool) -> int:
         """Return where item ``number`` begins, or, when it is damaged, where the one before it ends."""

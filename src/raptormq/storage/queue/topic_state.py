@@ -44,7 +44,7 @@ from raptormq.files import Files
 from raptormq.json_file import JsonFile
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
-from raptormq.protocol.topic_names import topic_fault
+from raptormq.protocol.topic_names import topic_name_error
 from raptormq.storage.background import Runner
 from raptormq.storage.fs import FileSystem, StorePaths, TopicLedger
 
@@ -125,7 +125,7 @@ _STATES = (BUILDING, STOPPED, SWITCHED)
 
 
 @dataclass(slots=True)
-class Entry:
+class ConversionEntry:
     """The conversion of one topic."""
 
     topic: str
@@ -143,7 +143,7 @@ class Entry:
         return self.to_batch is (self.state == SWITCHED)
 
 
-class ConversionLedger(TopicLedger[Entry]):
+class ConversionLedger(TopicLedger[ConversionEntry]):
     """``config/queueConversions.json``, with an entry for each topic that is being converted."""
 
     key = "conversions"
@@ -162,15 +162,15 @@ class ConversionLedger(TopicLedger[Entry]):
         self.changed()
         await self.save(background)
 
-    def _decode(self, topic: str, value: object) -> Entry | None:
+    def _decode(self, topic: str, value: object) -> ConversionEntry | None:
         # The folders of a topic that the table does not have are removed, so "" or "../config" must not pass for one.
-        if topic_fault(topic) is not None or not isinstance(value, dict):
+        if topic_name_error(topic) is not None or not isinstance(value, dict):
             return None
         to, state, offset, dead_end = (value.get(key) for key in ("to", "state", "offset", "deadEnd"))
         if to not in (BATCH_CQ, SIMPLE_CQ) or state not in _STATES or not isinstance(offset, int):
             return None
-        return Entry(topic, to == BATCH_CQ, state, offset, dead_end if isinstance(dead_end, int) else None)
+        return ConversionEntry(topic, to == BATCH_CQ, state, offset, dead_end if isinstance(dead_end, int) else None)
 
-    def _encode(self, entry: Entry) -> object:
+    def _encode(self, entry: ConversionEntry) -> object:
         to = BATCH_CQ if entry.to_batch else SIMPLE_CQ
         return {"to": to, "state": entry.state, "offset": entry.offset, "deadEnd": entry.dead_end}

@@ -49,7 +49,7 @@ from raptormq.storage.read.batch_unpacker import (
 from raptormq.storage.read.item_repair import MAX_ITEMS, ItemMender
 from raptormq.storage.read.left_out import LeftOut
 from raptormq.storage.read.options import SCAN_BYTES, GetResult, GetStatus, PropertyFilter, ReadOptions
-from raptormq.storage.records import are_intact, is_of, peek_properties
+from raptormq.storage.records import are_valid_records, belongs_to_queue, peek_properties
 
 
 class Found:
@@ -190,7 +190,7 @@ class BatchReader:
                 break
             if buffers and total + size > max_bytes:
                 break
-            record = self._log.hot_record(physical, size)
+            record = self._log.resident_record(physical, size)
             if record is None or (not takes_encrypted and is_encrypted(record)):
                 break
             buffers.append(record)
@@ -273,7 +273,7 @@ class BatchReader:
         """Yield the items from ``number`` on, ``count`` with one read, each with whether its messages lie between those
         of its neighbours.
         """
-        before = self._search.item(queue, number - 1, wait=wait) if number > queue.live_item else None
+        before = self._search.item(queue, number - 1, wait=wait) if number > queue.first_live_item else None
         items = self._search.items(queue, number, count + 1, wait=wait)
         item = next(items, None)
         while item is not None:
@@ -333,7 +333,7 @@ class BatchReader:
     def _hand_out(self, item: BatchItem, record: Buffer, found: Found) -> None:
         """Add the record as it is stored."""
         found.buffers.append(record)
-        if not self._log.is_hot(item.physical):
+        if not self._log.is_resident(item.physical):
             found.copied += len(record)
 
     def _take_encrypted(self, item: BatchItem, record: Buffer, options: ReadOptions, found: Found) -> bool:
@@ -395,7 +395,7 @@ class BatchReader:
     def _read(self, item: BatchItem, options: ReadOptions, found: Found, wait: bool) -> Buffer | None:
         """Return a record; None when it is damaged or, noted in ``found``, not in memory or not to be copied."""
         log = self._log
-        if not options.copies and not log.is_hot(item.physical):
+        if not options.copies and not log.is_resident(item.physical):
             found.is_uncopied = True
             found.count(item.messages, item.size, item.end)
             return None
@@ -405,8 +405,8 @@ class BatchReader:
             found.missing += error.extents
             found.count(item.messages, item.size, item.end)
             return None
-        is_whole = log.is_hot(item.physical) or are_intact(record, item.physical)
-        if is_whole and is_of(record, found.queue.topic_field, found.queue.queue_id, item.base):
+        is_whole = log.is_resident(item.physical) or are_valid_records(record, item.physical)
+        if is_whole and belongs_to_queue(record, found.queue.topic_field, found.queue.queue_id, item.base):
             return record
         found.is_damaged = True
         return None

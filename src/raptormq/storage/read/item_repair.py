@@ -36,7 +36,7 @@ class _Neighbour(NamedTuple):
 class _Bounds(NamedTuple):
     """What a queue is like when a walk begins, None where it was not looked at as far as that."""
 
-    live_item: int | None
+    first_live_item: int | None
     item_count: int | None
     max_offset: int
 
@@ -70,7 +70,7 @@ class ItemMender:
             before = self._before(queue, number, wait)
             behind = self._behind(queue, number, wait)
             bounds = _Bounds(
-                queue.live_item if number - MAX_ITEMS <= queue.live_item else None,
+                queue.first_live_item if number - MAX_ITEMS <= queue.first_live_item else None,
                 queue.item_count if number + MAX_ITEMS + 1 >= queue.item_count else None,
                 queue.max_offset,
             )
@@ -95,9 +95,9 @@ class ItemMender:
         """Return the items before ``number``, the nearest first, that are sound and follow the one before them: another
         item in the place of one would pass for sound.
         """
-        first = max(queue.live_item, number - MAX_ITEMS)
+        first = max(queue.first_live_item, number - MAX_ITEMS)
         items = self._items(queue, first, number, wait)
-        follow = [first == queue.live_item, *(left.end == right.base for left, right in pairwise(items))]
+        follow = [first == queue.first_live_item, *(left.end == right.base for left, right in pairwise(items))]
         return self._sound(items, follow, first)[::-1]
 
     def _behind(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
@@ -152,7 +152,7 @@ def _items_around(
     """Return the items between the ``last`` sound one before and the ``first`` one behind; none when the log does not
     tell: they have to be as many, and each to begin where the one before it ends.
     """
-    begin = last.number + 1 if last is not None else bounds.live_item
+    begin = last.number + 1 if last is not None else bounds.first_live_item
     end = first.number if first is not None else bounds.item_count
     if begin is None or end is None or (last is None and first is None):
         return {}

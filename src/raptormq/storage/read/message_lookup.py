@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from raptormq.errors import BatchEncrypted, RecordError
-from raptormq.protocol.copied_properties import fitted
+from raptormq.protocol.copied_properties import fit_properties
 from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.properties import (
@@ -255,5 +255,5 @@ def _with_key(message: StoredMessage, key: str) -> StoredMessage:
     between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""
     longer = f"{text}{between}{UNIQUE_KEY}\x01{key}\x02"
     if len(longer.encode()) > MAX_PROPERTIES_BYTES:
-        longer = fitted(decode_properties(text), {UNIQUE_KEY: key}).text
+        longer = fit_properties(decode_properties(text), {UNIQUE_KEY: key}).text
     return replace(message, properties=longer)

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from raptormq.storage.fs import Buffer, DiskUsage, Extent, PagesMissing
 from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import FILLER_SIZE, ITEM, ITEM_BYTES
-from raptormq.storage.records import are_intact, peek_properties
+from raptormq.storage.records import are_valid_records, peek_properties
 
 
 class GetStatus(Enum):
@@ -172,7 +172,7 @@ def scan(
         judged += len(properties)
         if judged > wanted.max_scanned_bytes and judged > len(properties):
             break
-        if wanted.wants(properties) and (log.is_hot(physical) or are_intact(record, physical)):
+        if wanted.wants(properties) and (log.is_resident(physical) or are_valid_records(record, physical)):
             if found and total + size > max_bytes:
                 break
             found.append(record)

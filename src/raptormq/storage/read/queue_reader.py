@@ -17,7 +17,7 @@ from raptormq.storage.queue import FILLER_SIZE, ITEM, ITEM_BYTES, BatchConsumeQu
 from raptormq.storage.read.batch_reader import BatchReader
 from raptormq.storage.read.left_out import LeftOut
 from raptormq.storage.read.options import GetResult, GetStatus, PropertyFilter, ReadOptions, scan
-from raptormq.storage.records import are_intact, peek_store_timestamp
+from raptormq.storage.records import are_valid_records, peek_store_timestamp
 
 _MAX_IN_ROW = 64
 _ROW_FORMATS = [">" + "qiq" * count for count in range(_MAX_IN_ROW + 1)]
@@ -63,7 +63,7 @@ class MessageReader:
         places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter, merge=True)
         if not found:
             return GetResult(self._why_nothing(items, tag_filter), [], next_offset, low, high)
-        are_copies = not self._log.is_hot(places[0][0])  # no record of a queue is before the first one in the log
+        are_copies = not self._log.is_resident(places[0][0])  # no record of a queue is before the first one in the log
         if are_copies and not copies:
             raise PagesMissing([], size=size)
         buffers = self._read(places, wait)
@@ -90,7 +90,7 @@ class MessageReader:
     ) -> GetResult:
         """As :meth:`get`, for a reader that wants messages with certain properties."""
         items = self._queues.files.read(queue, offset, min(SCAN_ITEMS, wanted.max_scanned), wait=wait)
-        are_copies = not self._log.is_hot(ITEM.unpack_from(items)[0])
+        are_copies = not self._log.is_resident(ITEM.unpack_from(items)[0])
         if are_copies and not options.copies:
             raise PagesMissing([])
         found, done, size = scan(self._log, items, options.max_count, options.max_bytes, wanted, wait=wait)
@@ -171,7 +171,7 @@ class MessageReader:
             except PagesMissing as error:
                 missing += error.extents
                 continue
-            buffers.append(data if log.is_hot(physical) or are_intact(data, physical) else None)
+            buffers.append(data if log.is_resident(physical) or are_valid_records(data, physical) else None)
         if missing:
             raise PagesMissing(missing, size=sum(size for _, size in places))
         return buffers

@@ -6,19 +6,19 @@ Knows the record layout; who reads queues, and how answers are made, it does not
 from __future__ import annotations
 
 from raptormq.storage.records.appender import NOT_IN_QUEUE, Appender
-from raptormq.storage.records.dispatcher import Dispatcher, Lag
+from raptormq.storage.records.dispatcher import Dispatcher, DispatchLag
 from raptormq.storage.records.parser import (
     ParsedRecord,
     TimerCode,
-    are_intact,
-    is_of,
+    are_valid_records,
+    belongs_to_queue,
+    decode_timer_code,
+    encode_timer_code,
     peek,
     peek_body_at,
     peek_physical_offset,
     peek_properties,
     peek_store_timestamp,
-    read_timer_code,
-    timer_code,
 )
 from raptormq.storage.records.scanner import ConcurrentScanner, DamagedRange, LogScanner
 
@@ -27,18 +27,18 @@ __all__ = [
     "Appender",
     "ConcurrentScanner",
     "DamagedRange",
+    "DispatchLag",
     "Dispatcher",
-    "Lag",
     "LogScanner",
     "ParsedRecord",
     "TimerCode",
-    "are_intact",
-    "is_of",
+    "are_valid_records",
+    "belongs_to_queue",
+    "decode_timer_code",
+    "encode_timer_code",
     "peek",
     "peek_body_at",
     "peek_physical_offset",
     "peek_properties",
     "peek_store_timestamp",
-    "read_timer_code",
-    "timer_code",
 ]

@@ -27,16 +27,16 @@ from isal.isal_zlib import crc32
 from raptormq.errors import StorageError
 from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, SysFlag
 from raptormq.storage.fs import Buffer
-from raptormq.storage.log import CommitLog, Run, WriteGate
+from raptormq.storage.log import CommitLog, SegmentWrite, WriteGate
 from raptormq.storage.queue import AppendedLists, AppendResult, ConsumeQueue, PendingList, PendingRecord, message_count
 
 _FILLER = struct.Struct(">ii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 BORN_V6 = int(SysFlag.BORN_HOST_V6)
-NO_HOSTS = ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+WITHOUT_HOST_BITS = ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 """All but the bits that tell how long hosts are: they are set here, whatever a producer or an older record says."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
-_UNUSUAL = _INNER_BATCH | ~NO_HOSTS
+_UNUSUAL = _INNER_BATCH | ~WITHOUT_HOST_BITS
 NOT_IN_QUEUE = int(SysFlag.TRANSACTION_PREPARED)
 """Set for prepared and rolled back messages (4 and 12), clear for plain and committed ones (0 and 8)."""
 
@@ -61,7 +61,9 @@ class RecordPacker:
         self._fixed_v4 = _fixed_part(8, len(store_host))
         self._fixed_v6 = _fixed_part(20, len(store_host))
 
-    def pack(self, pending: Sequence[PendingRecord], start: int, timestamp: int) -> tuple[AppendResult, list[Run]]:
+    def pack(
+        self, pending: Sequence[PendingRecord], start: int, timestamp: int
+    ) -> tuple[AppendResult, list[SegmentWrite]]:
         """Pack ``pending`` for the place ``start`` with the store time ``timestamp`` (ms).
 
         Raises:
@@ -69,16 +71,16 @@ class RecordPacker:
         """
         result = AppendResult(pending, start, [timestamp] * len(pending))
         try:
-            runs = self._pack(result, timestamp)
+            writes = self._pack(result, timestamp)
         except struct.error as error:
-            self.take_back(result)
+            self.restore_offsets(result)
             raise StorageError(f"record {len(result.sizes)} of the group does not fit its fields: {error}") from error
         except BaseException:
-            self.take_back(result)
+            self.restore_offsets(result)
             raise
-        return result, runs
+        return result, writes
 
-    def _pack(self, result: AppendResult, timestamp: int) -> list[Run]:
+    def _pack(self, result: AppendResult, timestamp: int) -> list[SegmentWrite]:
         store_host, store_flag = self._store_host, self._store_flag
         pack_v4, pack_v6, pack_length = self._fixed_v4.pack, self._fixed_v6.pack, _PROPERTIES_LENGTH.pack
         overhead = self._fixed_v4.size + _PROPERTIES_LENGTH.size
@@ -88,8 +90,8 @@ class RecordPacker:
         offset = result.start_offset
         room_end = offset - offset % self._segment_size + self._segment_size - BLANK_BYTES
         parts: list[Buffer] = []
-        run_start = offset
-        runs: list[Run] = []
+        write_start = offset
+        writes: list[SegmentWrite] = []
         topic, queue_id = "", -1
         queue: ConsumeQueue
         for record in result.records:
@@ -102,7 +104,7 @@ class RecordPacker:
                 queue = find_queue(topic, queue_id)
             count = 1
             if sys_flag & _UNUSUAL:
-                sys_flag &= NO_HOSTS
+                sys_flag &= WITHOUT_HOST_BITS
                 if sys_flag & _INNER_BATCH:
                     count = message_count(record)
                     result.message_count += count - 1
@@ -115,8 +117,8 @@ class RecordPacker:
                 pack = pack_v6
                 sys_flag |= BORN_V6
             if offset + size > room_end:
-                offset = end_run(runs, run_start, parts, offset, size, self._segment_size)
-                run_start, parts, room_end = offset, [], offset + self._segment_size - BLANK_BYTES
+                offset = end_segment(writes, write_start, parts, offset, size, self._segment_size)
+                write_start, parts, room_end = offset, [], offset + self._segment_size - BLANK_BYTES
             if sys_flag & NOT_IN_QUEUE:
                 queue_offset = 0
                 queues.append(None)
@@ -134,18 +136,20 @@ class RecordPacker:
             sizes.append(size)
             offset += size
         result.end_offset = offset
-        runs.append(Run(run_start, parts, offset - run_start))
-        return runs
+        writes.append(SegmentWrite(write_start, parts, offset - write_start))
+        return writes
 
     @staticmethod
-    def take_back(group: AppendResult) -> None:
+    def restore_offsets(group: AppendResult) -> None:
         """Return the queue offsets of a group that did not make it into the log."""
         for queue, queue_offset in zip(reversed(group.queues), reversed(group.queue_offsets), strict=False):
             if queue is not None:
                 queue.next_offset = queue_offset
 
 
-def end_run(runs: list[Run], start: int, parts: list[Buffer], offset: int, size: int, segment_size: int) -> int:
+def end_segment(
+    writes: list[SegmentWrite], start: int, parts: list[Buffer], offset: int, size: int, segment_size: int
+) -> int:
     """End the segment of the run that began at ``start`` with a filler at ``offset``, since a record of ``size`` bytes
     does not fit any more; return the first offset of the next segment.
 
@@ -156,7 +160,7 @@ def end_run(runs: list[Run], start: int, parts: list[Buffer], offset: int, size:
         raise StorageError(f"a record of {size} bytes does not fit a segment of {segment_size}")
     segment_end = start - start % segment_size + segment_size
     parts.append(_FILLER.pack(segment_end - offset, BLANK_MAGIC))
-    runs.append(Run(start, parts, offset - start + BLANK_BYTES))
+    writes.append(SegmentWrite(start, parts, offset - start + BLANK_BYTES))
     return segment_end
 
 
@@ -183,30 +187,32 @@ class ListPacker:
         self._segment_size = segment_size
         self._store_host = store_host
 
-    def pack(self, pending: Sequence[PendingList], start: int, timestamp: int) -> tuple[AppendedLists, list[Run]]:
+    def pack(
+        self, pending: Sequence[PendingList], start: int, timestamp: int
+    ) -> tuple[AppendedLists, list[SegmentWrite]]:
         """Pack ``pending`` for the place ``start`` with the store time ``timestamp`` (ms).
 
         Raises:
             StorageError: a message does not fit a segment, or a field its width; no offsets have been used up.
         """
         result = AppendedLists(pending, start, timestamp)
-        runs: list[Run] = []
+        writes: list[SegmentWrite] = []
         parts: list[Buffer] = []
         try:
             for one in pending:
-                parts = self._pack_list(one, result, runs, parts)
+                parts = self._pack_list(one, result, writes, parts)
         except struct.error as error:
-            self.take_back(result)
+            self.restore_offsets(result)
             raise StorageError(f"a list for topic {one.topic} does not fit its fields: {error}") from error
         except BaseException:
-            self.take_back(result)
+            self.restore_offsets(result)
             raise
-        run_start = self._run_start(result, runs)
-        runs.append(Run(run_start, parts, result.end_offset - run_start))
-        return result, runs
+        write_start = self._write_start(result, writes)
+        writes.append(SegmentWrite(write_start, parts, result.end_offset - write_start))
+        return result, writes
 
     def _pack_list(
-        self, pending: PendingList, result: AppendedLists, runs: list[Run], parts: list[Buffer]
+        self, pending: PendingList, result: AppendedLists, writes: list[SegmentWrite], parts: list[Buffer]
     ) -> list[Buffer]:
         """Add the records of one list to ``parts``, which belong to the present run; return those of the last run."""
         queue = self._find_queue(pending.topic, pending.queue_id)
@@ -228,8 +234,8 @@ class ListPacker:
             body_length = body_end - body_at
             size = overhead + body_length + properties_length
             if offset + size > room_end:
-                start = self._run_start(result, runs)
-                offset = end_run(runs, start, parts, offset, size, self._segment_size)
+                start = self._write_start(result, writes)
+                offset = end_segment(writes, start, parts, offset, size, self._segment_size)
                 parts, room_end = [], offset + self._segment_size - BLANK_BYTES
             body = view[body_at:body_end]
             crc = crc32(body) & 0x7FFFFFFF
@@ -249,24 +255,26 @@ class ListPacker:
         result.end_offset = offset
         return parts
 
-    def _run_start(self, result: AppendedLists, runs: list[Run]) -> int:
+    def _write_start(self, result: AppendedLists, writes: list[SegmentWrite]) -> int:
         """Return where the present run begins: with the group, or with the segment after the last run."""
-        if not runs:
+        if not writes:
             return result.start_offset
-        last = runs[-1].offset
+        last = writes[-1].offset
         return last - last % self._segment_size + self._segment_size
 
     def _common_part(self, pending: PendingList, timestamp: int) -> bytes:
         """Return the bytes of a record between physical offset and body length: the same for the whole list."""
         born_host, store_host = pending.born_host, self._store_host
-        sys_flag = pending.sys_flag & NO_HOSTS | store_host_flag(store_host) | (BORN_V6 if len(born_host) != 8 else 0)
+        sys_flag = (
+            pending.sys_flag & WITHOUT_HOST_BITS | store_host_flag(store_host) | (BORN_V6 if len(born_host) != 8 else 0)
+        )
         return struct.pack(
             f">iq{len(born_host)}sq{len(store_host)}siq",
             sys_flag, pending.born_timestamp, born_host, timestamp, store_host, 0, 0,
         )  # fmt: skip
 
     @staticmethod
-    def take_back(group: AppendedLists) -> None:
+    def restore_offsets(group: AppendedLists) -> None:
         """Return the queue offsets of a group that did not make it into the log."""
         for _, queue, first, _ in reversed(list(group.parts())):
             if queue is not None and first < len(group.queue_offsets):
@@ -280,10 +288,10 @@ Group = TypeVar("Group", AppendResult, AppendedLists)
 class Packer(Protocol[Pending_contra, Group]):
     """Makes bytes of what is to be appended, and hands out offsets."""
 
-    def pack(self, pending: Sequence[Pending_contra], start: int, timestamp: int) -> tuple[Group, list[Run]]:
+    def pack(self, pending: Sequence[Pending_contra], start: int, timestamp: int) -> tuple[Group, list[SegmentWrite]]:
         """Pack for the place ``start`` with the store time ``timestamp`` (ms); or raise, having used up no offsets."""
 
-    def take_back(self, group: Group) -> None:
+    def restore_offsets(self, group: Group) -> None:
         """Return the queue offsets of a group that did not make it into the log."""
 
 
@@ -324,11 +332,11 @@ class Appender:
     def _append(self, packer: Packer[Pending_contra, Group], pending: Sequence[Pending_contra]) -> Group:
         self._gate.check()
         timestamp = max(self._clock(), self.last_timestamp)
-        group, runs = packer.pack(pending, self._log.end_offset, timestamp)
+        group, writes = packer.pack(pending, self._log.end_offset, timestamp)
         try:
-            self._log.write(runs, group.end_offset)
+            self._log.write(writes, group.end_offset)
         except BaseException:
-            packer.take_back(group)
+            packer.restore_offsets(group)
             raise
         self.last_timestamp = timestamp
         self.record_count += group.message_count

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from raptormq.storage.queue import Appended, AppendedLists, AppendResult, Arrival
 
 
-class Lag(NamedTuple):
+class DispatchLag(NamedTuple):
     """How far what is derived from the log is behind it."""
 
     bytes: int
@@ -71,13 +71,13 @@ class Dispatcher:
             arrivals += batch.arrivals()
         return arrivals
 
-    def lag(self, log_end: int, now: int) -> Lag:
+    def lag(self, log_end: int, now: int) -> DispatchLag:
         """Return how far the builders are behind a log that ends at ``log_end``, at ``now`` (ms)."""
         behind = max(log_end, self.expected_end) - self.dispatched_offset
         if behind <= 0:
-            return Lag(0, 0)
+            return DispatchLag(0, 0)
         oldest = self._waiting[0].store_timestamp if self._waiting else self.last_timestamp
-        return Lag(behind, max(0, now - oldest) if oldest else 0)
+        return DispatchLag(behind, max(0, now - oldest) if oldest else 0)
 
     def drop_topic(self, topic: str) -> None:
         """Let the records of ``topic`` that wait for confirmation stay out of everything derived."""

@@ -3,7 +3,7 @@
 The layout is that of :mod:`raptormq.protocol.record`, whose ``decode_record`` is for messages as values. This parser
 does a million records in a few seconds.
 
-:func:`pending_of` also makes the tag code of a record again. In the queue of timer messages (topic
+:func:`to_pending_record` also makes the tag code of a record again. In the queue of timer messages (topic
 rmq_sys_wheel_timer) a :class:`TimerCode` is kept in the place of tag codes. It says when each message is due::
 
     code = time in ms (property TIMER_OUT_MS) * 2 + 1 for a recall (property TIMER_DEL_UNIQKEY), + 0 for a message
@@ -21,7 +21,7 @@ from isal.isal_zlib import crc32
 
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.naturals import natural
+from raptormq.protocol.naturals import parse_natural
 from raptormq.protocol.properties import TAGS, find_property
 from raptormq.protocol.record import MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, SysFlag
 from raptormq.protocol.tags import tag_hash
@@ -42,15 +42,15 @@ class TimerCode(NamedTuple):
     recall: bool
 
 
-def timer_code(properties: str) -> int:
+def encode_timer_code(properties: str) -> int:
     """Return the code of a message with these properties (text form), 0 when they name no time."""
-    due = natural(find_property(properties, names.TIMER_OUT_MS), _DUE_DIGITS)
+    due = parse_natural(find_property(properties, names.TIMER_OUT_MS), _DUE_DIGITS)
     if due is None:
         return 0
     return due * 2 + (find_property(properties, names.TIMER_DELETE_KEY) is not None)
 
 
-def read_timer_code(code: int) -> TimerCode | None:
+def decode_timer_code(code: int) -> TimerCode | None:
     """Take a code apart; None for what is none, such as the hash of a tag."""
     return TimerCode(code >> 1, bool(code & 1)) if _FIRST_CODE <= code < _LAST_CODE else None
 
@@ -116,7 +116,7 @@ def peek_prepared_offset(data: Buffer, at: int) -> int:
     return int(offset)
 
 
-def is_of(data: Buffer, topic_field: bytes, queue_id: int, queue_offset: int) -> bool:
+def belongs_to_queue(data: Buffer, topic_field: bytes, queue_id: int, queue_offset: int) -> bool:
     """Return whether ``data`` is the record of a place in a queue, as far as its fields say; ``topic_field`` is the
     topic with its length before it.
     """
@@ -151,7 +151,7 @@ def peek_properties(data: Buffer) -> Buffer:
     return data[length_at + 2 : length_at + 2 + length]
 
 
-def are_intact(data: Buffer, offset: int) -> bool:
+def are_valid_records(data: Buffer, offset: int) -> bool:
     """Return whether ``data``, read from log offset ``offset``, is whole records with the right CRC."""
     at, end = 0, len(data)
     view = memoryview(data)
@@ -216,7 +216,7 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
     )  # fmt: skip
 
 
-def pending_of(record: ParsedRecord) -> PendingRecord:
+def to_pending_record(record: ParsedRecord) -> PendingRecord:
     """Return a record of the log as it was before it was stored, for those who derive something from it."""
     text = record.properties.decode()
     return PendingRecord(
@@ -224,7 +224,7 @@ def pending_of(record: ParsedRecord) -> PendingRecord:
         record.queue_id,
         record.body,
         record.properties,
-        timer_code(text) if record.topic == TIMER_TOPIC else tag_hash(find_property(text, TAGS)),
+        encode_timer_code(text) if record.topic == TIMER_TOPIC else tag_hash(find_property(text, TAGS)),
         sys_flag=record.sys_flag,
         born_timestamp=record.born_timestamp,
     )

@@ -42,7 +42,7 @@ from raptormq.storage.records.parser import (
     peek,
     peek_prepared_offset,
     peek_store_timestamp,
-    pending_of,
+    to_pending_record,
 )
 
 logger = get_logger(__name__)
@@ -73,7 +73,7 @@ def parse_block(data: bytes, offset: int) -> ParsedBlock:
             record = parse_record(data, at, offset + at)
         except RecordError:
             break
-        pending = pending_of(record)
+        pending = to_pending_record(record)
         records.append(pending._replace(topic=topics.setdefault(record.topic, record.topic)))
         rows.append((record.size, record.queue_offset, record.store_timestamp))
         at += peek(data, at)[0]
@@ -113,11 +113,11 @@ class LogScanner:
 
         The last one is looked at: the time in the head of a torn record can be anything.
         """
-        last = self._skip_unseen(until_ms)
+        last = self._skip_unparsed(until_ms)
         if last is not None and self.record_at(last) is None:
             self.end_offset = last
 
-    def _skip_unseen(self, until_ms: int) -> int | None:
+    def _skip_unparsed(self, until_ms: int) -> int | None:
         """Return the offset of the last record that was stepped over."""
         last = None
         while (segment := self._segment(self.end_offset)) is not None:
@@ -201,7 +201,7 @@ class LogScanner:
             self.end_offset = found
         return None
 
-    def plain_block(self, offset: int) -> bytes:
+    def read_valid_block(self, offset: int) -> bytes:
         """Return whole records from ``offset`` on, one window at most; empty where anything else comes first."""
         segment = self._segment(offset)
         if segment is None:
@@ -297,17 +297,17 @@ def _add(batch: AppendResult, record: ParsedRecord) -> None:
     timestamps = batch.store_timestamps
     assert isinstance(records, list)
     assert isinstance(timestamps, list)
-    records.append(pending_of(record))
+    records.append(to_pending_record(record))
     timestamps.append(record.store_timestamp)
     batch.physical_offsets.append(record.physical_offset)
     batch.sizes.append(record.size)
     batch.queue_offsets.append(record.queue_offset)
 
 
-WORTH_BYTES = 16 * WINDOW_BYTES
+MIN_CONCURRENT_BYTES = 16 * WINDOW_BYTES
 """This much of a log is walked before processes have started."""
 _MAX_PROCESSES = 8
-_NO_PROCESSES = BrokenExecutor, OSError, ImportError, NotImplementedError
+_POOL_ERRORS = BrokenExecutor, OSError, ImportError, NotImplementedError
 """One was killed; there is no room for another, or the machine has no semaphores."""
 _AHEAD = 2
 """Blocks under way per process: one is parsed while the next one waits."""
@@ -342,7 +342,7 @@ class ConcurrentScanner:
 
     def __init__(self, log: CommitLog, start: int) -> None:
         self._scanner = LogScanner(log, start)
-        self._alone_until = start + WORTH_BYTES
+        self._sequential_until = start + MIN_CONCURRENT_BYTES
         self._under_way: deque[tuple[int, int, Future[ParsedBlock]]] = deque()
 
     @property
@@ -357,7 +357,7 @@ class ConcurrentScanner:
 
     def batches(self) -> Iterator[AppendResult]:
         """Yield all records from ``end_offset`` on; ``queues`` is left for the caller to fill in."""
-        while self._scanner.end_offset < self._alone_until:
+        while self._scanner.end_offset < self._sequential_until:
             batch = next(self._scanner.batches(), None)
             if batch is None:
                 return
@@ -370,7 +370,7 @@ class ConcurrentScanner:
                     if batch is None:
                         return
                     yield batch
-        except _NO_PROCESSES as error:  # a disk that cannot be read tells so again
+        except _POOL_ERRORS as error:  # a disk that cannot be read tells so again
             logger.warning("no processes parse the log any more (%s); the rest is parsed in this one", error)
         yield from self._scanner.batches()
 
@@ -379,7 +379,7 @@ class ConcurrentScanner:
         self._under_way.clear()
         ahead = self._scanner.end_offset
         while True:
-            while len(self._under_way) < most and (data := self._scanner.plain_block(ahead)):
+            while len(self._under_way) < most and (data := self._scanner.read_valid_block(ahead)):
                 self._under_way.append((ahead, len(data), executor.submit(parse_block, data, ahead)))
                 ahead += len(data)
             if not self._under_way:

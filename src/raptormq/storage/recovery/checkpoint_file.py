@@ -1,6 +1,6 @@
 """Checkpoint file: up to when log and queues are known to be durable (Apache RocketMQ ``StoreCheckpoint``).
 
-4,096 bytes, big-endian, with a seal (:mod:`~raptormq.storage.fs.page_seal`), the rest zeros::
+4,096 bytes, big-endian, with a seal (:mod:`~raptormq.storage.fs.page_checksum`), the rest zeros::
 
      0  physicMsgTimestamp i64    store time of the last durable record of the log, ms
      8  logicsMsgTimestamp i64    same, for the records whose queue items are durable
@@ -19,7 +19,7 @@ import struct
 from dataclasses import astuple, dataclass
 
 from raptormq.logs import get_logger
-from raptormq.storage.fs import PAGE_BYTES, FileSystem, has_seal, is_broken, sealed_page
+from raptormq.storage.fs import PAGE_BYTES, FileSystem, checksummed_page, has_checksum, has_wrong_checksum
 
 logger = get_logger(__name__)
 
@@ -50,7 +50,7 @@ class Checkpoint:
 
     def encode(self) -> bytes:
         """Return the whole file."""
-        return sealed_page(_FIELDS.pack(*astuple(self)))
+        return checksummed_page(_FIELDS.pack(*astuple(self)))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
@@ -71,7 +71,7 @@ class CheckpointFile:
     def sealed(self) -> Checkpoint | None:
         """Return what this program has written, None without or where another program has gone on with the file."""
         data = self._file.read_at(0, PAGE_BYTES)
-        return decode_checkpoint(data) if has_seal(data) and not is_broken(data) else None
+        return decode_checkpoint(data) if has_checksum(data) and not has_wrong_checksum(data) else None
 
     def load(self) -> Checkpoint:
         """Read it; a file that is empty, short or not what its seal was put on counts as unknown, with a warning if it
@@ -80,7 +80,7 @@ class CheckpointFile:
         data = self._file.read_at(0, PAGE_BYTES)
         if len(data) < _FIELDS.size and not self._is_new:
             logger.warning("%s is damaged (%d bytes): the whole log is walked", self._path, len(data))
-        if is_broken(data):
+        if has_wrong_checksum(data):
             what = "is damaged, or another program has gone on with it (its CRC does not fit)"
             logger.warning("%s %s: the whole log is walked", self._path, what)
             return Checkpoint()

@@ -192,7 +192,7 @@ class QueueCheck:
     def _first_place(self, queue: ConsumeQueue) -> int:
         """Return where in the log the record of the first item is."""
         if isinstance(queue, BatchConsumeQueue):
-            return self._table.batch_search.item(queue, queue.live_item).physical
+            return self._table.batch_search.item(queue, queue.first_live_item).physical
         return self._table.item(queue, queue.min_offset)[0]
 
     def _is_deleted(self, topic: str) -> bool:

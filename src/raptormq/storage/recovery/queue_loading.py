@@ -52,7 +52,7 @@ def load_queues(
                     raise QueueFilesMissing(f"{folder}/{topic} are not the queues of the topic's type")
                 filesystem.remove_tree(f"{folder}/{topic}")
             for queue_id in queue_ids(filesystem, f"{folder}/{topic}"):
-                queue = table.find_or_make(topic, queue_id)
+                queue = table.get_or_create(topic, queue_id)
                 load_queue(table, queue, replay_from, rebuild=rebuild)
                 if not rebuild:
                     _check_files(table, queue, log_min, replay_from if replay_from is not None else _NO_LIMIT)
@@ -125,7 +125,7 @@ def _set_bounds(table: QueueTable, queue: ConsumeQueue, first: int) -> None:
     """Set the offsets of ``queue``, which has the items from ``first`` up to ``written``."""
     queue.min_offset, queue.max_offset = first, queue.written
     if isinstance(queue, BatchConsumeQueue):
-        queue.live_item = first
+        queue.first_live_item = first
         queue.min_offset = queue.max_offset = 0
         if queue.written > first:
             queue.min_offset = table.batch_search.item(queue, first).base

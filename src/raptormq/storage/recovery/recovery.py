@@ -163,7 +163,7 @@ class Recovery:
             report = self._rebuild(missing)
         if not report.clean:
             self.log.sync_from(report.start_offset)
-        self.log.start_at(report.end_offset, cut=not report.clean or self.log.has_bytes_at(report.end_offset))
+        self.log.start_at(report.end_offset, truncate=not report.clean or self.log.has_bytes_at(report.end_offset))
         self.dispatcher.dispatched_offset = report.end_offset
         for queue in self.queues:
             queue.next_offset = queue.max_offset
@@ -327,7 +327,7 @@ class Recovery:
         return ConcurrentScanner(self.log, start)
 
     def _find_queues(self, batch: AppendResult) -> None:
-        find, dead = self.queues.find_or_make, self.queues.topic_tombstones
+        find, dead = self.queues.get_or_create, self.queues.topic_tombstones
         for record, place in zip(batch.records, batch.physical_offsets, strict=True):
             if record.sys_flag & _INNER_BATCH and place >= dead.get(record.topic, 0):
                 self._judge(record.topic)

@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
     "delete_batch_max": 1000,
     "batch_queue_file_size": 46 * 20,
     "index_enabled": False,
-    "hot_bytes": 0,
+    "resident_bytes": 0,
 }
 
 

@@ -2,7 +2,7 @@
 
 Changes that come while a write is under way share the next one, so that creating thousands of topics costs a handful
 of writes. Who must not answer before a change is safe awaits :meth:`TableSaver.saved`. After a failed write the table
-in memory is ahead of its file until the next change, or :meth:`TableSaver.save_again`, writes it.
+in memory is ahead of its file until the next change, or :meth:`TableSaver.retry_save`, writes it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TableSaver:
         if self._writing is None:
             self._begin()
 
-    def save_again(self) -> None:
+    def retry_save(self) -> None:
         """Write what a failed write has left, if anything; for a timer."""
         if self._saved_changes < self._changes and self._writing is None:
             self._begin()

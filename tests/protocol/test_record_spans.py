@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raptormq.errors import RecordError
 from raptormq.protocol.record import StoredMessage, decode_record, encode_record
-from raptormq.protocol.record_places import BODY_AT, locate_records
+from raptormq.protocol.record_spans import BODY_AT, locate_records
 
 MESSAGES = st.lists(st.tuples(st.binary(max_size=40), st.text(max_size=200), st.integers(0, 2**62)), max_size=5)
 

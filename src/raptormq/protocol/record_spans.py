@@ -3,7 +3,7 @@
 Of stored records that hold one message as it was sent - neither compressed nor encrypted, no inner batch, IPv4 hosts, a
 short topic - everything is checked that `record.decode_view` checks, and only their places are kept. What is not so, or
 not right, is left to `decode_view`, which is the reference for this one and says what is wrong.
-Neighbour: `batch_places` does it for the messages of an inner batch.
+Neighbour: `batch_spans` does it for the messages of an inner batch.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _NOT_PLAIN = 0x1 | 0x30 | 0xC0
 """Compressed, IPv6 hosts, inner batches (`SysFlag`)."""
 _ENCRYPTED = (names.ENCRYPTION_KEY_ID + names.NAME_SEPARATOR).encode()
 
-RecordPlace = tuple[int, int, int, int]
+RecordSpan = tuple[int, int, int, int]
 """Where one record is: its queue offset, its first byte, the end of its body, its end."""
 
 
-def locate_records(data: memoryview, position: int) -> tuple[list[RecordPlace], int]:
+def locate_records(data: memoryview, position: int) -> tuple[list[RecordSpan], int]:
     """Return the places of the plain records from `position` on, and where the first record is that is not plain, or
     the end; nothing is copied but topics and properties, to be looked at.
     """
-    places: list[RecordPlace] = []
+    places: list[RecordSpan] = []
     add, unpack, end = places.append, _HEAD.unpack_from, len(data)
     while position + MIN_RECORD_BYTES <= end:
         size, magic, crc, offset, sys_flag, body_length = unpack(data, position)

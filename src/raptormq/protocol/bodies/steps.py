@@ -15,7 +15,7 @@ Steps = Generator[None, None, T]
 """Yields after every item and returns the result."""
 
 
-def at_once(steps: Steps[T]) -> T:
+def run_steps(steps: Steps[T]) -> T:
     """Return the result of all steps."""
     while True:
         try:

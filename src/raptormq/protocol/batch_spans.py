@@ -14,7 +14,7 @@ from zlib import crc32
 
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import MAX_ALIKE, OVERHEAD_BYTES
+from raptormq.protocol.batch import MAX_UNIFORM_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.properties import find_value
 from raptormq.protocol.record import Bytes
 
@@ -27,7 +27,7 @@ _INNER_NUM = f"{names.INNER_NUM}{names.NAME_SEPARATOR}".encode()
 _LAYOUTS = 64
 
 
-class Places(NamedTuple):
+class MessageSpans(NamedTuple):
     """Where the messages of a batch are, in columns with an entry for each message."""
 
     flags: Sequence[int]
@@ -36,20 +36,20 @@ class Places(NamedTuple):
     ends: Sequence[int]
     """Where the properties end. They begin 2 bytes after the body, behind their length."""
 
-    def chosen(self, numbers: Sequence[int]) -> Places:
+    def chosen(self, numbers: Sequence[int]) -> MessageSpans:
         """Return some of them."""
         flags, bodies, body_ends, ends = self
-        return Places(
+        return MessageSpans(
             [flags[number] for number in numbers],
             [bodies[number] for number in numbers],
             [body_ends[number] for number in numbers],
             [ends[number] for number in numbers],
         )
 
-    def since(self, first: int) -> Places:
+    def since(self, first: int) -> MessageSpans:
         """Return them without those before `first`."""
         flags, bodies, body_ends, ends = self
-        return Places(flags[first:], bodies[first:], body_ends[first:], ends[first:]) if first else self
+        return MessageSpans(flags[first:], bodies[first:], body_ends[first:], ends[first:]) if first else self
 
 
 class _Layout(NamedTuple):
@@ -80,7 +80,7 @@ def _layout(count: int, size: int, body_length: int) -> _Layout:
     )
 
 
-def locate_messages(data: Bytes, count: int) -> Places:
+def locate_messages(data: Bytes, count: int) -> MessageSpans:
     """Return the places of all messages of a batch (its body, decompressed), without copying anything.
 
     Raises:
@@ -89,10 +89,10 @@ def locate_messages(data: Bytes, count: int) -> Places:
     return _located_at_once(data, count) or _located(data, count)
 
 
-def _located_at_once(data: Bytes, count: int) -> Places | None:
+def _located_at_once(data: Bytes, count: int) -> MessageSpans | None:
     """Return the places when all messages have the same lengths, as nearly always; None says nothing of the batch."""
     length = len(data)
-    if not 0 < count <= MAX_ALIKE or length < OVERHEAD_BYTES:
+    if not 0 < count <= MAX_UNIFORM_RECORDS or length < OVERHEAD_BYTES:
         return None
     size, _, body_length = _SIZE_FLAG_LENGTH.unpack_from(data)
     if size * count != length or not 0 <= body_length <= size - OVERHEAD_BYTES:
@@ -101,10 +101,10 @@ def _located_at_once(data: Bytes, count: int) -> Places | None:
     values = layout.unpack(data)
     if values[0::4] != layout.sizes or values[2::4] != layout.body_lengths or values[3::4] != layout.properties_lengths:
         return None
-    return Places(values[1::4], layout.bodies, layout.body_ends, layout.ends)
+    return MessageSpans(values[1::4], layout.bodies, layout.body_ends, layout.ends)
 
 
-def _located(data: Bytes, count: int) -> Places:
+def _located(data: Bytes, count: int) -> MessageSpans:
     """The same one by one; raises RecordError."""
     flags: list[int] = []
     bodies: list[slice] = []
@@ -133,10 +133,10 @@ def _located(data: Bytes, count: int) -> Places:
         raise RecordError(f"message {len(flags)} of the batch is cut") from error
     if len(flags) != count:
         raise RecordError(f"the batch says that it holds {count} messages, and holds {len(flags)}")
-    return Places(flags, bodies, body_ends, ends)
+    return MessageSpans(flags, bodies, body_ends, ends)
 
 
-def check_messages(data: bytes, places: Places) -> None:
+def check_messages(data: bytes, places: MessageSpans) -> None:
     """Look at what brokers look at when a batch comes that they can read: for one that was compressed or encrypted it
     is the reader who has to.
 

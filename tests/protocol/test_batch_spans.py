@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import decode_batch, encode_batch
-from raptormq.protocol.batch_places import Places, locate_messages
+from raptormq.protocol.batch_spans import MessageSpans, locate_messages
 
 Record = tuple[int, bytes, bytes]
 FLAGS = st.integers(-(2**31), 2**31 - 1)
@@ -27,7 +27,7 @@ def alike(draw: st.DrawFn) -> list[Record]:
     return draw(st.lists(record, min_size=1, max_size=300))
 
 
-def found(data: bytes, places: Places) -> list[Record]:
+def found(data: bytes, places: MessageSpans) -> list[Record]:
     return [(flag, data[body], data[body_end + 2 : end]) for flag, body, body_end, end in zip(*places, strict=True)]
 
 

@@ -21,21 +21,21 @@ _END = 512
 _NONE = bytes(_END - _AT)
 
 
-def sealed_page(fields: bytes) -> bytes:
+def checksummed_page(fields: bytes) -> bytes:
     """Return the whole file; ``fields`` are up to 504 bytes."""
     body = fields.ljust(_AT, b"\0")
-    return (body + _seal(body)).ljust(PAGE_BYTES, b"\0")
+    return (body + _trailer(body)).ljust(PAGE_BYTES, b"\0")
 
 
-def has_seal(page: bytes) -> bool:
+def has_checksum(page: bytes) -> bool:
     """Whether there is a seal on ``page``, broken or not."""
     return page[_AT:_END].ljust(len(_NONE), b"\0") != _NONE
 
 
-def is_broken(page: bytes) -> bool:
+def has_wrong_checksum(page: bytes) -> bool:
     """Whether there is a seal, and ``page`` is not what it was put on."""
-    return has_seal(page) and page[_AT:_END] != _seal(page[:_AT])
+    return has_checksum(page) and page[_AT:_END] != _trailer(page[:_AT])
 
 
-def _seal(body: bytes) -> bytes:
+def _trailer(body: bytes) -> bytes:
     return _MAGIC + crc32(body).to_bytes(4, "big")

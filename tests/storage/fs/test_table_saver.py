@@ -12,7 +12,7 @@ import pytest
 from raptormq.errors import StorageError
 from raptormq.json_file import JsonFile
 from raptormq.storage.fs.real import RealFileSystem
-from raptormq.storage.fs.saving import TableSaver
+from raptormq.storage.fs.table_saver import TableSaver
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 
@@ -62,7 +62,7 @@ async def test_a_failed_write_that_nobody_waits_for_is_one_line(
     assert saver._writing is not None
     await asyncio.wait({saver._writing})  # which does not ask for its error
     gc.collect()
-    assert [record.name for record in caplog.records] == ["raptormq.storage.fs.saving"]
+    assert [record.name for record in caplog.records] == ["raptormq.storage.fs.table_saver"]
 
 
 async def test_what_a_failed_write_left_is_written_again(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ async def test_what_a_failed_write_left_is_written_again(tmp_path: Path) -> None
     with pytest.raises(StorageError):
         await saver.saved()
     assert set(saver.unsaved) == {"a"}
-    saver.save_again()
+    saver.retry_save()
     assert saver._writing is not None
     await saver._writing
     assert file.load(dict) == {"a": 1}
     assert not saver.unsaved
-    saver.save_again()
+    saver.retry_save()
     assert saver._writing is None
 
 
