@@ -11,9 +11,9 @@ PYTEST = $(BIN)/pytest --session-timeout=$(1)
 SIMULATIONS := tests/storage/test_crash_points.py
 SUITES := tests/interop tests/faults tests/spark $(SIMULATIONS)
 UNIT_TESTS = $(call PYTEST,$(1)) --numprocesses=2 --dist=$(2) $(addprefix --ignore=,$(SUITES)) -m 'not client'
-TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples tests)
+TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples docs/hooks tests)
 
-.PHONY: help install format lint test test-unit coverage test-interop test-faults test-simulation test-spark test-client mutants demo e2e bench image soak lock clean
+.PHONY: help install format lint lint-workflows docs test test-unit coverage test-interop test-faults test-simulation test-spark test-client mutants demo e2e bench image soak lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -27,13 +27,22 @@ format: install ## rewrite the sources the way lint wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lint: install ## ruff, mypy --strict, import contracts
+lint: install ## ruff, mypy --strict, import contracts, links of the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-cache
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-test: lint test-unit test-client test-faults test-simulation test-interop test-spark ## everything but e2e
+lint-workflows: ## GitHub's workflows, by actionlint
+	@$(INSTALL) commands go
+	@$(INSTALL) actionlint
+
+docs: install ## the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html, or serve it while you write: $(BIN)/mkdocs serve"
+
+test: lint lint-workflows test-unit test-client test-faults test-simulation test-interop test-spark ## everything but e2e
 
 test-unit: install ## unit tests, in two processes (1200 s)
 	@$(INSTALL) promtool

@@ -18,7 +18,7 @@ from e2e.progress import say
 from e2e.records import Figures
 
 EXAMPLES = ROOT / "examples"
-IMAGE_IN_EXAMPLES = "raptormq-spark:0.1.0"
+IMAGE_IN_EXAMPLES = "raptormq-spark:0.2.0"
 EXECUTORS = 2
 JOB_TIMEOUT_S = 600.0
 START_TIMEOUT_S = 420.0

@@ -3,6 +3,7 @@
 #
 #   scripts/install.sh commands NAME...   programs of the system: java, javac, mvn, node, npm, go, git, podman, cc
 #   scripts/install.sh promtool           promtool, which tests the chart's alarms; into the cache, without the server
+#   scripts/install.sh actionlint         actionlint from its Go module, run over .github/workflows
 #   scripts/install.sh venv               .venv in the checkout from requirements.lock, with this package in it (editable)
 #
 # Programs come from Debian packages and are installed when this runs as root; anyone else is told what to install.
@@ -54,6 +55,16 @@ promtool() { # unpacked and not installed: the package would start a server on t
   [ "$(id -u)" != 0 ] || apt-get update -qq
   (cd "$folder" && apt-get download -qq -o APT::Sandbox::User=root prometheus && dpkg-deb --extract ./*.deb .)
   install -D "$folder/usr/bin/promtool" "$bin/promtool"
+}
+
+actionlint() { # built from its Go module; checks the workflows at once
+  local version=v1.7.12 bin=${XDG_CACHE_HOME:-$HOME/.cache}/raptormq/bin
+  if [ ! -x "$bin/actionlint-$version" ]; then
+    say "actionlint $version into $bin"
+    GOBIN=$bin GOFLAGS=-mod=mod go install "github.com/rhysd/actionlint/cmd/actionlint@$version"
+    mv "$bin/actionlint" "$bin/actionlint-$version"
+  fi
+  "$bin/actionlint-$version" -shellcheck= -pyflakes= .github/workflows/*.yaml
 }
 
 usable_python() { # prints the first Python that pyproject.toml accepts

@@ -4,4 +4,4 @@ Start with `raptormq.client` to send and consume, with `raptormq.cli` for the `r
 imports point are drawn in docs/explanation/architecture.md; import-linter checks them.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -56,7 +56,7 @@ def test_lint_has_nothing_to_say() -> None:
 def test_the_operator_gets_settings_that_it_understands() -> None:
     settings = Settings.from_environment(environment())
     (container,) = deployment()["spec"]["template"]["spec"]["containers"]
-    assert settings.image == container["image"] == "raptormq:0.1.0"
+    assert settings.image == container["image"] == "raptormq:0.2.0"
     assert settings.port == container["ports"][0]["containerPort"]
     assert settings.watch_namespaces == ()
     assert settings.dns_domain == "cluster.local"

@@ -1,0 +1,82 @@
+{{- define "raptormq.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 53 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "raptormq.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "raptormq.operator" -}}
+{{- printf "%s-operator" (include "raptormq.fullname" .) -}}
+{{- end -}}
+
+{{- define "raptormq.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "raptormq.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "raptormq.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "raptormq.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "raptormq.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "raptormq.operator" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "raptormq.image" -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+
+{{/* What the operator may do in each namespace that it watches. */}}
+{{- define "raptormq.rules" -}}
+- apiGroups: [raptormq.io]
+  resources: [brokerclusters, topics]
+  verbs: [get, list, watch]
+# The finalizer of a Topic whose deletionPolicy is Delete.
+- apiGroups: [raptormq.io]
+  resources: [topics]
+  verbs: [patch]
+- apiGroups: [raptormq.io]
+  resources: [brokerclusters/status, topics/status]
+  verbs: [patch]
+# Owner references that block deletion, where the API server checks them.
+- apiGroups: [raptormq.io]
+  resources: [brokerclusters/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [configmaps, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+# The last words of pods that fail, and what keeps pods from beginning.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [get, list, create, patch]
+{{- end -}}
