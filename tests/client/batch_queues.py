@@ -1,15 +1,16 @@
-"""A lane of AutoBatch, and what stands in for the broker behind it."""
+"""A batch queue of AutoBatch, and what stands in for the broker behind it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from raptormq.client.config import ProducerConfig
 from raptormq.client.message.send_request import Outgoing
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
-from raptormq.client.producer.batch_sender import Shipping
 from raptormq.client.producer.broker_features import QueueKinds
+from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import ServerError
 from raptormq.protocol.batch import decode_batch
@@ -62,13 +63,25 @@ class Broker:
         return SendResult(SendStatus.SEND_OK, outgoing.message_id, ids, queue or QUEUE, 100)
 
 
-def make_lane(
-    broker: Broker, accumulator: Accumulator | None = None, shipping: Shipping | None = None, **settings: float
+class NoQueueBatches:
+    """Stands in for `QueueBatchesSender` where no broker knows its request."""
+
+    def serves(self, _broker_name: str) -> bool:
+        return False
+
+
+def make_batch_queue(
+    broker: Broker,
+    accumulator: Accumulator | None = None,
+    queue_batches: QueueBatchesSender | None = None,
+    **settings: float,
 ) -> BatchQueue:
     values = {"batch_max_delay_ms": LONG_MS, **settings}
     config = ProducerConfig(auto_batch=True, **values)  # type: ignore[arg-type]
     ids = UniqueIdFactory(encode_host("127.0.0.1", 0)[:-4], 1, 2)
-    return (accumulator or Accumulator()).join("g", config, ids, broker.send, broker.kinds, shipping)
+    shared = accumulator or Accumulator()
+    sender = queue_batches or cast("QueueBatchesSender", NoQueueBatches())
+    return shared.acquire("g", config, ids, broker.send, broker.kinds, sender)
 
 
 def add(batch_queue: BatchQueue, message: Message, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:

@@ -12,7 +12,7 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.transport.connection import Connection
 from tests.client.batch_queues import LONG_TEXT
 from tests.client.eventually import eventually
-from tests.client.producer.test_shipping import LISTED, QUEUES, SINGLE, producing, submit
+from tests.client.producer.test_queue_batches import LISTED, QUEUES, SINGLE, producing, submit
 from tests.client.scripted_peer import Reply, ScriptedPeer, hang_up, refuse, route, stored
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -23,8 +23,8 @@ async def ended(producer: Producer) -> None:
     """Wait until nothing is under way, which leaves nothing behind."""
     batch_queue = producer._batch_queue
     assert batch_queue is not None
-    await eventually(lambda: not batch_queue._tasks)
-    assert (batch_queue._shared.held_bytes, batch_queue._shared.open_batches) == (0, 0)
+    await eventually(lambda: not batch_queue._sends)
+    assert (batch_queue._shared.held_bytes, batch_queue._shared.open_groups) == (0, 0)
 
 
 @pytest.mark.parametrize("queue", [QUEUES[0], None], ids=["bound", "free"])

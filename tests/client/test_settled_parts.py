@@ -11,7 +11,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.queue_batches import Part, PartResponse
 from raptormq.transport.connection import Connection
 from tests.client.eventually import eventually
-from tests.client.producer.test_shipping import QUEUES, SHIPPED, SINGLE, parts_of, producing, shipped, submit
+from tests.client.producer.test_queue_batches import QUEUES, SHIPPED, SINGLE, parts_of, producing, shipped, submit
 from tests.client.scripted_peer import ScriptedPeer, refuse, stored
 
 
@@ -64,7 +64,7 @@ async def test_there_is_no_further_attempt_for_those_who_gave_up() -> None:
         refuse(ResponseCode.SYSTEM_BUSY)(*unanswered[2])
         batch_queue = producer._batch_queue
         assert batch_queue is not None
-        await eventually(lambda: not batch_queue._tasks)
+        await eventually(lambda: not batch_queue._sends)
         assert batch_queue._shared.held_bytes == 0
     assert len(told) == 1
     assert len(peer.received[SHIPPED]) == 3

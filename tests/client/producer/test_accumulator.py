@@ -16,13 +16,13 @@ from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import Delay, Message, MessageQueue
 from raptormq.protocol.properties import decode_properties
-from tests.client.batch_queues import LONG_TEXT, QUEUE, Broker, add, make_lane
+from tests.client.batch_queues import LONG_TEXT, QUEUE, Broker, add, make_batch_queue
 from tests.client.eventually import eventually
 
 
 async def test_messages_leave_together_and_each_sender_gets_its_own_place() -> None:
     broker = Broker()
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     futures = [add(batch_queue, Message("t", b"%d" % n, "A", (f"k{n}",), {"n": str(n)}, flag=n)) for n in range(3)]
     batch_queue.flush()
     results = await asyncio.gather(*futures)
@@ -45,7 +45,7 @@ async def test_messages_leave_together_and_each_sender_gets_its_own_place() -> N
 async def test_a_batch_that_is_stored_whole_has_one_id_for_all() -> None:
     broker = Broker()
     broker.whole = True
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     futures = [add(batch_queue, Message("t", b"x")) for _ in range(3)]
     batch_queue.flush()
     results = await asyncio.gather(*futures)
@@ -56,7 +56,7 @@ async def test_a_batch_that_is_stored_whole_has_one_id_for_all() -> None:
 
 async def test_topic_queue_tag_and_wait_flag_keep_batches_apart() -> None:
     broker = Broker()
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     other = MessageQueue("t", "b", 4)
     kinds: list[tuple[Message, MessageQueue | None]] = [
         (Message("t", b"x"), None),
@@ -76,7 +76,7 @@ async def test_topic_queue_tag_and_wait_flag_keep_batches_apart() -> None:
 
 async def test_a_full_batch_leaves_at_once() -> None:
     broker = Broker()
-    batch_queue = make_lane(broker, batch_max_bytes=1000)
+    batch_queue = make_batch_queue(broker, batch_max_bytes=1000)
     futures = [add(batch_queue, Message("t", b"x" * 300)) for _ in range(3)]
     await asyncio.gather(*futures)
     assert len(broker.sent) == 1
@@ -84,7 +84,7 @@ async def test_a_full_batch_leaves_at_once() -> None:
 
 async def test_an_old_batch_leaves_and_a_message_without_company_is_sent_as_a_single_one() -> None:
     broker = Broker()
-    batch_queue = make_lane(broker, batch_max_delay_ms=1)
+    batch_queue = make_batch_queue(broker, batch_max_delay_ms=1)
     result = await add(batch_queue, Message("t", b"x", "A"))
     assert [outgoing.code for outgoing in broker.sent] == [RequestCode.SEND_MESSAGE_V2]
     assert decode_properties(broker.sent[0].properties)["UNIQ_KEY"] == result.message_id
@@ -92,7 +92,7 @@ async def test_an_old_batch_leaves_and_a_message_without_company_is_sent_as_a_si
 
 
 async def test_what_may_not_be_merged_goes_by_itself() -> None:
-    batch_queue = make_lane(Broker(), batch_max_bytes=1000)
+    batch_queue = make_batch_queue(Broker(), batch_max_bytes=1000)
     assert batch_queue.add(Message("%RETRY%g", b"x"), None) is None
     assert batch_queue.add(Message("%DLQ%g", b"x"), None) is None
     assert batch_queue.add(Message("t", b"x", properties={"DELAY": "3"}), None) is None
@@ -106,32 +106,32 @@ async def test_what_may_not_be_merged_goes_by_itself() -> None:
 
 async def test_a_message_that_breaks_a_rule_is_refused_and_leaves_nothing_behind() -> None:
     accumulator = Accumulator()
-    batch_queue = make_lane(Broker(), accumulator)
+    batch_queue = make_batch_queue(Broker(), accumulator)
     with pytest.raises(MessageError):
         batch_queue.add(Message("no topic", b"x"), None)
     with pytest.raises(MessageError):
         batch_queue.add(Message("t", b"x", properties={"a": "\x01"}), None)
-    assert (accumulator.held_bytes, accumulator.open_batches) == (0, 0)
+    assert (accumulator.held_bytes, accumulator.open_groups) == (0, 0)
 
 
 async def test_the_limits_hold_over_all_producers_of_a_client() -> None:
     broker, accumulator = Broker(), Accumulator()
-    first = make_lane(broker, accumulator, total_batch_max_bytes=500, max_open_batches=2)
-    second = make_lane(broker, accumulator, total_batch_max_bytes=500, max_open_batches=2, retries=1)
+    first = make_batch_queue(broker, accumulator, total_batch_max_bytes=500, max_open_batches=2)
+    second = make_batch_queue(broker, accumulator, total_batch_max_bytes=500, max_open_batches=2, retries=1)
     futures = [add(first, Message("t", b"x")), add(second, Message("t", b"x"))]
     assert second.add(Message("u", b"x"), None) is None
     assert second is not first
     futures.append(add(second, Message("t", b"x" * 400)))
     assert first.add(Message("t", b"x"), None) is None
-    await first.leave(5)
-    await second.leave(5)
+    await first.release(5)
+    await second.release(5)
     await asyncio.gather(*futures)
-    assert (accumulator.held_bytes, accumulator.open_batches) == (0, 0)
+    assert (accumulator.held_bytes, accumulator.open_groups) == (0, 0)
 
 
 async def test_united_keys_stay_within_the_properties_of_a_request() -> None:
     broker = Broker()
-    batch_queue = make_lane(broker, batch_max_bytes=2 * 1024 * 1024)
+    batch_queue = make_batch_queue(broker, batch_max_bytes=2 * 1024 * 1024)
     futures = [add(batch_queue, Message("t", b"x", keys=(f"{n:0500d}",))) for n in range(20)]
     batch_queue.flush()
     await asyncio.gather(*futures)
@@ -143,50 +143,50 @@ async def test_united_keys_stay_within_the_properties_of_a_request() -> None:
 async def test_callbacks_of_what_has_no_answer_are_told_when_the_producer_closes() -> None:
     broker, told = Broker(), list[SendResult | BaseException]()
     broker.silent = True
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     for _ in range(2):
         batch_queue.add(Message("t", b"x"), None, told.append)
-    await batch_queue.leave(0.01)
+    await batch_queue.release(0.01)
     assert [type(outcome) for outcome in told] == [ClientClosed] * 2
 
 
 async def test_leaving_sends_what_waits() -> None:
     broker, accumulator = Broker(), Accumulator()
-    batch_queue = make_lane(broker, accumulator)
-    assert make_lane(broker, accumulator) is batch_queue  # the second producer of the same group
+    batch_queue = make_batch_queue(broker, accumulator)
+    assert make_batch_queue(broker, accumulator) is batch_queue  # the second producer of the same group
     future = add(batch_queue, Message("t", b"x"))
-    await batch_queue.leave(5)
+    await batch_queue.release(5)
     assert future.done()
-    await batch_queue.leave(5)
-    assert make_lane(broker, accumulator) is not batch_queue
+    await batch_queue.release(5)
+    assert make_batch_queue(broker, accumulator) is not batch_queue
 
 
 async def test_leaving_does_not_wait_for_ever_and_leaves_no_sender_behind() -> None:
     broker = Broker()
     broker.silent = True
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     futures = [add(batch_queue, Message("t", b"x")) for _ in range(2)]
-    await batch_queue.leave(0.01)
+    await batch_queue.release(0.01)
     for future in futures:
         with pytest.raises(ClientClosed):
             await future
 
 
-def shared_lane() -> tuple[Broker, BatchQueue]:
+def shared_batch_queue() -> tuple[Broker, BatchQueue]:
     """A silent broker, and the lane of two producers that send to it."""
     broker, accumulator = Broker(), Accumulator()
     broker.silent = True
-    make_lane(broker, accumulator)
-    return broker, make_lane(broker, accumulator)
+    make_batch_queue(broker, accumulator)
+    return broker, make_batch_queue(broker, accumulator)
 
 
 async def test_who_closes_first_ends_nothing_of_one_who_closes_later_and_still_waits() -> None:
-    broker, batch_queue = shared_lane()
+    broker, batch_queue = shared_batch_queue()
     of_first = add(batch_queue, Message("t", b"x"))
-    first = asyncio.create_task(batch_queue.leave(0.05))
+    first = asyncio.create_task(batch_queue.release(0.05))
     await eventually(lambda: len(broker.sent) == 1)
     of_second = add(batch_queue, Message("t", b"x"))
-    second = asyncio.create_task(batch_queue.leave(60))
+    second = asyncio.create_task(batch_queue.release(60))
     await first
     assert not of_second.done()
     assert not of_first.done()  # the second one may have messages in the same batch
@@ -196,12 +196,12 @@ async def test_who_closes_first_ends_nothing_of_one_who_closes_later_and_still_w
 
 
 async def test_who_closes_last_ends_its_own_and_nothing_that_another_one_still_waits_for() -> None:
-    broker, batch_queue = shared_lane()
+    broker, batch_queue = shared_batch_queue()
     of_first = add(batch_queue, Message("t", b"x"))
-    first = asyncio.create_task(batch_queue.leave(60))
+    first = asyncio.create_task(batch_queue.release(60))
     await eventually(lambda: len(broker.sent) == 1)
     of_second = add(batch_queue, Message("t", b"x"))
-    await batch_queue.leave(0.01)
+    await batch_queue.release(0.01)
     with pytest.raises(ClientClosed):
         await of_second
     assert not of_first.done()
@@ -211,41 +211,41 @@ async def test_who_closes_last_ends_its_own_and_nothing_that_another_one_still_w
 
 
 async def test_a_batch_that_an_open_producer_shares_outlives_the_close_of_the_other_one() -> None:
-    broker, batch_queue = shared_lane()
+    broker, batch_queue = shared_batch_queue()
     futures = [add(batch_queue, Message("t", b"x")) for _ in range(2)]
-    await batch_queue.leave(0.01)
+    await batch_queue.release(0.01)
     assert len(broker.sent) == 1
     assert not any(future.done() for future in futures)
-    await batch_queue.leave(0.01)
+    await batch_queue.release(0.01)
     for future in futures:
         with pytest.raises(ClientClosed):
             await future
 
 
 async def test_one_whose_close_is_given_up_waits_for_nothing_any_more() -> None:
-    broker, batch_queue = shared_lane()
+    broker, batch_queue = shared_batch_queue()
     future = add(batch_queue, Message("t", b"x"))
-    first = asyncio.create_task(batch_queue.leave(60))
+    first = asyncio.create_task(batch_queue.release(60))
     await eventually(lambda: len(broker.sent) == 1)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
     assert not future.done()  # the second one may have messages in the same batch
-    await batch_queue.leave(0.01)
+    await batch_queue.release(0.01)
     assert isinstance(future.exception(), ClientClosed)
 
 
 async def test_when_the_close_of_the_last_one_is_given_up_nothing_stays_pending() -> None:
-    broker, batch_queue = shared_lane()
+    broker, batch_queue = shared_batch_queue()
     futures = [add(batch_queue, Message("t", b"x", tag)) for tag in "AB"]
-    both = [asyncio.create_task(batch_queue.leave(60)) for _ in range(2)]
+    both = [asyncio.create_task(batch_queue.release(60)) for _ in range(2)]
     await eventually(lambda: len(broker.sent) == 2)
     both[1].cancel()
     with pytest.raises(asyncio.CancelledError):
         await both[1]
-    assert len(batch_queue._tasks) == 2  # the first one still waits
+    assert len(batch_queue._sends) == 2  # the first one still waits
     both[0].cancel()
-    await eventually(lambda: not batch_queue._tasks)
+    await eventually(lambda: not batch_queue._sends)
     assert all(isinstance(future.exception(), ClientClosed) for future in futures)
     assert batch_queue._shared.held_bytes == 0
 
@@ -253,11 +253,11 @@ async def test_when_the_close_of_the_last_one_is_given_up_nothing_stays_pending(
 async def test_a_lane_that_its_last_producer_leaves_takes_no_other_one() -> None:
     broker, accumulator = Broker(), Accumulator()
     broker.silent = True
-    batch_queue = make_lane(broker, accumulator)
+    batch_queue = make_batch_queue(broker, accumulator)
     future = add(batch_queue, Message("t", b"x"))
-    leaving = asyncio.create_task(batch_queue.leave(60))
+    leaving = asyncio.create_task(batch_queue.release(60))
     await eventually(lambda: len(broker.sent) == 1)
-    assert make_lane(broker, accumulator) is not batch_queue
+    assert make_batch_queue(broker, accumulator) is not batch_queue
     broker.speaks.set()
     await leaving
     assert future.done()
@@ -265,7 +265,7 @@ async def test_a_lane_that_its_last_producer_leaves_takes_no_other_one() -> None
 
 async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None:
     broker = Broker()
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     sent = [
         Message("t", b"same"),
         Message("t", b"flagged", flag=7),
@@ -276,7 +276,7 @@ async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None
     futures = [add(batch_queue, message) for message in sent]
     gave_up = add(batch_queue, Message("t", b"gave up", keys=("gone",)))
     gave_up.cancel()
-    await batch_queue.leave(5)
+    await batch_queue.release(5)
     results = [future.result() for future in futures]
     [outgoing] = broker.sent
     records = decode_batch(outgoing.body)
@@ -293,15 +293,15 @@ async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None
 
 async def test_properties_that_do_not_fit_are_refused_and_leave_nothing_behind() -> None:
     accumulator = Accumulator()
-    batch_queue = make_lane(Broker(), accumulator)
+    batch_queue = make_batch_queue(Broker(), accumulator)
     for length in (32_730, 32_767):  # the unique id does not fit any more, and not even the property
         with pytest.raises(MessageError, match="longer than 32767 bytes"):
             batch_queue.add(Message("t", b"x", properties={"a": "x" * length}), None)
-    assert (accumulator.held_bytes, accumulator.open_batches) == (0, 0)
+    assert (accumulator.held_bytes, accumulator.open_groups) == (0, 0)
 
 
 async def test_properties_that_hardly_fit_do_not_spoil_a_batch() -> None:
-    batch_queue = make_lane(Broker())
+    batch_queue = make_batch_queue(Broker())
     neighbour = add(batch_queue, Message("t", b"x"))
     assert batch_queue.add(Message("t", b"x", keys=("k" * 32_000,)), None) is None
     batch_queue.flush()
@@ -310,20 +310,20 @@ async def test_properties_that_hardly_fit_do_not_spoil_a_batch() -> None:
 
 async def test_a_tag_that_leaves_little_room_for_keys_makes_no_batch() -> None:
     """The batch has the tag and the keys of all its messages."""
-    batch_queue = make_lane(Broker())
+    batch_queue = make_batch_queue(Broker())
     assert batch_queue.add(Message("t", b"x", tags="\u4e2d" * 2049), None) is None
     future = add(batch_queue, Message("t", b"x", tags="\u4e2d" * 2048, keys=("\U0001f600" * 4095,)))
-    await batch_queue.leave(5)
+    await batch_queue.release(5)
     assert (await future).queue_offset == 100
 
 
 async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one() -> None:
     broker = Broker()
     broker.kinds.answered("t", "b", whole=False)
-    batch_queue = make_lane(broker, compress_batches=True)
+    batch_queue = make_batch_queue(broker, compress_batches=True)
     noise = os.urandom(len(LONG_TEXT))
     futures = [add(batch_queue, Message("t", body)) for body in (LONG_TEXT, b"short", LONG_TEXT, noise)]
-    await batch_queue.leave(5)
+    await batch_queue.release(5)
     await asyncio.gather(*futures)
     found = {(outgoing.sys_flag, record.body) for outgoing in broker.sent for record in decode_batch(outgoing.body)}
     assert found == {(0x301, zlib.compress(LONG_TEXT, 5)), (0, b"short"), (0, noise)}
@@ -334,9 +334,9 @@ async def test_on_other_topics_they_are_left_to_the_compression_of_the_batch(who
     broker = Broker()
     if whole is not None:
         broker.kinds.answered("t", "b", whole=whole)
-    batch_queue = make_lane(broker, compress_batches=True)
+    batch_queue = make_batch_queue(broker, compress_batches=True)
     futures = [add(batch_queue, Message("t", LONG_TEXT)) for _ in range(2)]
-    await batch_queue.leave(5)
+    await batch_queue.release(5)
     await asyncio.gather(*futures)
     [outgoing] = broker.sent
     assert outgoing.sys_flag == 0

@@ -23,7 +23,7 @@ from raptormq.protocol.inner_ids import unpack_ids
 from raptormq.protocol.properties import decode_properties
 from raptormq.transport.connection import Connection
 from tests.client.eventually import eventually
-from tests.client.producer.test_shipping import shipped
+from tests.client.producer.test_queue_batches import shipped
 from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored
 
 BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
@@ -243,7 +243,7 @@ async def test_a_compressor_that_fails_fails_the_senders_of_its_batch_and_nothin
         assert producer._batch_queue is not None
         assert producer._instance is not None
         shared, in_flight = producer._batch_queue._shared, producer._instance.shared(InFlight.of)
-        await eventually(lambda: (shared.held_bytes, shared.open_batches, in_flight.bytes) == (0, 0, 0))
+        await eventually(lambda: (shared.held_bytes, shared.open_groups, in_flight.bytes) == (0, 0, 0))
         assert len(peer.received[RequestCode.SEND_QUEUE_BATCHES]) == (together and GOOD in bodies)
 
 

@@ -11,21 +11,21 @@ import pytest
 
 from raptormq.client.message.send_request import Outgoing, prepare_merged
 from raptormq.client.producer import batch_sender
-from raptormq.client.producer.batch_sender import BatchPart, Settle, Shipping
+from raptormq.client.producer.queue_batches import BatchPart, Complete, QueueBatchesSender
 from raptormq.client.results import SendResult
 from raptormq.errors import RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.compression import Compression, compress
 from raptormq.protocol.message import Message, MessageQueue
-from tests.client.batch_queues import LONG_TEXT, QUEUE, Broker, add, make_lane
+from tests.client.batch_queues import LONG_TEXT, QUEUE, Broker, add, make_batch_queue
 from tests.client.eventually import eventually
 
 
 async def test_a_failed_batch_fails_its_senders_and_no_others() -> None:
     broker = Broker()
     broker.error = lambda outgoing: RequestTimeout("silence") if outgoing.topic == "bad" else None
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     bad = [add(batch_queue, Message("bad", b"x")) for _ in range(3)]
     alone = add(batch_queue, Message("bad", b"x", "A"))
     good = [add(batch_queue, Message("good", b"x")) for _ in range(3)]
@@ -38,7 +38,7 @@ async def test_a_failed_batch_fails_its_senders_and_no_others() -> None:
 
 async def test_a_sender_that_gave_up_before_the_batch_left_is_not_sent() -> None:
     broker = Broker()
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     futures = [add(batch_queue, Message("t", b"%d" % n)) for n in range(3)]
     futures[1].cancel()
     batch_queue.flush()
@@ -51,7 +51,7 @@ async def test_a_broker_that_knows_no_batches_gets_single_messages() -> None:
     broker = Broker()
     unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
     broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     futures = [add(batch_queue, Message("t", b"%d" % n, "A")) for n in range(2)]
     batch_queue.flush()
     results = await asyncio.gather(*futures)
@@ -60,7 +60,7 @@ async def test_a_broker_that_knows_no_batches_gets_single_messages() -> None:
     assert [outgoing.message_id for outgoing in singles] == [result.message_id for result in results]
     assert batch_queue.add(Message("t", b"x"), None) is None
     assert batch_queue.add(Message("t", b"x"), QUEUE) is None
-    await asyncio.gather(add(batch_queue, Message("t", b"x"), MessageQueue("t", "other", 0)), batch_queue.leave(5))
+    await asyncio.gather(add(batch_queue, Message("t", b"x"), MessageQueue("t", "other", 0)), batch_queue.release(5))
 
 
 @pytest.mark.parametrize(("seconds", "timeouts"), [(1.0, [3.0, 2.0, 1.0]), (4.0, [3.0])])
@@ -72,7 +72,7 @@ async def test_one_time_limit_covers_a_batch_and_the_messages_that_it_is_broken_
     broker.on_send = lambda: now.append(now.pop() + seconds)
     unknown = ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
     broker.error = lambda outgoing: unknown if outgoing.code == RequestCode.SEND_BATCH_MESSAGE else None
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     futures = [add(batch_queue, Message("t", b"%d" % n)) for n in range(2)]
     batch_queue.flush()
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
@@ -94,7 +94,7 @@ async def test_the_limit_covers_a_request_for_several_queues_and_its_batches_too
             now[0] += 1.0
             raise ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
 
-    batch_queue = make_lane(broker, shipping=cast("Shipping", Refusing()))
+    batch_queue = make_batch_queue(broker, queue_batches=cast("QueueBatchesSender", Refusing()))
     futures = [add(batch_queue, Message("t", b"x"), MessageQueue("t", "b", number)) for number in (0, 0, 1)]
     batch_queue.flush()
     await asyncio.gather(*futures)
@@ -113,7 +113,7 @@ async def test_what_was_refused_too_late_to_be_sent_in_parts_tells_the_refusal(
         def serves(self, _: str) -> bool:
             return True
 
-        async def send(self, parts: dict[int, BatchPart], timeout: float, settle: Settle, _: object) -> None:
+        async def send(self, parts: dict[int, BatchPart], timeout: float, settle: Complete, _: object) -> None:
             now[0] += timeout
             if as_a_whole:
                 raise refusal
@@ -121,7 +121,7 @@ async def test_what_was_refused_too_late_to_be_sent_in_parts_tells_the_refusal(
                 del parts[number]
                 settle(number, refusal)
 
-    batch_queue = make_lane(broker, shipping=cast("Shipping", Late()))
+    batch_queue = make_batch_queue(broker, queue_batches=cast("QueueBatchesSender", Late()))
     futures = [add(batch_queue, Message("t", b"x"), MessageQueue("t", "b", number)) for number in (0, 0, 1)]
     batch_queue.flush()
     assert await asyncio.gather(*futures, return_exceptions=True) == [refusal] * 3
@@ -146,7 +146,7 @@ async def test_the_time_that_encoding_takes_does_not_count(monkeypatch: pytest.M
         async def send(self, *_: object) -> None:
             raise ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no such request", "b:1")
 
-    batch_queue = make_lane(broker, shipping=cast("Shipping", Unknown()))
+    batch_queue = make_batch_queue(broker, queue_batches=cast("QueueBatchesSender", Unknown()))
     futures = [add(batch_queue, Message("t", b"x"), MessageQueue("t", "b", number)) for number in queues]
     monkeypatch.setattr(batch_sender, "prepare_merged", slowly)
     batch_queue.flush()
@@ -179,7 +179,7 @@ async def test_what_one_batch_raises_is_no_matter_of_those_that_it_was_to_leave_
 
     broker = Unequal()
     broker.silent = True
-    batch_queue = make_lane(broker, shipping=cast("Shipping", Refusing()))
+    batch_queue = make_batch_queue(broker, queue_batches=cast("QueueBatchesSender", Refusing()))
     bad, good = (
         [add(batch_queue, Message("t", b"x"), MessageQueue("t", "b", number)) for _ in range(2)] for number in (0, 1)
     )
@@ -205,7 +205,7 @@ async def test_a_message_that_cannot_be_compressed_alone_fails_alone(monkeypatch
     monkeypatch.setattr("raptormq.client.message.send_request.compress", failing_for_one)
     broker = Broker()
     broker.error = answer
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     first, bad, last = (add(batch_queue, Message("t", head + LONG_TEXT)) for head in (b"good", b"bad", b"good"))
     batch_queue.flush()
     with pytest.raises(MemoryError):
@@ -222,13 +222,13 @@ async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: py
         told.append(outcome)
         raise ZeroDivisionError
 
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     assert batch_queue.add(Message("t", b"0"), None, told.append) == told.append
     future, gave_up = add(batch_queue, Message("t", b"1")), add(batch_queue, Message("t", b"gave up"))
     gave_up.cancel()
     assert batch_queue.add(Message("t", b"2"), None, broken) is broken
     assert batch_queue.add(Message("t", b"3", keys=("k",)), None, told.append) == told.append
-    await batch_queue.leave(5)
+    await batch_queue.release(5)
     assert [record.body for record in decode_batch(broker.sent[0].body)] == [b"0", b"1", b"2", b"3"]
     results = [result for result in (told[0], future.result(), *told[1:]) if isinstance(result, SendResult)]
     assert [result.queue_offset for result in results] == [100, 101, 102, 103]
@@ -243,10 +243,10 @@ async def test_callbacks_learn_why_a_batch_failed(whole: bool) -> None:
     refused, unknown = ServerError(17, "no topic", "b"), ServerError(3, "not supported", "b")
     is_batch = RequestCode.SEND_BATCH_MESSAGE
     broker.error = lambda outgoing: unknown if outgoing.code == is_batch and not whole else refused
-    batch_queue = make_lane(broker)
+    batch_queue = make_batch_queue(broker)
     for _ in range(3):
         batch_queue.add(Message("t", b"x"), None, told.append)
-    await batch_queue.leave(5)
+    await batch_queue.release(5)
     assert told == [refused] * 3
     assert len(broker.sent) == (1 if whole else 4)
 
@@ -265,9 +265,9 @@ async def test_compressed_messages_for_a_topic_that_changed_its_type_go_one_by_o
         return None
 
     broker.error = answer
-    batch_queue = make_lane(broker, compress_batches=True)
+    batch_queue = make_batch_queue(broker, compress_batches=True)
     futures = [add(batch_queue, Message("t", LONG_TEXT)) for _ in range(2)]
-    await batch_queue.leave(5)
+    await batch_queue.release(5)
     await asyncio.gather(*futures)
     singles = broker.sent[1:]
     assert [(outgoing.code, outgoing.sys_flag) for outgoing in singles] == [(RequestCode.SEND_MESSAGE_V2, 0x301)] * 2

@@ -24,8 +24,9 @@ from raptormq.client.lifecycle import Ending, Startable, require_loop
 from raptormq.client.message import Outgoing, as_messages, prepare_batch, prepare_message
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_encoding import BatchSending
-from raptormq.client.producer.batch_sender import Send, Shipping
+from raptormq.client.producer.batch_sender import Send
 from raptormq.client.producer.callbacks import CLOSED, Callback, require_callback, tell
+from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.producer.request_reply import Replies, make_reply, reply_queue
 from raptormq.client.producer.sender import Delivery, recall
 from raptormq.client.results import SendResult
@@ -105,9 +106,9 @@ class Producer(Startable):
                 self._send_batch = self._delivery.deliver
             if self._config.auto_batch:
                 kinds = self._delivery.queue_kinds
-                shipping = Shipping(instance, self._delivery, self._group, self._config, form)
-                self._batch_queue = instance.shared(Accumulator.of).join(
-                    self._group, self._config, self._ids, self._send_batch, kinds, shipping
+                queue_batches = QueueBatchesSender(instance, self._delivery, self._group, self._config, form)
+                self._batch_queue = instance.shared(Accumulator.of).acquire(
+                    self._group, self._config, self._ids, self._send_batch, kinds, queue_batches
                 )
 
     async def close(self) -> None:
@@ -131,7 +132,7 @@ class Producer(Startable):
         if self._alone:
             waits.append(asyncio.wait(tuple(self._alone), timeout=self._client_config.close_timeout))
         if batch_queue is not None:
-            waits.append(batch_queue.leave(self._client_config.close_timeout))
+            waits.append(batch_queue.release(self._client_config.close_timeout))
         await finish_all(waits)
         self._announced.clear()
         await instance.leave_producers(self._group)

@@ -129,7 +129,7 @@ async def test_a_full_batch_leaves_by_itself_and_a_full_request_before_its_time(
 
 
 async def test_the_batches_of_a_request_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.client.producer.accumulator.MAX_BATCHES", 3)
+    monkeypatch.setattr("raptormq.client.producer.accumulator.MAX_GROUP_BATCHES", 3)
     async with ScriptedPeer() as peer, producing(peer, batch_max_delay_ms=30_000) as producer:
         peer.on(SHIPPED, shipped())
         futures = submit(producer, 0, 1, 2, 3)

@@ -1,0 +1,227 @@
+"""Sends batches for several queues of one broker as one request (code 30320, `raptormq.protocol.queue_batches`).
+
+`QueueBatchesSender` does for all parts of such a request what `Delivery` of `producer.sender` does for one message. A
+part is sent again when its failure may be temporary; all parts are sent again when the broker is busy. Every part
+belongs to a queue, so no other broker can take it. A broker that does not know this request is remembered for a while,
+and its parts are sent one by one.
+
+Neighbours: `producer.batch_sender` makes the parts and sends what this request leaves, `producer.accumulator` asks
+which brokers know the request. Source: none, RocketMQ has no such request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+from raptormq.client.cluster import ClientInstance
+from raptormq.client.config import ProducerConfig
+from raptormq.client.message import Outgoing
+from raptormq.client.producer.attempts import Attempts
+from raptormq.client.producer.broker_features import Refusals
+from raptormq.client.producer.in_flight import InFlight
+from raptormq.client.producer.sender import STATUSES, Delivery, master_of, may_succeed_later
+from raptormq.client.results import SendResult
+from raptormq.errors import NoRoute, RaptorMQError, ServerError
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.send import QueueBatchesRequestHeader
+from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.queue_batches import (
+    TOPIC_SEPARATOR,
+    Part,
+    PartKind,
+    PartResponse,
+    decode_part_responses,
+    encode_parts,
+)
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
+
+BatchPart = tuple[Outgoing, MessageQueue]
+"""A batch or a single message, and the queue that it is for."""
+Outcome = SendResult | Exception
+Complete = Callable[[int, Outcome], None]
+"""Called once for each part, by its number, with its final outcome."""
+IsAwaited = Callable[[int], bool]
+"""Whether a sender still waits for a part, by its number."""
+
+
+class QueueBatchesSender:
+    """Sends batches for several queues of a broker, for one producer group.
+
+    Args:
+        form: compresses or encrypts a whole batch before it is sent.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        delivery: Delivery,
+        group: str,
+        config: ProducerConfig,
+        form: Callable[[Outgoing, MessageQueue], Outgoing],
+    ) -> None:
+        self._pool = instance.pool
+        self._routes = instance.routes
+        self._in_flight = instance.shared(InFlight.of)
+        self._delivery = delivery
+        self._group = group
+        self._config = config
+        self._form = form
+        self._refusals = Refusals()
+
+    def serves(self, broker_name: str) -> bool:
+        """Whether the broker is not known to refuse this request."""
+        return broker_name not in self._refusals
+
+    async def send(
+        self, parts: dict[int, BatchPart], timeout: float, complete: Complete, is_awaited: IsAwaited
+    ) -> None:
+        """Send parts for one broker.
+
+        A part is removed from `parts` and completed as soon as its outcome is final, or no sender waits for it: no
+        part waits for a part of another topic, which may be read-only.
+
+        Raises:
+            ServerError: the broker refuses the request as a whole; what is left in `parts` has no outcome. When the
+                broker does not know the request, `serves` is false from now on.
+        """
+        clock = asyncio.get_running_loop().time
+        for number, (outgoing, queue) in list(parts.items()):
+            try:
+                parts[number] = self._form(outgoing, queue), queue
+            except Exception as error:  # noqa: BLE001 - no memory to compress, no key: the other parts are sent
+                del parts[number]
+                complete(number, error)
+        deadline = clock() + timeout  # the time for compressing does not count
+        attempts = Attempts(self._config.retries, deadline, clock)
+        while parts:
+            outcomes = await self._attempt(tuple(parts.values()), attempts.seconds(), deadline)
+            failed: dict[int, RaptorMQError] = {}
+            for number, outcome in zip(tuple(parts), outcomes, strict=True):
+                if isinstance(outcome, RaptorMQError) and may_succeed_later(outcome):
+                    failed[number] = outcome
+                else:
+                    del parts[number]
+                    complete(number, outcome)
+            is_retried = bool(failed) and await self._wait_for_next(parts, failed, attempts, deadline)
+            for number, cause in failed.items():
+                if not (is_retried and is_awaited(number)):
+                    del parts[number]
+                    complete(number, cause)
+
+    async def _wait_for_next(
+        self, parts: Mapping[int, BatchPart], failed: Mapping[int, RaptorMQError], attempts: Attempts, deadline: float
+    ) -> bool:
+        """Pause until the next attempt for the parts that have failed; false when there is no further attempt."""
+        # A topic with a known route decides: the failure of an unknown topic may concern that topic alone.
+        chosen_by = next((each for each in failed if self._routes.known(parts[each][0].topic)), next(iter(failed)))
+        topic = parts[chosen_by][0].topic
+        pause = attempts.another(no_broker_reached=self._delivery.no_broker_reached(topic, failed[chosen_by]))
+        if pause is None:
+            return False
+        await asyncio.sleep(pause)
+        with contextlib.suppress(RaptorMQError):  # the next attempt reports it
+            await self._delivery.refresh(topic, (deadline - asyncio.get_running_loop().time()) / 2)
+        return True
+
+    async def _attempt(self, parts: Sequence[BatchPart], left: float, deadline: float) -> Sequence[Outcome]:
+        """Send the request once and return an outcome for each part.
+
+        An error of the connection is the outcome of all parts. Where no broker was found, each topic has its own error.
+        """
+        size = sum(len(outgoing.body) for outgoing, _ in parts)
+        clock = asyncio.get_running_loop().time
+        end = clock() + left
+        address = await self._address(parts, end)
+        if not isinstance(address, str):
+            return self._failed(parts, [address[outgoing.topic] for outgoing, _ in parts])
+        try:
+            command = self._request(parts)
+            if not self._in_flight.try_take(size):
+                await self._delivery.take_room(size, deadline)
+            try:
+                answer = await self._pool.request(address, command, max(end - clock(), 0.0))
+            finally:
+                self._in_flight.give_back(size)
+            if answer.code != ResponseCode.SUCCESS:
+                raise ServerError(answer.code, answer.remark, address)
+            answers = decode_part_responses(answer.body, len(parts))
+        except ServerError as error:
+            if error.code == ResponseCode.SYSTEM_BUSY:  # a request for each part would add to the load
+                return [error] * len(parts)
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._refusals.note(parts[0][1].broker_name)
+            raise
+        except RaptorMQError as error:
+            return self._failed(parts, [error] * len(parts))
+        return [
+            self._outcome(outgoing, queue, part, address)
+            for (outgoing, queue), part in zip(parts, answers, strict=True)
+        ]
+
+    def _failed(self, parts: Sequence[BatchPart], causes: Sequence[RaptorMQError]) -> Sequence[Outcome]:
+        """Record the failure of each topic once, and return the causes."""
+        now = asyncio.get_running_loop().time()
+        by_topic = {outgoing.topic: (queue, cause) for (outgoing, queue), cause in zip(parts, causes, strict=True)}
+        for topic, (queue, cause) in by_topic.items():
+            self._delivery.note_failure(topic, queue, cause, now)
+        return causes
+
+    async def _address(self, parts: Sequence[BatchPart], end: float) -> str | dict[str, RaptorMQError]:
+        """Return the address of the parts' broker, or by topic why it was not found.
+
+        All topics are on the same broker, so the known route of any topic gives the address. No part waits for a name
+        server, or fails, because of another topic, which may not exist.
+        """
+        broker_name, known, clock = parts[0][1].broker_name, self._routes.known, asyncio.get_running_loop().time
+        causes: dict[str, RaptorMQError] = {}
+        unknown: list[str] = []
+        for topic in dict.fromkeys(outgoing.topic for outgoing, _ in parts):
+            topic_queues = known(topic)
+            if topic_queues is None or not topic_queues.write_queues:
+                unknown.append(topic)
+                continue
+            try:
+                return master_of(topic_queues, MessageQueue(topic, broker_name, 0))
+            except NoRoute as error:
+                causes[topic] = error
+        for topic in unknown:
+            try:
+                found = await self._delivery.find(topic, end - clock())
+                return master_of(found, MessageQueue(topic, broker_name, 0))
+            except RaptorMQError as error:
+                causes[topic] = error
+        return causes
+
+    def _request(self, batch_parts: Sequence[BatchPart]) -> RemotingCommand:
+        topics: dict[str, int] = {}
+        new, index_of, list_code = tuple.__new__, topics.setdefault, RequestCode.SEND_BATCH_MESSAGE
+        parts = []
+        for outgoing, queue in batch_parts:
+            kind = PartKind.LIST if outgoing.code == list_code else PartKind.MESSAGE
+            place = kind, index_of(outgoing.topic, len(topics)), queue.queue_id
+            parts.append(new(Part, (*place, outgoing.sys_flag, outgoing.flag, outgoing.properties, outgoing.body)))
+        header = QueueBatchesRequestHeader(
+            self._group,
+            TOPIC_SEPARATOR.join(topics),
+            AUTO_CREATE_TOPIC,
+            self._config.default_topic_queues,
+            batch_parts[0][0].born_ms,
+            batch_parts[0][1].broker_name,
+        )
+        return request(RequestCode.SEND_QUEUE_BATCHES, header, encode_parts(parts))
+
+    def _outcome(self, outgoing: Outgoing, queue: MessageQueue, part: PartResponse, address: str) -> Outcome:
+        status = STATUSES.get(part.code)
+        if status is None:
+            if part.code == ResponseCode.TOPIC_NOT_EXIST and self._routes.known(outgoing.topic) is None:
+                return NoRoute.to(outgoing.topic)  # the same error as without a known route
+            self._delivery.note_refusal(outgoing, queue, part.code)
+            return ServerError(part.code, part.text, address)
+        self._delivery.note_success(outgoing, queue, whole=part.is_whole)
+        if part.queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, part.queue_id)
+        fields = status, outgoing.message_id, part.text, queue, part.queue_offset, None
+        return tuple.__new__(SendResult, fields)  # half the time of the constructor, which is a Python function
