@@ -57,7 +57,7 @@ def open_store(volume: FileSystem, clock: Clock | None = None, **settings: Any) 
     store = MessageStore(small_config(**merged), fs=volume, clock=clock or Clock())
     store.open()
     assert store._opened is not None
-    store.converter.start(Inline(), store._opened.housekeeping.checkpointing)
+    store.converter.start(Inline(), store._opened.maintenance.checkpointer)
     return store
 
 

@@ -22,13 +22,13 @@ class HeldTimers(Background):
         self._timers: list[tuple[int, Callable[[], object]]] = []
         self._due: list[int] = []
         assert store._opened is not None
-        flusher = store._opened.housekeeping.checkpointing.flusher
+        flusher = store._flusher
 
         async def reach(end_offset: int) -> None:
             flusher.flush()
 
         flusher.wait_flushed = reach  # type: ignore[method-assign]  # its thread does not run here
-        store._opened.housekeeping.start(self, lambda size: None)
+        store._opened.maintenance.start(self, lambda size: None)
 
     def every(self, interval_ms: int, work: Callable[[], object]) -> None:
         """See :class:`Background`."""

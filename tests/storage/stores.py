@@ -87,8 +87,9 @@ def offset_by_time(
 def run_retention(store: MessageStore, now: int) -> None:
     """Delete what is too old at ``now`` (ms) or too much, as the timer of the store does."""
     assert store._opened is not None
-    housekeeping = replace(store._opened.housekeeping, clock=lambda: now)
-    asyncio.run(housekeeping.clean(Inline(), any_hour=False))
+    maintenance = store._opened.maintenance
+    maintenance = replace(maintenance, parts=replace(maintenance.parts, clock=lambda: now))
+    asyncio.run(maintenance.clean(Inline(), any_hour=False))
 
 
 def message_at(store: MessageStore, place: int) -> Buffer | None:
@@ -132,7 +133,7 @@ def write_header(file: IndexFile, volume: FileSystem) -> None:
 def checkpoint(store: MessageStore) -> None:
     """Make everything durable, as the background does every now and then."""
     assert store._opened is not None
-    store._opened.housekeeping.settle()
+    store._opened.maintenance.settle()
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -73,7 +73,7 @@ def test_a_deleted_topic_does_not_come_back(survivor: str, flushed: bool) -> Non
     store.consumer_offsets.commit("topic", "group", 0, 2)
     if flushed:
         assert store._opened is not None
-        store._opened.housekeeping.settle()
+        store._opened.maintenance.settle()
     store.flush()
     store = open_store(deleted(volume, store, survivor=survivor))
     assert store.topics() == ["other"]
@@ -261,7 +261,7 @@ async def test_a_deletion_that_could_not_be_noted_is_noted_later() -> None:
         await store.deletions_saved()
     volume.faults.clear()
     assert store._opened is not None
-    ledger = store._opened.housekeeping.deletions
+    ledger = store._parts.deletions
     await until(lambda: ledger.is_saved)
     put(store, message("new"))
     store.flush()
@@ -298,7 +298,7 @@ async def test_what_is_deleted_while_another_deletion_is_saved_is_saved_too() ->
     assert store._opened is not None
     await store._opened.deletions_saved(DeletesAnother(store, "third", "second"))
     assert open_store(volume.after_kill()).topics() == []
-    assert store._opened.housekeeping.deletions.is_saved
+    assert store._parts.deletions.is_saved
 
 
 def made_again(volume: MemoryFileSystem, store: MessageStore, *, is_batch: bool) -> list[str]:
@@ -328,7 +328,7 @@ def test_no_conversion_of_a_deleted_topic_outlives_it(to_batch: bool, again_as_b
     else:
         store.flush()
         assert store._opened is not None
-        store._opened.housekeeping.deletions.save_now()
+        store._parts.deletions.save_now()
         volume = getattr(volume, how)()
     for _ in range(2):
         store = conversions.open_store(volume)

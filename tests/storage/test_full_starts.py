@@ -77,7 +77,7 @@ def open_again(volume: MemoryFileSystem | FaultyFileSystem, clock: Clock) -> Mes
 
 
 def room_is_found(store: MessageStore, clock: Clock) -> None:
-    """What housekeeping does every few seconds, and a second goes by."""
+    """What maintenance does every few seconds, and a second goes by."""
     checkpoint(store)
     store._log.preallocate()
     clock.now += 1_000
@@ -274,7 +274,7 @@ async def test_dead_records_are_known_before_a_message_takes_their_place() -> No
     send(store, clock, range(2, 4))  # a power cut takes these
     assert store._opened is not None
     store.delete_topic("topic")
-    store._opened.housekeeping.deletions.save_now()
+    store._parts.deletions.save_now()
     disk = disk.after_power_cut()
     volume = full(disk, "write", path="deletedTopics")
     store = open_store(volume, clock, offsets_interval_ms=1, **SMALL_INDEX)

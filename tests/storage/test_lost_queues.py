@@ -170,7 +170,7 @@ def test_a_topic_deleted_and_made_again_shortly_before_a_crash_costs_one_rebuild
     store.delete_topic("idle")
     if answered:
         assert store._opened is not None
-        store._opened.housekeeping.deletions.save_now()
+        store._parts.deletions.save_now()
     send(store, clock, range(3), "idle")
     volume = volume.after_kill()
 
@@ -340,7 +340,7 @@ async def test_a_topic_deleted_while_a_checkpoint_is_made_is_not_missed_later(ca
     store, _ = opened(volume, clock)
     send(store, clock, range(600, 601), "busy")
     assert store._opened is not None
-    keeping = store._opened.housekeeping
+    maintenance = store._opened.maintenance
 
     class Disk:
         """Gets the work of the checkpoint when everything for it is taken."""
@@ -350,7 +350,7 @@ async def test_a_topic_deleted_while_a_checkpoint_is_made_is_not_missed_later(ca
             return work(*args, **kwargs)
 
     store.flush()
-    await keeping.checkpointing.make(Disk(), always=True)
+    await maintenance.checkpointer.make(Disk(), always=True)
     store.close()
 
     store, report = opened(volume, clock)

@@ -75,7 +75,7 @@ class StoreMachine(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         assert self.store._opened is not None
         self.flush()
-        self.store._opened.housekeeping.settle()
+        self.store._opened.maintenance.settle()
 
     @rule()
     def restart(self) -> None:

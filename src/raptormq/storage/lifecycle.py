@@ -14,14 +14,11 @@ from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnl
 from raptormq.files import make_durable_folder
 from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
-from raptormq.storage.config import StoreConfig
 from raptormq.storage.conversion import QueueConverter
-from raptormq.storage.fs import FileSystem, is_exhausted, is_no_room
-from raptormq.storage.index import KeyIndex
-from raptormq.storage.log import CommitLog, FlushService, WriteGate
-from raptormq.storage.maintenance import Checkpointing, Housekeeping, Retention
-from raptormq.storage.queue import ConsumerOffsets, DeletionLedger, QueueTable, declared_topics
-from raptormq.storage.records import Dispatcher
+from raptormq.storage.fs import is_exhausted, is_no_room
+from raptormq.storage.maintenance import Checkpointer, Maintenance, Retention
+from raptormq.storage.parts import StoreParts
+from raptormq.storage.queue import ConsumerOffsets, QueueTable, declared_topics
 from raptormq.storage.recovery import CheckpointFile, Recovery, RecoveryReport, RunningMarker
 
 logger = get_logger(__name__)
@@ -31,7 +28,7 @@ logger = get_logger(__name__)
 class OpenStore:
     """What an open store holds besides its parts."""
 
-    housekeeping: Housekeeping
+    maintenance: Maintenance
     marker: RunningMarker
     _saved_deletions: int = -1
     _saving_deletions: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -45,9 +42,9 @@ class OpenStore:
         """
         async with self._saving_deletions:
             # Until nothing comes while it is saved: the table of topics is written as it is when this returns.
-            while (version := self.housekeeping.deletions.version) != self._saved_deletions:
-                await self.housekeeping.save_ledgers(background)
-                await self.housekeeping.save_offsets(background)
+            while (version := self.maintenance.parts.deletions.version) != self._saved_deletions:
+                await self.maintenance.save_ledgers(background)
+                await self.maintenance.save_offsets(background)
                 self._saved_deletions = version
 
     def close(self, dispatch: Callable[[], object]) -> None:
@@ -56,18 +53,18 @@ class OpenStore:
         Raises:
             StorageError: something could not be written; the marker stays.
         """
-        keeping = self.housekeeping
+        maintenance, parts = self.maintenance, self.maintenance.parts
         try:
-            keeping.checkpointing.flusher.flush()  # else no offsets are saved: they may be beyond the log
+            parts.flusher.flush()  # else no offsets are saved: they may be beyond the log
             dispatch()
-            keeping.settle()
+            maintenance.settle()
             with contextlib.suppress(OutOfResources):  # the next start tries again
-                keeping.log.complete()
+                parts.log.complete()
             self.marker.clear()
         except OSError as error:
-            raise translate(error, keeping.config.paths.root) from error
+            raise translate(error, parts.paths.root) from error
         finally:
-            _release(keeping.log, keeping.queues, keeping.index, keeping.checkpointing.file, self.marker)
+            _release(parts, maintenance.checkpointer.file, self.marker)
 
 
 def translate(error: OSError, root: str) -> StorageError:
@@ -82,23 +79,10 @@ def translate(error: OSError, root: str) -> StorageError:
     return OutOfResources(text) if is_exhausted(error) else StorageError(text)
 
 
-def open_store(
-    config: StoreConfig,
-    filesystem: FileSystem,
-    clock: Callable[[], int],
-    log: CommitLog,
-    queues: QueueTable,
-    index: KeyIndex | None,
-    dispatcher: Dispatcher,
-    flusher: FlushService,
-    retention: Retention,
-    offsets: ConsumerOffsets,
-    gate: WriteGate,
-    converter: QueueConverter,
-) -> tuple[OpenStore, RecoveryReport]:
+def open_store(parts: StoreParts, retention: Retention, converter: QueueConverter) -> tuple[OpenStore, RecoveryReport]:
     """Lock and recover; raises as :meth:`raptormq.storage.store.MessageStore.open`."""
     started = time.monotonic_ns()
-    paths = config.paths
+    filesystem, paths, queues, index = parts.filesystem, parts.paths, parts.queues, parts.index
     marker: RunningMarker | None = None
     checkpoint_file: CheckpointFile | None = None
     try:
@@ -111,37 +95,31 @@ def open_store(
             index.open(crashed=marker.crashed)
         declared = declared_topics(filesystem, paths)
         queues.batch_topics |= declared.batch
-        deletions = DeletionLedger(filesystem, paths)
-        queues.topic_tombstones = deletions.load()
-        conversions = converter.prepare()
-        report = Recovery(
-            filesystem, paths, log, queues, dispatcher, checkpoint_file, marker, declared.names, config.concurrent_build
-        ).run()
-        deletions.fit(log.min_offset, report.end_offset)
+        queues.topic_tombstones = parts.deletions.load()
+        converter.prepare()
+        report = Recovery(parts, checkpoint_file, marker, declared.names).run()
+        parts.deletions.fit(parts.log.min_offset, report.end_offset)
         retention.queued_end = report.start_offset  # what is before was durable before this start
         if index is not None:
             index.log_ends_at(report.end_offset)
-        housekeeping = Housekeeping(
-            config, filesystem, clock, log, queues, index, dispatcher, retention, offsets, gate, deletions, conversions,
-            Checkpointing(filesystem, paths, queues, index, dispatcher, flusher, retention, gate, checkpoint_file),
-        )  # fmt: skip
+        maintenance = Maintenance(parts, retention, Checkpointer(parts, retention, checkpoint_file))
         queues.files.deleted.find()
         converter.load(None if report.clean else report.start_offset)
-        offsets.load()
-        _limit_offsets(offsets, queues)
-        flusher.flushed_timestamp = dispatcher.last_timestamp
+        parts.consumer_offsets.load()
+        _limit_offsets(parts.consumer_offsets, queues)
+        parts.flusher.flushed_timestamp = parts.dispatcher.last_timestamp
         retention.measure()  # as /metrics tells it, until the first run
-        _mark(marker, retention, clock())
-        _settle(housekeeping)
+        _mark(marker, retention, parts.clock())
+        _settle(maintenance)
     except BaseException as error:
-        _release(log, queues, index, checkpoint_file, marker)
+        _release(parts, checkpoint_file, marker)
         if isinstance(error, OSError):
             raise translate(error, paths.root) from error
         raise
     report.milliseconds = (time.monotonic_ns() - started) // 1_000_000
     for line in report.lines():
         logger.log(logging.WARNING if report.damaged else logging.INFO, line)
-    return OpenStore(housekeeping, marker), report
+    return OpenStore(maintenance, marker), report
 
 
 def _mark(marker: RunningMarker, retention: Retention, now: int) -> None:
@@ -161,19 +139,19 @@ def _mark(marker: RunningMarker, retention: Retention, now: int) -> None:
         marker.mark()
 
 
-def _settle(housekeeping: Housekeeping) -> None:
+def _settle(maintenance: Maintenance) -> None:
     """Write what the recovery has found out, then what the last segment lacks: the queues need far less room, and once
     they are durable retention can make more.
 
-    What finds no room waits in memory, as while running: the gate refuses messages and says so, housekeeping tries
+    What finds no room waits in memory, as while running: the gate refuses messages and says so, maintenance tries
     again.
 
     Raises:
         StoreReadOnly: the disk failed.
     """
     with contextlib.suppress(OutOfResources):
-        housekeeping.settle()
-        housekeeping.log.complete()
+        maintenance.settle()
+        maintenance.parts.log.complete()
 
 
 def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
@@ -189,17 +167,11 @@ def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
         logger.warning("%d consumer offsets were beyond the end of their queues", beyond)
 
 
-def _release(
-    log: CommitLog,
-    queues: QueueTable,
-    index: KeyIndex | None,
-    checkpoint_file: CheckpointFile | None,
-    marker: RunningMarker | None,
-) -> None:
-    log.close()
-    queues.files.shut()
-    if index is not None:
-        index.close()
+def _release(parts: StoreParts, checkpoint_file: CheckpointFile | None, marker: RunningMarker | None) -> None:
+    parts.log.close()
+    parts.queues.files.shut()
+    if parts.index is not None:
+        parts.index.close()
     if checkpoint_file is not None:
         checkpoint_file.close()
     if marker is not None:

@@ -19,23 +19,21 @@ from raptormq.storage.background import Background
 from raptormq.storage.config import FlushDiskType, StoreConfig
 from raptormq.storage.conversion import QueueConverter
 from raptormq.storage.fs import Buffer, FileSystem, PagesMissing, RealFileSystem, with_pages
-from raptormq.storage.index import KeyIndex, KeyQueries
+from raptormq.storage.index import KeyQueries
 from raptormq.storage.lifecycle import OpenStore, open_store
-from raptormq.storage.log import CommitLog, FlushCallback, FlushService, PageWarmer, WriteGate
+from raptormq.storage.log import FlushCallback, PageWarmer
 from raptormq.storage.maintenance import Retention
+from raptormq.storage.parts import build_parts
 from raptormq.storage.queue import (
     Appended,
     AppendedLists,
     AppendResult,
     Arrival,
-    ConsumerOffsets,
     PendingList,
     PendingRecord,
-    QueueFiles,
-    QueueTable,
-    offsets_file,
 )
 from raptormq.storage.read import (
+    BatchUnpacker,
     Boundary,
     GetResult,
     GetStatus,
@@ -45,7 +43,7 @@ from raptormq.storage.read import (
     ReadOptions,
     StoreStats,
 )
-from raptormq.storage.records import Appender, Dispatcher, DispatchLag, LogScanner
+from raptormq.storage.records import DispatchLag, LogScanner
 from raptormq.storage.recovery import RecoveryReport
 
 T = TypeVar("T")
@@ -61,40 +59,27 @@ class MessageStore:
 
     def __init__(self, config: StoreConfig, *, fs: FileSystem | None = None, clock: Callable[[], int] = now_ms) -> None:
         self.config = config
-        self._fs: FileSystem = fs or RealFileSystem()
+        self._parts = parts = build_parts(config, fs or RealFileSystem(), clock)
+        self._fs = parts.filesystem
         self._clock = clock
-        paths = config.paths
-        self._gate = WriteGate()
-        self._log = CommitLog(
-            self._fs, paths.log, config.segment_size, config.resident_bytes, self._gate, clock, config.max_open_segments
-        )
-        self._queues = QueueTable(
-            QueueFiles(
-                self._fs, paths, config.queue_file_size, config.batch_queue_file_size, config.max_open_queue_files
-            ),
-            config.delays_ms,
-        )
-        self.is_at_end = self._queues.is_at_end
-        self._index = (
-            KeyIndex(self._fs, paths.key_index, config.index_slots, config.index_entries, clock)
-            if config.index_enabled
-            else None
-        )
-        self._appender = Appender(self._log, self._gate, self._queues.get_or_create, clock, config.store_host)
-        self._dispatcher = Dispatcher([self._queues, *([self._index] if self._index else [])])
-        self._reader = MessageReader(self._log, self._queues)
-        self._finder = MessageFinder(self._log, self._queues)
-        self._key_queries = KeyQueries(self._index, self._finder, self._fs) if self._index is not None else None
+        self._gate = parts.gate
+        self._log = parts.log
+        self._queues = parts.queues
+        self.is_at_end = parts.queues.is_at_end
+        self._index = parts.index
+        self._appender = parts.appender
+        self._dispatcher = parts.dispatcher
+        self._flusher = parts.flusher
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._flusher = FlushService(
-            self._log, self._gate, sync=self._sync, interval_ms=config.flush_interval_ms,
-            last_timestamp=lambda: self._appender.last_timestamp,
-        )  # fmt: skip
-        self._warmer = PageWarmer(self._fs, self._log)
-        self._retention = Retention(config, self._fs, self._log, self._queues, self._gate)
-        self.converter = QueueConverter(self._fs, paths, self._log, self._queues, self._dispatcher)
+        unpacker = BatchUnpacker()
+        self._reader = MessageReader(parts.log, parts.queues, unpacker)
+        self._finder = MessageFinder(parts.log, parts.queues, unpacker)
+        self._key_queries = KeyQueries(parts.index, self._finder, self._fs) if parts.index is not None else None
+        self._warmer = PageWarmer(self._fs, parts.log)
+        self._retention = Retention(config, self._fs, parts.log, parts.queues, parts.gate)
+        self.converter = QueueConverter(parts)
         """Makes queues those of the other type."""
-        self.consumer_offsets = ConsumerOffsets(offsets_file(f"{paths.config}/consumerOffset.json", self._fs), clock)
+        self.consumer_offsets = parts.consumer_offsets
         """Progress of the consumer groups; loaded by :meth:`open`, saved in the background."""
         self._opened: OpenStore | None = None
         self._background: Background | None = None
@@ -111,10 +96,7 @@ class MessageStore:
             DiskFull: there is no room even for the names of new files, or to build all queues again.
             StoreDamaged: files are missing, unreadable or not of the configured size.
         """
-        self._opened, report = open_store(
-            self.config, self._fs, self._clock, self._log, self._queues, self._index, self._dispatcher, self._flusher,
-            self._retention, self.consumer_offsets, self._gate, self.converter,
-        )  # fmt: skip
+        self._opened, report = open_store(self._parts, self._retention, self.converter)
         self._appender.last_timestamp = self._dispatcher.last_timestamp
         return report
 
@@ -124,8 +106,8 @@ class MessageStore:
         """
         assert self._opened is not None
         self._background = Background(loop)
-        self._opened.housekeeping.start(self._background, self._warmer.skip_ahead)
-        self.converter.start(self._background, self._opened.housekeeping.checkpointing)
+        self._opened.maintenance.start(self._background, self._warmer.skip_ahead)
+        self.converter.start(self._background, self._opened.maintenance.checkpointer)
         self._warmer.start(self._background)
 
         def on_progress() -> None:
@@ -362,7 +344,7 @@ class MessageStore:
         self._queues.remove_topic(topic)
         self.consumer_offsets.remove_topic(topic)
         if self._opened is not None:
-            self._opened.housekeeping.deletions.add(topic, self._log.end_offset)
+            self._parts.deletions.add(topic, self._log.end_offset)
 
     async def deletions_saved(self) -> None:
         """See :meth:`OpenStore.deletions_saved`; to be awaited before a deletion is answered, or anybody
@@ -374,7 +356,7 @@ class MessageStore:
     async def clean(self, *, any_hour: bool) -> None:
         """Delete now, after a checkpoint, what is too old or too much; with ``any_hour`` whatever deleteWhen says."""
         if self._opened is not None and self._background is not None:
-            await self._opened.housekeeping.clean_now(self._background, any_hour=any_hour)
+            await self._opened.maintenance.clean_now(self._background, any_hour=any_hour)
 
     def lag(self) -> DispatchLag:
         """Return how far queues and index are behind the log; may be asked while :meth:`open` runs elsewhere."""

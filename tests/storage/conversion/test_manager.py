@@ -141,7 +141,7 @@ def test_a_topic_that_is_made_again_while_old_queues_are_removed_keeps_its_own(a
 
     async def run() -> None:
         assert store._opened is not None
-        store.converter.start(Slow(), store._opened.housekeeping.checkpointing)
+        store.converter.start(Slow(), store._opened.maintenance.checkpointer)
         await order(store, to_batch=True)
         assert await finish(store, Table(volume, is_batch=False)) is None
 

@@ -119,6 +119,6 @@ async def test_consumer_offsets_whose_save_is_cancelled_are_written_at_the_end()
     put(store, *(message(str(number)) for number in range(7)))
     store.consumer_offsets.commit("topic", "group", 0, 7)
     assert store._opened is not None
-    await cancelled(store._opened.housekeeping.save_offsets(Busy()), lambda: True)
+    await cancelled(store._opened.maintenance.save_offsets(Busy()), lambda: True)
     store.close()
     assert open_store(volume).consumer_offsets.get("topic", "group", 0) == 7

@@ -129,7 +129,7 @@ async def test_a_frequent_key_costs_the_loop_little_at_once(
     assert store._opened is not None
     assert store._key_queries is not None
     if is_written:
-        store._opened.housekeeping.settle()
+        store._opened.maintenance.settle()
     links, in_turn = 0, 0
     entry = IndexFile.entry
 
@@ -211,7 +211,7 @@ async def test_a_file_that_retention_takes_during_a_query_ends_the_search_in_it(
     store = hot_store(volume, clock, 60_000)
     assert store._index is not None
     assert store._opened is not None
-    store._opened.housekeeping.settle()
+    store._opened.maintenance.settle()
     searches = store._index.searches("t", "hot", 0, 1 << 62)
     followed, looked_through = searches[-1], FileSearch(store._index._files[0], HOT, 0, 1 << 62)
     assert len(followed.turn(wait=False)) == 64

@@ -69,7 +69,7 @@ async def test_offsets_are_saved_only_once_the_log_is_durable() -> None:
     put(store, message("failed", topic="%RETRY%group"))
     store.consumer_offsets.commit("topic", "group", 0, 1)
     assert store._opened is not None
-    saving = asyncio.ensure_future(store._opened.housekeeping.save_offsets(Inline()))
+    saving = asyncio.ensure_future(store._opened.maintenance.save_offsets(Inline()))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not volume.exists("/store/config/consumerOffset.json")
@@ -87,14 +87,14 @@ async def test_offsets_are_not_saved_when_the_log_cannot_be_flushed() -> None:
     put(store, message("failed"))
     store.consumer_offsets.commit("topic", "group", 0, 1)
     assert store._opened is not None
-    saving = asyncio.ensure_future(store._opened.housekeeping.save_offsets(Inline()))
+    saving = asyncio.ensure_future(store._opened.maintenance.save_offsets(Inline()))
     await asyncio.sleep(0)
     with pytest.raises(StorageError, match="commit log could not be flushed"):
         store.flush()
     with pytest.raises(StorageError, match="commit log could not be flushed"):
         await saving
     with pytest.raises(StorageError, match="commit log could not be flushed"):
-        store._opened.housekeeping.settle()
+        store._opened.maintenance.settle()
     assert not volume.exists("/store/config/consumerOffset.json")
 
 
@@ -103,9 +103,9 @@ def test_an_idle_store_writes_nothing() -> None:
     store = open_store(volume)
     put(store, message("a"))
     assert store._opened is not None
-    store._opened.housekeeping.settle()
+    store._opened.maintenance.settle()
     before = len(volume.operations)
-    store._opened.housekeeping.settle()
+    store._opened.maintenance.settle()
     assert volume.operations[before:] == []
 
 
@@ -223,10 +223,10 @@ async def test_what_a_crash_has_left_of_deleted_topics_is_removed(survivor: str)
     store = open_store(volume)
     put(store, message("gone", "gone"), message("kept"))
     assert store._opened is not None
-    store._opened.housekeeping.settle()
+    store._opened.maintenance.settle()
     store.delete_topic("gone")
     put(store, message("kept"))
-    store._opened.housekeeping.settle()
+    store._opened.maintenance.settle()
     left = getattr(volume, survivor)()
     assert left.names("/store/consumequeue") == ["topic"]
     store = open_store(left, **FAST)

@@ -285,13 +285,13 @@ def test_queue_files_stay_until_a_checkpoint_that_began_later_says_where_the_que
     volume = MemoryFileSystem(clock=clock)
     store, (first, second) = of_two_queues_with_dead_files(volume, clock)
     assert store._opened is not None
-    keeping, retention = store._opened.housekeeping, store._retention
+    maintenance, retention = store._opened.maintenance, store._retention
     retention.look_for_dead_files(first, wait=False)
     before = queue_files(volume, second)
     looked = partial(retention.look_for_dead_files, second, wait=False)
-    asyncio.run(keeping._remove_dead_files(Meanwhile(looked)))
+    asyncio.run(maintenance._remove_dead_files(Meanwhile(looked)))
     assert (queue_files(volume, first), queue_files(volume, second)) == (1, before)
-    asyncio.run(keeping._remove_dead_files(Inline()))
+    asyncio.run(maintenance._remove_dead_files(Inline()))
     assert (queue_files(volume, second), retention.dead_files) == (1, [])
 
 
@@ -301,14 +301,14 @@ def test_what_retention_could_not_remove_it_tries_to_remove_again() -> None:
     volume = FaultyFileSystem(disk)
     store, queues = of_two_queues_with_dead_files(volume, clock)
     assert store._opened is not None
-    keeping = store._opened.housekeeping
+    maintenance = store._opened.maintenance
     for queue in queues:
         store._retention.look_for_dead_files(queue, wait=False)
     volume.faults.append(Fault(kind="remove", path=f"consumequeue/{queues[0].topic}", error=errno.EIO))
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-        asyncio.run(keeping._remove_dead_files(Inline()))
+        asyncio.run(maintenance._remove_dead_files(Inline()))
     assert max(queue_files(disk, queue) for queue in queues) > 1
-    asyncio.run(keeping._remove_dead_files(Inline()))
+    asyncio.run(maintenance._remove_dead_files(Inline()))
     assert [queue_files(disk, queue) for queue in queues] == [1, 1]
 
 

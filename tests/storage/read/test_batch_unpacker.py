@@ -71,6 +71,8 @@ async def test_a_large_batch_is_taken_apart_by_a_thread_and_once(unpacked_by: li
         second = get(store, first.next_offset)
         assert offsets(first) == [0, 1]
         assert offsets(second) == [2, 3]
+        place = next(iter_records(b"".join(first.buffers))).physical_offset
+        assert await store.message_at_cold(place) is not None, "reads by place and by queue share what is unpacked"
     assert unpacked_by == [(40 * 105_000, False)]
 
 

@@ -269,7 +269,7 @@ def test_what_was_mended_stays_so_after_a_power_cut() -> None:
     damage(volume, 4, bytes(ITEM.size))
     assert served(store) == sent
     assert store._opened is not None
-    store._opened.housekeeping.settle()
+    store._opened.maintenance.settle()
     survivor = open_batch_store(volume.after_power_cut(), segment_size=1 << 12, resident_bytes=0)
     assert item_at(volume, 4) != bytes(ITEM.size)
     assert served(survivor) == sent

@@ -22,11 +22,10 @@ from raptormq.logs import get_logger
 from raptormq.storage.background import Runner, cooperatively
 from raptormq.storage.conversion.rebuild import QueueConversion
 from raptormq.storage.conversion.verify import Checksums, QueueComparison
-from raptormq.storage.fs import MAX_NOWAIT_ATTEMPTS, FileSystem, PagesMissing, load_pages
-from raptormq.storage.log import CommitLog
-from raptormq.storage.maintenance import Checkpointing
-from raptormq.storage.queue import BUILDING, SWITCHED, ConsumeQueue, ConversionEntry, ConversionLedger, QueueTable
-from raptormq.storage.records import Dispatcher
+from raptormq.storage.fs import MAX_NOWAIT_ATTEMPTS, PagesMissing, load_pages
+from raptormq.storage.maintenance import Checkpointer
+from raptormq.storage.parts import StoreParts
+from raptormq.storage.queue import BUILDING, SWITCHED, ConsumeQueue, ConversionEntry
 
 logger = get_logger(__name__)
 
@@ -98,13 +97,9 @@ class Job:
 class ConversionRunner:
     """What conversions are done with."""
 
-    filesystem: FileSystem
-    log: CommitLog
-    table: QueueTable
-    dispatcher: Dispatcher
-    ledger: ConversionLedger
+    parts: StoreParts
     background: Runner
-    checkpointing: Checkpointing
+    checkpointer: Checkpointer
 
     async def build(self, job: Job) -> None:
         """Return when the new queues have caught up and are equal to the old ones.
@@ -114,11 +109,11 @@ class ConversionRunner:
         """
         conversion, progress = job.conversion, job.progress
         conversion.begin()
-        self.dispatcher.detach(conversion)
-        self.dispatcher.attach(conversion)
+        self.parts.dispatcher.detach(conversion)
+        self.parts.dispatcher.attach(conversion)
         progress.phase, progress.remark = "copying", ""
         await self._in_slices(job, conversion.copy)
-        comparison = job.comparison = QueueComparison(conversion, self.table)
+        comparison = job.comparison = QueueComparison(conversion, self.parts.queues)
         while not comparison.is_complete:
             progress.phase = "comparing"
             await self._in_slices(job, comparison.compare)
@@ -137,15 +132,15 @@ class ConversionRunner:
         if not entry.to_batch:
             types.set(entry.topic, is_batch=False)
             await types.settled()
-            await self._dispatched(self.log.end_offset, job)
+            await self._dispatched(self.parts.log.end_offset, job)
         await self._in_slices(job, conversion.copy)
-        offset = self.dispatcher.dispatched_offset
-        await self.checkpointing.make(self.background, always=True)
+        offset = self.parts.dispatcher.dispatched_offset
+        await self.checkpointer.make(self.background, always=True)
         if job.wants_stop:
             raise StopRequested
         entry.state, entry.offset = SWITCHED, offset
         try:
-            await self.ledger.rewrite(self.background)
+            await self.parts.conversions.rewrite(self.background)
             if job.is_forgotten:
                 raise StopRequested
             if not conversion.has_caught_up():
@@ -154,7 +149,7 @@ class ConversionRunner:
             entry.state = BUILDING  # should the file say otherwise, a start replays from the offset
             raise
         job.replaced = conversion.switch()
-        job.switched_at = self.log.end_offset
+        job.switched_at = self.parts.log.end_offset
         job.progress.offset = offset
         types.set(entry.topic, is_batch=entry.to_batch)
         logger.info("topic %s: switched at offset %d of the log", entry.topic, offset)
@@ -167,15 +162,17 @@ class ConversionRunner:
             StorageError, OSError: something could not be saved or removed; to be called again.
         """
         job.progress.phase = "switching"
-        await self.ledger.rewrite(self.background)  # else its backup says that the old queues count, which go now
+        await self.parts.conversions.rewrite(
+            self.background
+        )  # else its backup says that the old queues count, which go now
         if job.is_forgotten:  # another topic may have its name
             raise StopRequested
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
         await types.settled()
         await self._remove_replaced(job)
         await self._dispatched(job.switched_at)
-        self.dispatcher.detach(job.conversion)
-        await self.checkpointing.make(self.background, always=True)
+        self.parts.dispatcher.detach(job.conversion)
+        await self.checkpointer.make(self.background, always=True)
 
     async def _remove_replaced(self, job: Job) -> None:
         """Close the files of the old queues and remove their folder, in a thread: a disk may take its time.
@@ -183,7 +180,7 @@ class ConversionRunner:
         Raises:
             OSError: something could not be removed.
         """
-        files = self.table.files
+        files = self.parts.queues.files
         async for queue in cooperatively(job.replaced):
             if job.is_forgotten:  # others may have their names
                 return
@@ -200,9 +197,9 @@ class ConversionRunner:
         Raises:
             OSError: it could be neither renamed nor removed.
         """
-        self.dispatcher.detach(job.conversion)
+        self.parts.dispatcher.detach(job.conversion)
         job.conversion.give_up()
-        self.table.files.move_to_deleted(job.entry.topic, is_batch=job.entry.to_batch)
+        self.parts.queues.files.move_to_deleted(job.entry.topic, is_batch=job.entry.to_batch)
 
     async def _in_slices(self, job: Job, step: _Step) -> None:
         """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""
@@ -218,13 +215,13 @@ class ConversionRunner:
                     return
             except PagesMissing as missing:
                 misses += 1
-                await self.background.run(load_pages, self.filesystem, missing.extents)
+                await self.background.run(load_pages, self.parts.filesystem, missing.extents)
             await asyncio.sleep(_PAUSE_S)
         raise StopRequested
 
     async def _dispatched(self, offset: int, job: Job | None = None) -> None:
         """Wait until everything in the log below ``offset`` is in the queues, or ``job`` is to stop."""
-        while self.dispatcher.dispatched_offset < offset:
+        while self.parts.dispatcher.dispatched_offset < offset:
             await asyncio.sleep(_PAUSE_S)
             if job is not None and job.wants_stop:
                 raise StopRequested

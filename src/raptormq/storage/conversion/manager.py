@@ -13,11 +13,9 @@ from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
 from raptormq.storage.conversion.job import ConversionRunner, Job, Progress, QueueTypes, StopRequested
 from raptormq.storage.conversion.rebuild import QueueConversion
-from raptormq.storage.fs import FileSystem, StorePaths
-from raptormq.storage.log import CommitLog
-from raptormq.storage.maintenance import Checkpointing
-from raptormq.storage.queue import BUILDING, STOPPED, SWITCHED, ConversionEntry, ConversionLedger, QueueTable
-from raptormq.storage.records import Dispatcher
+from raptormq.storage.maintenance import Checkpointer
+from raptormq.storage.parts import StoreParts
+from raptormq.storage.queue import BUILDING, STOPPED, SWITCHED, ConversionEntry
 from raptormq.storage.recovery import QueueFilesMissing, load_queue, queue_ids
 
 logger = get_logger(__name__)
@@ -26,25 +24,21 @@ logger = get_logger(__name__)
 class QueueConverter:
     """Belongs to the thread of the store."""
 
-    def __init__(
-        self, filesystem: FileSystem, paths: StorePaths, log: CommitLog, table: QueueTable, dispatcher: Dispatcher
-    ) -> None:
-        self._filesystem = filesystem
-        self._log = log
-        self._table = table
-        self._dispatcher = dispatcher
-        self._ledger = ConversionLedger(filesystem, paths)
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
+        self._table = parts.queues
+        self._ledger = parts.conversions
         self._jobs: dict[str, Job] = {}
         """One for each entry of the ledger."""
         self._ended: dict[str, Progress] = {}
         self._ordering = asyncio.Lock()
-        self._workshop: ConversionRunner | None = None
+        self._runner: ConversionRunner | None = None
 
     # --- life ---
 
-    def prepare(self) -> ConversionLedger:
+    def prepare(self) -> None:
         """Before the queues are loaded, and once their table knows what was declared and deleted: set the types of the
-        topics in the ledger, and return it.
+        topics in the ledger.
 
         Raises:
             StoreDamaged: the ledger cannot be read.
@@ -58,7 +52,6 @@ class QueueConverter:
                 self._ledger.changed()
             else:
                 self._table.set_type(topic, is_batch=entry.is_batch)
-        return self._ledger
 
     def _is_overruled(self, entry: ConversionEntry) -> bool:
         """Whether an entry is of a topic that was deleted, and that a crash has kept from being forgotten. Where only
@@ -76,7 +69,7 @@ class QueueConverter:
             if entry.state == SWITCHED:
                 continue
             folder = f"{self._table.files.formats[entry.to_batch].folder}/{topic}"
-            for queue_id in queue_ids(self._filesystem, folder):
+            for queue_id in queue_ids(self._parts.filesystem, folder):
                 queue = job.conversion.make(queue_id)
                 try:
                     load_queue(self._table, queue, replay_from, rebuild=True)
@@ -84,15 +77,13 @@ class QueueConverter:
                     self._table.reset(queue)
 
     def _job(self, entry: ConversionEntry) -> Job:
-        conversion = QueueConversion(entry.topic, self._log, self._table, to_batch=entry.to_batch)
+        conversion = QueueConversion(entry.topic, self._parts.log, self._table, to_batch=entry.to_batch)
         phase = "stopped" if entry.state == STOPPED else "waiting"
         return Job(entry, conversion, Progress(entry.to_batch, phase, offset=entry.offset))
 
-    def start(self, background: Runner, checkpointing: Checkpointing) -> None:
+    def start(self, background: Runner, checkpointer: Checkpointer) -> None:
         """Tell who waits for disks; the methods that are awaited come after this."""
-        self._workshop = ConversionRunner(
-            self._filesystem, self._log, self._table, self._dispatcher, self._ledger, background, checkpointing
-        )
+        self._runner = ConversionRunner(self._parts, background, checkpointer)
 
     # --- orders ---
 
@@ -150,7 +141,7 @@ class QueueConverter:
     async def _give_up(self, entry: ConversionEntry, types: QueueTypes) -> None:
         """Remove what there is of new queues, once no start will want it. A switch to SimpleCQ that was told to stop
         may not have noticed yet, and has told the topic table."""
-        assert self._workshop is not None
+        assert self._runner is not None
         topic = entry.topic
         job = self._jobs[topic]
         types.set(topic, is_batch=entry.is_batch)
@@ -167,7 +158,7 @@ class QueueConverter:
             raise
         if not job.is_forgotten:
             del self._jobs[topic]
-            self._workshop.discard(job)
+            self._runner.discard(job)
 
     async def stop(self, topic: str) -> None:
         """Let a conversion rest; one that has switched ends by itself.
@@ -196,7 +187,7 @@ class QueueConverter:
         self._ended.pop(topic, None)
         job = self._jobs.pop(topic, None)
         if job is not None:
-            self._dispatcher.detach(job.conversion)
+            self._parts.dispatcher.detach(job.conversion)
             job.wants_stop = job.is_forgotten = True
             if not job.conversion.is_switched:
                 job.conversion.give_up()
@@ -222,23 +213,23 @@ class QueueConverter:
         Raises:
             StorageError: it could not be written.
         """
-        assert self._workshop is not None
-        await self._ledger.save(self._workshop.background)
+        assert self._runner is not None
+        await self._ledger.save(self._runner.background)
 
     async def convert(self, topic: str, types: QueueTypes) -> bool:
         """Do what the ledger has for ``topic``; False when it is to be tried again later.
 
         May be cancelled anywhere: the store is to be closed then, and the next start goes on.
         """
-        assert self._workshop is not None
+        assert self._runner is not None
         job = self._jobs[topic]
         try:
             if job.entry.state == STOPPED:
                 raise StopRequested
             if job.entry.state == BUILDING:
-                await self._workshop.build(job)
-                await self._workshop.switch(job, types)
-            await self._workshop.finish(job, types)
+                await self._runner.build(job)
+                await self._runner.switch(job, types)
+            await self._runner.finish(job, types)
         except StopRequested:
             await self._rest(job, types, "stopped", "")
         except ConversionRefused as error:
@@ -261,13 +252,13 @@ class QueueConverter:
     async def _refuse(self, job: Job, types: QueueTypes, remark: str) -> None:
         """End a conversion that cannot be done, and remove what there is of new queues."""
         logger.warning("topic %s is not converted: %s", job.entry.topic, remark)
-        assert self._workshop is not None
+        assert self._runner is not None
         entry = job.entry
         types.set(entry.topic, is_batch=entry.is_batch)
         await types.settled()  # without an entry a start believes the topic table
         async with self._ordering:  # somebody may be giving it up
             if self._jobs.get(entry.topic) is job:
-                self._workshop.discard(job)  # a start that still finds the entry begins anew
+                self._runner.discard(job)  # a start that still finds the entry begins anew
                 await self._end(job, "refused", remark)
 
     async def _rest(self, job: Job, types: QueueTypes, phase: str, remark: str) -> None:
@@ -280,7 +271,7 @@ class QueueConverter:
             logger.error("the conversion of topic %s has stopped: %s", entry.topic, remark)
         if entry.state != SWITCHED:
             entry.state = STOPPED
-            self._dispatcher.detach(job.conversion)
+            self._parts.dispatcher.detach(job.conversion)
             types.set(entry.topic, is_batch=entry.is_batch)
             await self._save_or_warn()
 
@@ -299,8 +290,8 @@ class QueueConverter:
             del self._jobs[topic]
 
     async def _save(self) -> None:
-        assert self._workshop is not None
-        await self._ledger.rewrite(self._workshop.background)
+        assert self._runner is not None
+        await self._ledger.rewrite(self._runner.background)
 
     async def _save_or_warn(self) -> None:
         try:

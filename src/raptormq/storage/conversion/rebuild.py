@@ -145,9 +145,9 @@ class QueueConversion:
             batch.records, batch.queues, batch.queue_offsets, batch.physical_offsets, batch.sizes,
             batch.store_timestamps, strict=True,
         ):  # fmt: skip
-            if record[0] == topic and queue is not None:
-                item = BatchItem(physical, size, record[4], stored, offset, message_count(record))
-                self._follow(queue, item, is_inner=bool(record[8] & _INNER_BATCH))
+            if record.topic == topic and queue is not None:
+                item = BatchItem(physical, size, record.tag_code, stored, offset, message_count(record))
+                self._follow(queue, item, is_inner=bool(record.sys_flag & _INNER_BATCH))
 
     def build_lists(self, batch: AppendedLists) -> None:
         """The same for lists that have just been appended."""

@@ -91,7 +91,13 @@ class QueueComparison:
             more, at = rows.read(queue, at, SLICE_ROWS, wait=wait)
             new_rows += more
         for digest, found in ((check.before, old_rows), (check.after, new_rows)):
-            digest.update(b"".join(_ROW.pack(row.base, *row[:3]) for row in found if start <= row.base < end))
+            digest.update(
+                b"".join(
+                    _ROW.pack(row.base, row.physical, row.size, row.tag_code)
+                    for row in found
+                    if start <= row.base < end
+                )
+            )
         self.messages += end - start
         check.at = end
         return end >= check.end

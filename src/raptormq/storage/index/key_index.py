@@ -55,8 +55,16 @@ class KeyRows(NamedTuple):
     timestamps: _Longs
 
 
-_Run = tuple[str, int, int, int, bytes]
-"""Topic, offset, store time (ms), number of keys, and the keys back to back."""
+class _Run(NamedTuple):
+    """Unique keys of one length, of messages at one place of the log."""
+
+    topic: str
+    offset: int
+    timestamp: int
+    """Store time, ms."""
+    key_count: int
+    keys: bytes
+    """ASCII, back to back."""
 
 
 class NotedKeys:
@@ -92,7 +100,7 @@ class NotedKeys:
 
     def note_run(self, topic: str, keys: bytes, count: int, offset: int, timestamp: int) -> None:
         """Note ``count`` unique keys of one length, ASCII and back to back, of messages at one place of the log."""
-        self._runs.append((topic, offset, timestamp, count, keys))
+        self._runs.append(_Run(topic, offset, timestamp, count, keys))
         self.count += count
 
     def rows(self) -> KeyRows:
@@ -102,13 +110,13 @@ class NotedKeys:
             parts.append(self._rows_of_texts())
         by_length: dict[int, list[_Run]] = {}
         for run in self._runs:
-            by_length.setdefault(len(run[4]) // run[3], []).append(run)
+            by_length.setdefault(len(run.keys) // run.key_count, []).append(run)
         parts += [_rows_of_runs(runs, length) for length, runs in by_length.items()]
         if len(parts) == 1:
             return parts[0]
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        order = np.argsort(columns[1], kind="stable")
-        return KeyRows(columns[0][order], columns[1][order], columns[2][order])
+        hashes, offsets, timestamps = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(offsets, kind="stable")
+        return KeyRows(hashes[order], offsets[order], timestamps[order])
 
     def _rows_of_texts(self) -> KeyRows:
         hashes, owners = hashes_of_keys(self._topics, self._texts)
@@ -134,7 +142,7 @@ _NOTED_AT_MOST = 1024
 """Messages are entered in groups of this size; one by one they would cost ten times as much."""
 _WAITING_AT_MOST = 1 << 22
 """Keys that wait while no file can be made: 84 MB, and more than come until the store takes no more writes."""
-_PROPERTIES = itemgetter(3)
+_PROPERTIES = itemgetter(PendingRecord._fields.index("properties"))
 _NAME = re.compile("[0-9]{17}")
 
 
@@ -208,10 +216,10 @@ class KeyIndex:
         for record, offset, timestamp in zip(
             batch.records, batch.physical_offsets, batch.store_timestamps, strict=True
         ):
-            if offset > last and record[8] & _ROLLED_BACK != _ROLLED_BACK:
-                if record[8] & _INNER_BATCH and self._note_batch(record, offset, timestamp):
+            if offset > last and record.sys_flag & _ROLLED_BACK != _ROLLED_BACK:
+                if record.sys_flag & _INNER_BATCH and self._note_batch(record, offset, timestamp):
                     continue
-                noted.note(record[0], record[3], offset, timestamp)
+                noted.note(record.topic, record.properties, offset, timestamp)
         self._end_offset = batch.physical_offsets[-1]
         if noted.count >= _NOTED_AT_MOST:
             self._enter_noted()
@@ -222,7 +230,7 @@ class KeyIndex:
         """
         if isinstance(batch, PendingBatch):
             if batch.keys:
-                self._noted.note_run(batch[0], batch.keys, batch.messages + 1, offset, timestamp)
+                self._noted.note_run(batch.topic, batch.keys, batch.messages + 1, offset, timestamp)
                 return True
             texts = batch.texts
         else:

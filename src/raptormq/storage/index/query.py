@@ -44,7 +44,7 @@ class KeyQueries:
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
         """Places of what is found, and of some others: a message may have a key twice."""
-        for search in self.index.searches(*query[:4]):
+        for search in self.index.searches(query.topic, query.key, query.begin, query.end):
             while not search.is_done and len(found) < limit:
                 try:
                     offsets = await self._turn(search, runner)

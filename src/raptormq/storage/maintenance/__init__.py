@@ -5,12 +5,12 @@ Decides what is deleted, never what is stored.
 
 from __future__ import annotations
 
-from raptormq.storage.maintenance.checkpointer import Checkpointing
-from raptormq.storage.maintenance.maintenance import Housekeeping
+from raptormq.storage.maintenance.checkpointer import Checkpointer
+from raptormq.storage.maintenance.maintenance import Maintenance
 from raptormq.storage.maintenance.retention import Retention
 
 __all__ = [
-    "Checkpointing",
-    "Housekeeping",
+    "Checkpointer",
+    "Maintenance",
     "Retention",
 ]

@@ -5,7 +5,7 @@ index, which say what it has, how far every queue is, and the checkpoint. The lo
 behind its queues: the checkpoint says up to which time it is durable, and a recovery believes no item of a record that
 is younger (:mod:`~raptormq.storage.recovery.queue_loading`).
 
-:class:`Checkpointing` takes the steps in that order. A running store takes them in turns with everybody else, and in
+:class:`Checkpointer` takes the steps in that order. A running store takes them in turns with everybody else, and in
 threads. A store that is opened or closed takes them at once. What waits for the disk has two halves: a job
 (:class:`SyncJob`, :class:`DurabilityJob`) is taken on the thread of the store and run in any thread.
 
@@ -25,12 +25,10 @@ from typing import NamedTuple
 from raptormq.errors import OutOfResources, StorageError
 from raptormq.files import replace_file
 from raptormq.storage.background import Runner, cooperatively
-from raptormq.storage.fs import FileSystem, StorePaths
-from raptormq.storage.index import Header, KeyIndex
-from raptormq.storage.log import FlushService, WriteGate
+from raptormq.storage.fs import FileSystem
+from raptormq.storage.index import Header
 from raptormq.storage.maintenance.retention import Retention
-from raptormq.storage.queue import QueueFiles, QueueTable
-from raptormq.storage.records import Dispatcher
+from raptormq.storage.parts import StoreParts
 from raptormq.storage.recovery import Checkpoint, CheckpointFile, EndsPacker
 
 _MAX_SINGLE_SYNCS = 64
@@ -89,32 +87,6 @@ class DurabilityJob:
         self.file.save(self.checkpoint)
 
 
-def take_job(
-    filesystem: FileSystem,
-    paths: StorePaths,
-    files: QueueFiles,
-    index: KeyIndex | None,
-    ends: EndsPacker,
-    file: CheckpointFile,
-    checkpoint: Checkpoint,
-) -> DurabilityJob:
-    """Return the job for everything that ``files`` and ``index`` have written; ``ends`` of the queues and
-    ``checkpoint`` are what will be true after it.
-    """
-    paths_written, folders = files.unsynced.take()
-    headers = tuple(index.headers()) if index is not None else ()
-    folders |= {header.path.rpartition("/")[0] for header in headers}
-    sync = SyncJob(filesystem, paths.root, paths_written, folders)
-    return DurabilityJob(filesystem, sync, headers, paths.queue_ends, ends, file, checkpoint)
-
-
-def done(job: DurabilityJob, files: QueueFiles, index: KeyIndex | None) -> None:
-    """A job has succeeded; before this, all that was taken for it counts as lacking."""
-    files.unsynced.done()
-    if index is not None:
-        index.headers_written(job.headers)
-
-
 _QUEUES_PER_STEP = 8
 _INDEX_PAGES_PER_STEP = 64
 _ENDS_PER_STEP = 256
@@ -148,17 +120,11 @@ _Step = Slices | Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpointing:
+class Checkpointer:
     """The checkpoints of one store; belongs to its thread."""
 
-    filesystem: FileSystem
-    paths: StorePaths
-    queues: QueueTable
-    index: KeyIndex | None
-    dispatcher: Dispatcher
-    flusher: FlushService
+    parts: StoreParts
     retention: Retention
-    gate: WriteGate
     file: CheckpointFile
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     one_job: threading.Lock = field(default_factory=threading.Lock)
@@ -188,7 +154,7 @@ class Checkpointing:
         Raises:
             StorageError: something could not be written.
         """
-        self.flusher.flush()
+        self.parts.flusher.flush()
         steps = self._steps(always=False)
         step = next(steps, None)
         while step is not None:
@@ -201,41 +167,59 @@ class Checkpointing:
 
     def _steps(self, *, always: bool) -> Generator[_Step, None, None]:
         """Yield what is to be done next; the StorageError of a step comes back here, and out again."""
-        timestamp, end = self.dispatcher.last_timestamp, self.dispatcher.dispatched_offset
+        timestamp, end = self.parts.dispatcher.last_timestamp, self.parts.dispatcher.dispatched_offset
         yield self.tails()
         try:
             yield from self._write_rest(timestamp, always=always)
         except OutOfResources:
             # Without the rest there is no checkpoint, but what needs no room is enough for retention to make some.
-            yield partial(self._run_sync, SyncJob(self.filesystem, self.paths.root, *self.queues.files.unsynced.take()))
-            self.queues.files.unsynced.done()
+            unsynced = self.parts.queues.files.unsynced
+            yield partial(self._run_sync, SyncJob(self.parts.filesystem, self.parts.paths.root, *unsynced.take()))
+            unsynced.done()
             self.retention.queued_end = end
             raise
         self.retention.queued_end = end
 
     def _write_rest(self, timestamp: int, *, always: bool) -> Generator[_Step, None, None]:
-        if self.index is not None:
-            self._enter_keys(self.index.begin_flush)
+        if self.parts.index is not None:
+            self._enter_keys(self.parts.index.begin_flush)
             yield Slices(self._write_index, _INDEX_PAGES_PER_STEP)
         checkpoint = self._next(timestamp)
-        if not always and checkpoint == self.file.saved and not self.queues.files.unsynced:
+        if not always and checkpoint == self.file.saved and not self.parts.queues.files.unsynced:
             return  # the files say so already; that a topic was deleted shows in the names alone
         # A topic that is deleted meanwhile has names that are not durable afterwards: it comes to the next checkpoint.
-        ends = EndsPacker(self.dispatcher.dispatched_offset, self.queues)
-        job = take_job(self.filesystem, self.paths, self.queues.files, self.index, ends, self.file, checkpoint)
+        ends = EndsPacker(self.parts.dispatcher.dispatched_offset, self.parts.queues)
+        job = self._take_job(ends, checkpoint)
         yield Slices(ends.add, _ENDS_PER_STEP)
         yield partial(self._run_job, job)
-        done(job, self.queues.files, self.index)
+        self._job_succeeded(job)
+
+    def _take_job(self, ends: EndsPacker, checkpoint: Checkpoint) -> DurabilityJob:
+        """Return the job for everything that the queues and the index have written; ``ends`` of the queues and
+        ``checkpoint`` become true when it succeeds.
+        """
+        filesystem, paths, index = self.parts.filesystem, self.parts.paths, self.parts.index
+        files, folders = self.parts.queues.files.unsynced.take()
+        headers = tuple(index.headers()) if index is not None else ()
+        folders |= {header.path.rpartition("/")[0] for header in headers}
+        sync = SyncJob(filesystem, paths.root, files, folders)
+        return DurabilityJob(filesystem, sync, headers, paths.queue_ends, ends, self.file, checkpoint)
+
+    def _job_succeeded(self, job: DurabilityJob) -> None:
+        """Mark the job's files as synced."""
+        self.parts.queues.files.unsynced.done()
+        if self.parts.index is not None:
+            self.parts.index.headers_written(job.headers)
 
     def _next(self, queue_timestamp: int) -> Checkpoint:
         """Return what will be true. The log is durable up to its last flush, which may be before the last record of
         the queues: a recovery goes by the older of the two times.
         """
         return Checkpoint(
-            log_timestamp=self.flusher.flushed_timestamp,
+            log_timestamp=self.parts.flusher.flushed_timestamp,
             queue_timestamp=queue_timestamp,
             index_timestamp=queue_timestamp,
-            confirmed_offset=self.dispatcher.dispatched_offset,
+            confirmed_offset=self.parts.dispatcher.dispatched_offset,
         )
 
     # --- steps ---
@@ -245,26 +229,27 @@ class Checkpointing:
         return Slices(self._write_tails, _QUEUES_PER_STEP)
 
     def _write_tails(self, limit: int) -> bool:
-        with self._told(_QUEUES, f"cannot write to the consume queues in {self.paths.queues}"):
-            return self.queues.flush(limit)
+        with self._told(_QUEUES, f"cannot write to the consume queues in {self.parts.paths.queues}"):
+            return self.parts.queues.flush(limit)
 
     def _enter_keys(self, enter: Callable[[], None]) -> None:
-        with self._told(_KEYS, f"cannot make a file of the index in {self.paths.key_index}"):
+        with self._told(_KEYS, f"cannot make a file of the index in {self.parts.paths.key_index}"):
             enter()
 
     def _write_index(self, limit: int) -> bool:
-        assert self.index is not None
-        with self._told(_INDEX, f"cannot write to the index in {self.paths.key_index}"):
-            return self.index.flush(limit)
+        assert self.parts.index is not None
+        with self._told(_INDEX, f"cannot write to the index in {self.parts.paths.key_index}"):
+            return self.parts.index.flush(limit)
 
     def _run_sync(self, sync: SyncJob) -> None:
         try:
             sync.run()
         except OSError as error:  # else there is still no room for the rest
-            self.gate.fail(_CHECKPOINT, f"cannot make the consume queues in {self.paths.root} durable", error)
+            what = f"cannot make the consume queues in {self.parts.paths.root} durable"
+            self.parts.gate.fail(_CHECKPOINT, what, error)
 
     def _run_job(self, job: DurabilityJob) -> None:
-        with self._told(_CHECKPOINT, f"cannot write the checkpoint in {self.paths.root}"), self.one_job:
+        with self._told(_CHECKPOINT, f"cannot write the checkpoint in {self.parts.paths.root}"), self.one_job:
             job.run()
 
     @contextlib.contextmanager
@@ -273,8 +258,8 @@ class Checkpointing:
         try:
             yield
         except OSError as error:
-            self.gate.fail(source, what, error)
-        self.gate.clear_full(source)
+            self.parts.gate.fail(source, what, error)
+        self.parts.gate.clear_full(source)
 
     # --- between two checkpoints ---
 
@@ -284,14 +269,14 @@ class Checkpointing:
         Raises:
             StorageError: there is no room for a file.
         """
-        if self.index is None:
+        if self.parts.index is None:
             return
-        self._enter_keys(self.index.enter)
+        self._enter_keys(self.parts.index.enter)
         if self.one_at_a_time.locked():
             return
-        entries = self.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES)
+        entries = self.parts.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES)
         if entries is not None:
             async with self.one_at_a_time:  # on a slow disk both would have a thread each, and reads wait for one
                 with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it
-                    if await background.run(entries.write, self.filesystem):
-                        self.index.entries_written(entries)
+                    if await background.run(entries.write, self.parts.filesystem):
+                        self.parts.index.entries_written(entries)

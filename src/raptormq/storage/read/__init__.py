@@ -5,11 +5,13 @@ Changes nothing but damaged items of queues, which it writes again from the log.
 
 from __future__ import annotations
 
+from raptormq.storage.read.batch_unpacker import BatchUnpacker
 from raptormq.storage.read.message_lookup import KeyQuery, MessageFinder
 from raptormq.storage.read.options import Boundary, GetResult, GetStatus, ReadOptions, StoreStats
 from raptormq.storage.read.queue_reader import MessageReader
 
 __all__ = [
+    "BatchUnpacker",
     "Boundary",
     "GetResult",
     "GetStatus",

@@ -123,12 +123,14 @@ _MAX_SEARCHES = 64
 class BatchReader:
     """Answers pulls from BatchCQ queues."""
 
-    def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch, left_out: LeftOut) -> None:
+    def __init__(
+        self, log: CommitLog, files: QueueFiles, search: BatchSearch, left_out: LeftOut, unpacker: BatchUnpacker
+    ) -> None:
         self._log = log
         self._files = files
         self._search = search
         self._left_out = left_out
-        self._unpacker = BatchUnpacker()
+        self._unpacker = unpacker
         self._mender = ItemMender(log, files, search)
 
     def get(
@@ -180,7 +182,7 @@ class BatchReader:
         encrypted and not for this reader; None when that is the first: the way of :meth:`get` for nearly all readers,
         at a third of its cost.
         """
-        max_count, max_bytes, _, _, _, takes_encrypted, _ = options
+        max_count, max_bytes = options.max_count, options.max_bytes
         items = self._files.read(queue, number, max_count, wait=wait)
         whole = len(items) - len(items) % BATCH_ITEM_BYTES
         buffers: list[Buffer] = []
@@ -191,7 +193,7 @@ class BatchReader:
             if buffers and total + size > max_bytes:
                 break
             record = self._log.resident_record(physical, size)
-            if record is None or (not takes_encrypted and is_encrypted(record)):
+            if record is None or (not options.encrypted and is_encrypted(record)):
                 break
             buffers.append(record)
             next_offset += messages
@@ -265,7 +267,10 @@ class BatchReader:
     def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
         """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
         number = self._search.with_offset(queue, offset, wait=wait)
-        return [item[:3] for item in islice(self._search.items(queue, number, count, wait=wait), count)]
+        return [
+            (item.physical, item.size, item.tag_code)
+            for item in islice(self._search.items(queue, number, count, wait=wait), count)
+        ]
 
     def _with_neighbours(
         self, queue: BatchConsumeQueue, number: int, count: int, wait: bool

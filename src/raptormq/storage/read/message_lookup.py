@@ -72,10 +72,10 @@ class MessageFinder:
     where the disk would have to be waited for.
     """
 
-    def __init__(self, log: CommitLog, queues: QueueTable) -> None:
+    def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker) -> None:
         self._log = log
         self._queues = queues
-        self._unpacker = BatchUnpacker()
+        self._unpacker = unpacker
 
     def message_at(
         self,

@@ -15,6 +15,7 @@ from raptormq.storage.fs import Buffer, Extent, PagesMissing
 from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import FILLER_SIZE, ITEM, ITEM_BYTES, BatchConsumeQueue, ConsumeQueue, QueueTable
 from raptormq.storage.read.batch_reader import BatchReader
+from raptormq.storage.read.batch_unpacker import BatchUnpacker
 from raptormq.storage.read.left_out import LeftOut
 from raptormq.storage.read.options import GetResult, GetStatus, PropertyFilter, ReadOptions, scan
 from raptormq.storage.records import are_valid_records, peek_store_timestamp
@@ -28,11 +29,11 @@ SCAN_ITEMS = 800
 class MessageReader:
     """Answers pulls from ``queues`` and ``log``."""
 
-    def __init__(self, log: CommitLog, queues: QueueTable) -> None:
+    def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker) -> None:
         self._log = log
         self._queues = queues
         self.left_out = LeftOut()
-        self._batches = BatchReader(log, queues.files, queues.batch_search, self.left_out)
+        self._batches = BatchReader(log, queues.files, queues.batch_search, self.left_out, unpacker)
 
     def get(self, topic: str, queue_id: int, offset: int, options: ReadOptions, *, wait: bool) -> GetResult:
         """Return what is wanted from ``offset`` on.
@@ -41,7 +42,7 @@ class MessageReader:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
             StorageError: the disk cannot read the records.
         """
-        max_count, max_bytes, tag_filter, property_filter, _, _, copies = options
+        max_count, max_bytes, tag_filter = options.max_count, options.max_bytes, options.tags
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0)
@@ -56,15 +57,15 @@ class MessageReader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, [], high, low, high)
         if isinstance(queue, BatchConsumeQueue):
             return self._batches.get(queue, offset, (low, high), options, wait=wait)
-        if property_filter is not None:
-            return self._scanned(queue, offset, (low, high), options, property_filter, wait)
+        if options.properties is not None:
+            return self._scanned(queue, offset, (low, high), options, options.properties, wait)
         count = max_count if tag_filter is None else max(max_count, SCAN_ITEMS)
         items = self._queues.files.read(queue, offset, count, wait=wait)
         places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter, merge=True)
         if not found:
             return GetResult(self._why_nothing(items, tag_filter), [], next_offset, low, high)
         are_copies = not self._log.is_resident(places[0][0])  # no record of a queue is before the first one in the log
-        if are_copies and not copies:
+        if are_copies and not options.copies:
             raise PagesMissing([], size=size)
         buffers = self._read(places, wait)
         if None in buffers:

@@ -119,7 +119,8 @@ def load_ends(filesystem: FileSystem, path: str) -> QueueEnds | None:
             at += length
         queues.append(QueueEnd(topic, *_ENTRY.unpack_from(data, at)))
         at += _ENTRY.size
-    return QueueEnds(_HEAD.unpack_from(data)[2], queues)
+    _, _, offset = _HEAD.unpack_from(data)
+    return QueueEnds(offset, queues)
 
 
 class QueueCheck:
@@ -193,7 +194,8 @@ class QueueCheck:
         """Return where in the log the record of the first item is."""
         if isinstance(queue, BatchConsumeQueue):
             return self._table.batch_search.item(queue, queue.first_live_item).physical
-        return self._table.item(queue, queue.min_offset)[0]
+        physical, _, _ = self._table.item(queue, queue.min_offset)
+        return physical
 
     def _is_deleted(self, topic: str) -> bool:
         """True for a topic that the broker does not know, and that has no queue: deleted shortly before a crash."""

@@ -74,15 +74,17 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
             raise QueueFilesMissing(f"{files.folder(queue)} has no file")
         files.remove_queue(queue)
         return
-    _, item_bytes, file_size, key = files.format(queue)
-    if any(start % file_size for start in starts):
-        raise StoreDamaged(f"{files.path(queue, starts[-1])} does not start at a multiple of {key}={file_size}")
-    if starts[-1] - starts[0] != (len(starts) - 1) * file_size:
+    form = files.format(queue)
+    if any(start % form.file_size for start in starts):
+        raise StoreDamaged(
+            f"{files.path(queue, starts[-1])} does not start at a multiple of {form.key}={form.file_size}"
+        )
+    if starts[-1] - starts[0] != (len(starts) - 1) * form.file_size:
         if not rebuild:
             raise QueueFilesMissing(f"{files.folder(queue)} lacks a file in the middle")
         table.reset(queue)
         return
-    first = starts[0] // item_bytes
+    first = starts[0] // form.item_bytes
     limit = replay_from if replay_from is not None else _NO_LIMIT
     _find_end(table, queue, starts, limit, strict=limit == _NO_LIMIT or not rebuild)
     if replay_from is None and queue.written == first:  # and a file with its first item
@@ -102,14 +104,14 @@ def _check_files(table: QueueTable, queue: ConsumeQueue, log_min: int, limit: in
         QueueFilesMissing: a file has been emptied or cut.
     """
     files = table.files
-    _, item_bytes, file_size, _ = files.format(queue)
-    per_file = files.format(queue).items_per_file
+    form = files.format(queue)
+    per_file = form.items_per_file
     first = queue.first_item
 
     def item(number: int) -> tuple[int, int]:
-        found = _item_of(files.read(queue, number, 1, wait=True), item_bytes, 0)
+        found = _item_of(files.read(queue, number, 1, wait=True), form.item_bytes, 0)
         if not _is_believed(found, limit):
-            path = files.path(queue, number // per_file * file_size)
+            path = files.path(queue, number // per_file * form.file_size)
             raise QueueFilesMissing(f"{path} lacks item {number}, and others follow")
         return found
 
@@ -140,8 +142,9 @@ def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: 
     Raises:
         QueueFilesMissing: when ``strict``, items around the last one are damaged.
     """
-    _, item_bytes, file_size, _ = table.files.format(queue)
-    queue.written = (starts[-1] + file_size) // item_bytes
+    form = table.files.format(queue)
+    item_bytes = form.item_bytes
+    queue.written = (starts[-1] + form.file_size) // item_bytes
     end = starts[0] // item_bytes
     for start in reversed(starts):
         first = start // item_bytes
@@ -165,17 +168,18 @@ def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, 
     """False when a full block was taken for the last one because the first item behind it has been damaged."""
     files = table.files
     at = (block + 1) * BLOCK_ITEMS
-    wanted = min(BLOCK_ITEMS, files.format(queue).items_per_file - at)
+    form = files.format(queue)
+    wanted = min(BLOCK_ITEMS, form.items_per_file - at)
     if wanted <= 0:
         return True
-    return _is_whole(files.read(queue, first + at, wanted, wait=True), files.format(queue).item_bytes, 0, limit)
+    return _is_whole(files.read(queue, first + at, wanted, wait=True), form.item_bytes, 0, limit)
 
 
 def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) -> tuple[int, Buffer]:
     """Return the last block with a believed item of the file that starts with item ``first``; most end in the first."""
     files = table.files
-    _, item_bytes, _, _ = files.format(queue)
-    per_file = files.format(queue).items_per_file
+    form = files.format(queue)
+    item_bytes, per_file = form.item_bytes, form.items_per_file
 
     def read(block: int, count: int) -> Buffer:
         wanted = min(count, per_file - block * BLOCK_ITEMS)

@@ -29,9 +29,9 @@ from raptormq.files import read_file, write_file
 from raptormq.logs import get_logger
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.fs import FileSystem, StorePaths, is_exhausted, is_no_room
-from raptormq.storage.log import CommitLog
-from raptormq.storage.queue import SWITCHED, AppendResult, QueueTable
-from raptormq.storage.records import NOT_IN_QUEUE, DamagedRange, Dispatcher, LogScanner
+from raptormq.storage.parts import StoreParts
+from raptormq.storage.queue import SWITCHED, AppendResult
+from raptormq.storage.records import NOT_IN_QUEUE, DamagedRange, LogScanner
 from raptormq.storage.recovery.checkpoint_file import Checkpoint, CheckpointFile
 from raptormq.storage.recovery.queue_check import QueueCheck, QueueEnd, QueueEnds, load_ends
 from raptormq.storage.recovery.queue_loading import QueueFilesMissing, load_queues
@@ -130,17 +130,11 @@ class RecoveryReport:
 class Recovery:
     """The parts of a store that a recovery brings into agreement."""
 
-    filesystem: FileSystem
-    paths: StorePaths
-    log: CommitLog
-    queues: QueueTable
-    dispatcher: Dispatcher
+    parts: StoreParts
     checkpoint_file: CheckpointFile
     marker: RunningMarker
     topics: frozenset[str] | None
     """Those that the broker knows, None without its table."""
-    concurrent: bool = False
-    """Other processes parse the log."""
     _misjudged: set[str] = field(default_factory=set)
     """Topics that have batches, and queues of SimpleCQ because no file says that they are of BatchCQ."""
 
@@ -151,21 +145,23 @@ class Recovery:
             StoreDamaged: files are missing or of another size than configured.
             OSError: the disk failed.
         """
-        self.log.load()
-        self.dispatcher.expected_end = self.dispatcher.dispatched_offset = self.log.estimated_end()
-        if not self.log.segments:
-            self.filesystem.remove_tree(self.paths.queues)
-            self.filesystem.remove_tree(self.paths.batch_queues)
-            self.filesystem.make_folders(self.paths.queues)
+        self.parts.log.load()
+        self.parts.dispatcher.expected_end = self.parts.dispatcher.dispatched_offset = self.parts.log.estimated_end()
+        if not self.parts.log.segments:
+            self.parts.filesystem.remove_tree(self.parts.paths.queues)
+            self.parts.filesystem.remove_tree(self.parts.paths.batch_queues)
+            self.parts.filesystem.make_folders(self.parts.paths.queues)
         try:
             report = self._complete()
         except QueueFilesMissing as missing:
             report = self._rebuild(missing)
         if not report.clean:
-            self.log.sync_from(report.start_offset)
-        self.log.start_at(report.end_offset, truncate=not report.clean or self.log.has_bytes_at(report.end_offset))
-        self.dispatcher.dispatched_offset = report.end_offset
-        for queue in self.queues:
+            self.parts.log.sync_from(report.start_offset)
+        self.parts.log.start_at(
+            report.end_offset, truncate=not report.clean or self.parts.log.has_bytes_at(report.end_offset)
+        )
+        self.parts.dispatcher.dispatched_offset = report.end_offset
+        for queue in self.parts.queues:
             queue.next_offset = queue.max_offset
         return report
 
@@ -175,13 +171,13 @@ class Recovery:
         Raises:
             QueueFilesMissing: they lack more than that.
         """
-        log_min, crashed = self.log.min_offset, self.marker.crashed
+        log_min, crashed = self.parts.log.min_offset, self.marker.crashed
         replay_from, checkpoint = None, Checkpoint()
         if crashed:
             checkpoint = self.checkpoint_file.load()
             replay_from = min(self._replay_start(checkpoint), self._switched_at())
-        load_queues(self.filesystem, self.queues, log_min, replay_from)
-        ends = load_ends(self.filesystem, self.paths.queue_ends)
+        load_queues(self.parts.filesystem, self.parts.queues, log_min, replay_from)
+        ends = load_ends(self.parts.filesystem, self.parts.paths.queue_ends)
         if replay_from is None:
             start = min(self._end_of_queues(ends), self._switched_at())
             self._compare_with_checkpoint(
@@ -189,7 +185,7 @@ class Recovery:
             )  # which a clean stop brings up to date, else somebody removed the marker
         else:
             start = replay_from
-        check = QueueCheck(self.queues, log_min, start, ends, self.topics)
+        check = QueueCheck(self.parts.queues, log_min, start, ends, self.topics)
         check.compare_with_ends()
         check.look_for_the_dead()
         report = RecoveryReport(clean=not crashed, start_offset=start)
@@ -205,9 +201,9 @@ class Recovery:
         # Should this process die, half of them would look like all of them to a start that believes the checkpoint.
         self.checkpoint_file.save(Checkpoint())
         self.marker.mark()
-        self.queues.clear()
-        report = RecoveryReport(clean=False, rebuilt=True, start_offset=self.log.min_offset)
-        load_queues(self.filesystem, self.queues, report.start_offset, report.start_offset, rebuild=True)
+        self.parts.queues.clear()
+        report = RecoveryReport(clean=False, rebuilt=True, start_offset=self.parts.log.min_offset)
+        load_queues(self.parts.filesystem, self.parts.queues, report.start_offset, report.start_offset, rebuild=True)
         try:
             self._replay(report, None)
         except QueueFilesMissing as misjudged:
@@ -216,8 +212,8 @@ class Recovery:
 
     def _switched_at(self) -> int:
         """Return from where queues of a new type may lack something the log still has."""
-        switches = [each.offset for each in self.queues.conversions.values() if each.state == SWITCHED]
-        return max(self.log.min_offset, min(switches, default=_END))
+        switches = [each.offset for each in self.parts.queues.conversions.values() if each.state == SWITCHED]
+        return max(self.parts.log.min_offset, min(switches, default=_END))
 
     def _end_of_queues(self, ends: QueueEnds | None) -> int:
         """Return where the record ends that the last item of all queues points to; where no queue has an item, and had
@@ -226,22 +222,22 @@ class Recovery:
         Raises:
             QueueFilesMissing: there is none, and there was.
         """
-        last = max((queue.max_physical for queue in self.queues), default=-1)
+        last = max((queue.max_physical for queue in self.parts.queues), default=-1)
         if last < 0:
-            log_min, log_end = self.log.min_offset, self.log.estimated_end()
+            log_min, log_end = self.parts.log.min_offset, self.parts.log.estimated_end()
             if log_end <= log_min:
                 return log_min
             if ends is None or ends.offset > log_end or any(map(self._is_alive, ends.queues)):
                 raise QueueFilesMissing("no queue has an item")
             return max(ends.offset, log_min)
-        record = LogScanner(self.log, last).record_at(last)
+        record = LogScanner(self.parts.log, last).record_at(last)
         if record is None:
             raise QueueFilesMissing(f"they point to offset {last}, where the log has no record")
-        self.dispatcher.last_timestamp = record.store_timestamp
+        self.parts.dispatcher.last_timestamp = record.store_timestamp
         return last + record.size
 
     def _is_alive(self, end: QueueEnd) -> bool:
-        return end.max_physical >= max(self.queues.topic_tombstones.get(end.topic, 0), self.log.min_offset)
+        return end.max_physical >= max(self.parts.queues.topic_tombstones.get(end.topic, 0), self.parts.log.min_offset)
 
     def _replay_start(self, checkpoint: Checkpoint) -> int:
         """Return the offset of the first record that is younger than the checkpoint, or of what is no record.
@@ -250,14 +246,14 @@ class Recovery:
             QueueFilesMissing: its times lead further than the queues were then.
         """
         until = checkpoint.replay_from_ms
-        for segment in reversed(self.log.segments):
-            scanner = LogScanner(self.log, segment.base)
+        for segment in reversed(self.parts.log.segments):
+            scanner = LogScanner(self.parts.log, segment.base)
             first = scanner.record_at(segment.base)
             if first is not None and first.store_timestamp <= until:
                 scanner.skip(until)
                 self._compare_with_checkpoint(scanner.end_offset)
                 return scanner.end_offset
-        return self.log.min_offset
+        return self.parts.log.min_offset
 
     def _compare_with_checkpoint(self, start: int) -> None:
         """See whether the queues can be complete before ``start``.
@@ -276,8 +272,8 @@ class Recovery:
             QueueFilesMissing: ``check``, None for a walk through the whole log, has found a queue that lacks something,
                 or there are batches in queues that cannot hold them.
         """
-        self.dispatcher.dispatched_offset = report.start_offset
-        self.dispatcher.expected_end = self.log.estimated_end()
+        self.parts.dispatcher.dispatched_offset = report.start_offset
+        self.parts.dispatcher.expected_end = self.parts.log.estimated_end()
         scanner = self._scanner(report.start_offset)
         written = newest = 0
         try:
@@ -285,15 +281,15 @@ class Recovery:
                 self._find_queues(batch)
                 if check is not None:
                     check.check(batch)
-                self.dispatcher.apply(batch)
+                self.parts.dispatcher.apply(batch)
                 report.records += len(batch.sizes)
                 newest = max(newest, *batch.store_timestamps)
                 if number % _FLUSH_EVERY_BATCHES == 0 and self._write_tails(report.records - written):
                     written = report.records
         finally:
-            self.dispatcher.expected_end = 0
+            self.parts.dispatcher.expected_end = 0
         if self._misjudged:
-            self.queues.batch_topics |= self._misjudged
+            self.parts.queues.batch_topics |= self._misjudged
             topics = ", ".join(sorted(self._misjudged))
             self._misjudged.clear()
             raise QueueFilesMissing(f"batches tell that topics are of BatchCQ: {topics:.200}")
@@ -308,26 +304,26 @@ class Recovery:
             OutOfResources: too many would.
         """
         try:
-            self.queues.flush(len(self.queues))
+            self.parts.queues.flush(len(self.parts.queues))
         except OSError as error:
             if not is_exhausted(error):
                 raise
             if waiting > _WAITING_AT_MOST:
-                where = f"cannot write to the consume queues in {self.paths.queues}"
+                where = f"cannot write to the consume queues in {self.parts.paths.queues}"
                 kind = DiskFull if is_no_room(error) else OutOfResources
                 raise kind(f"{where}: {error.strerror}, and {waiting} messages wait for it") from error
             return False
         return True
 
     def _scanner(self, start: int) -> LogScanner | ConcurrentScanner:
-        if not self.concurrent:
-            return LogScanner(self.log, start)
+        if not self.parts.config.concurrent_build:
+            return LogScanner(self.parts.log, start)
         from raptormq.storage.records import ConcurrentScanner
 
-        return ConcurrentScanner(self.log, start)
+        return ConcurrentScanner(self.parts.log, start)
 
     def _find_queues(self, batch: AppendResult) -> None:
-        find, dead = self.queues.get_or_create, self.queues.topic_tombstones
+        find, dead = self.parts.queues.get_or_create, self.parts.queues.topic_tombstones
         for record, place in zip(batch.records, batch.physical_offsets, strict=True):
             if record.sys_flag & _INNER_BATCH and place >= dead.get(record.topic, 0):
                 self._judge(record.topic)
@@ -342,6 +338,6 @@ class Recovery:
         """``topic``, which has a batch, is of BatchCQ, also where no file says so: it was made shortly before a crash,
         or the table was lost, or is an older one.
         """
-        queues = self.queues
+        queues = self.parts.queues
         if topic not in queues.batch_topics and topic not in queues.conversions:
             (self._misjudged if queues.queue_ids(topic) else queues.batch_topics).add(topic)

@@ -1,0 +1,90 @@
+"""The parts of one store, built once and handed on as one value.
+
+:func:`build_parts` is the only place where they are put together. Each part is independent of the event loop and has
+done no I/O yet; :mod:`~raptormq.storage.lifecycle` opens them. The rooms from ``recovery`` upwards take
+:class:`StoreParts`. The rooms below know only the parts that they are given one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raptormq.storage.config import FlushDiskType, StoreConfig
+from raptormq.storage.fs import FileSystem, StorePaths
+from raptormq.storage.index import KeyIndex
+from raptormq.storage.log import CommitLog, FlushService, WriteGate
+from raptormq.storage.queue import (
+    ConsumerOffsets,
+    ConversionLedger,
+    DeletionLedger,
+    QueueFiles,
+    QueueTable,
+    offsets_file,
+)
+from raptormq.storage.records import Appender, Dispatcher
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """What a store consists of. ``clock`` returns the time of day in ms since 1970."""
+
+    config: StoreConfig
+    filesystem: FileSystem
+    clock: Callable[[], int]
+    gate: WriteGate
+    log: CommitLog
+    queues: QueueTable
+    index: KeyIndex | None
+    """None when ``messageIndexEnable`` is off."""
+    appender: Appender
+    dispatcher: Dispatcher
+    flusher: FlushService
+    consumer_offsets: ConsumerOffsets
+    deletions: DeletionLedger
+    conversions: ConversionLedger
+
+    @property
+    def paths(self) -> StorePaths:
+        """Where the files of the store are."""
+        return self.config.paths
+
+
+def build_parts(config: StoreConfig, filesystem: FileSystem, clock: Callable[[], int]) -> StoreParts:
+    """Return the parts of a store in ``config.root_dir``; no file is touched."""
+    paths = config.paths
+    gate = WriteGate()
+    log = CommitLog(
+        filesystem, paths.log, config.segment_size, config.resident_bytes, gate, clock, config.max_open_segments
+    )
+    files = QueueFiles(
+        filesystem, paths, config.queue_file_size, config.batch_queue_file_size, config.max_open_queue_files
+    )
+    queues = QueueTable(files, config.delays_ms)
+    index = (
+        KeyIndex(filesystem, paths.key_index, config.index_slots, config.index_entries, clock)
+        if config.index_enabled
+        else None
+    )
+    appender = Appender(log, gate, queues.get_or_create, clock, config.store_host)
+    return StoreParts(
+        config=config,
+        filesystem=filesystem,
+        clock=clock,
+        gate=gate,
+        log=log,
+        queues=queues,
+        index=index,
+        appender=appender,
+        dispatcher=Dispatcher([queues] if index is None else [queues, index]),
+        flusher=FlushService(
+            log,
+            gate,
+            sync=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            interval_ms=config.flush_interval_ms,
+            last_timestamp=lambda: appender.last_timestamp,
+        ),
+        consumer_offsets=ConsumerOffsets(offsets_file(f"{paths.config}/consumerOffset.json", filesystem), clock),
+        deletions=DeletionLedger(filesystem, paths),
+        conversions=ConversionLedger(filesystem, paths),
+    )
