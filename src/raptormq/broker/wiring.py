@@ -44,7 +44,7 @@ from raptormq.broker.handlers.upkeep import UpkeepHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.metrics import Counters, Rates, Statistics
 from raptormq.broker.popping import Popping
-from raptormq.broker.pull import OffsetResets
+from raptormq.broker.pull import OffsetResets, PullAnswers, PullService
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.reput import Dispatcher
 from raptormq.broker.retries import Retries
@@ -100,7 +100,7 @@ class Assembly:
     rates: Rates
     statistics: Statistics
     clients: ClientHandlers
-    pulls: PullHandlers
+    pulls: PullService
     sends: SendGroups
     dispatcher: Dispatcher
     registrar: Registrar
@@ -164,9 +164,7 @@ def assemble(
     registrar = _registrar(config, address, tables)
     core = _Core(config, store, store_host, address, tables, registrar, clock)
     sends = _sends(core)
-    pulls = PullHandlers(
-        store, core.topics, core.groups, core.registry, config, core.counters, core.statistics, core.resets, steady_ms
-    )
+    pulls = _pulls(core)
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, steady_time_of_day(clock))
     core.dispatcher.listen(pulls.arrived)
     core.dispatcher.listen_topics(core.statistics.arrived)
@@ -175,7 +173,7 @@ def assemble(
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
     areas: list[Handlers] = [
         *_sending(core, sends),
-        pulls,
+        PullHandlers(pulls, core.resets, core.topics, core.groups, core.registry, core.statistics, config),
         clients,
         resets,
         core.popping,
@@ -252,7 +250,7 @@ class _Core:
         self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
         self.locks = QueueLocks(config.policies.queue_lock_ms)
         self.registry = ClientRegistry[Connection]()
-        self.resets = OffsetResets(self.registry, self.statistics, steady_ms)
+        self.resets = OffsetResets(store.consumer_offsets, self.registry, self.statistics, steady_ms)
         self.settling = _Settling(tables, registrar)
         self.conversions = Conversions(store, self.topics, self.settling)
         self.dispatcher = Dispatcher(store)
@@ -294,6 +292,12 @@ def _sends(core: _Core) -> SendGroups:
     waits = FlushWaits(core.store, core.answers, timeout) if core.sync_flush else None
     saver = core.tables.topics_saver
     return SendGroups(core.store, core.admission, core.answers, core.dispatcher, core.counters, saver, waits)
+
+
+def _pulls(core: _Core) -> PullService:
+    """Messages going out."""
+    answers = PullAnswers(core.topics, core.counters, core.statistics)
+    return PullService(core.store, core.topics, core.resets, answers, core.config.pulling, core.counters, steady_ms)
 
 
 def _sending(core: _Core, sends: SendGroups) -> tuple[Handlers, ...]:
@@ -341,7 +345,7 @@ def _replies(core: _Core) -> ReplyHandlers:
     )
 
 
-def _administration(core: _Core, pulls: PullHandlers) -> tuple[Handlers, ...]:
+def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
     """What operators ask for."""
     core.topics.listen(lambda topic: _set_queue_type(core, topic))
     config = core.config

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.cooperative import steady_ms
-from raptormq.broker.handlers import pull
+from raptormq.broker.pull import service
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -237,8 +237,8 @@ async def test_a_message_of_another_tag_is_reported_when_time_is_up(
 async def test_idle_consumers_are_read_lazily_until_there_is_something_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "_MANY", 3)
-    monkeypatch.setattr(pull, "_AT_A_TIME", 2)
+    monkeypatch.setattr(service, "IDLE_PULLS", 3)
+    monkeypatch.setattr(service, "EXPIRED_AT_A_TIME", 2)
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
         assert broker._server is not None
         lazy_reader = broker._server._lazy_reader
@@ -263,7 +263,7 @@ async def test_idle_consumers_are_read_lazily_until_there_is_something_for_them(
 async def test_an_idle_consumer_that_replies_or_pops_is_read_at_once_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: RequestCode
 ) -> None:
-    monkeypatch.setattr(pull, "_MANY", 1)
+    monkeypatch.setattr(service, "IDLE_PULLS", 1)
     popping = {"consumerGroup": "g", "topic": "t", "queueId": 0, "maxMsgNums": 1, "invisibleTime": 1, "pollTime": 0}
     fields = popping | {"bornTime": 1 << 60, "initMode": 0} if code == RequestCode.POP_MESSAGE else send_fields("t", 3)
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
@@ -284,7 +284,7 @@ async def test_an_idle_consumer_that_replies_or_pops_is_read_at_once_from_then_o
 async def test_others_are_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_ms: int, many: int
 ) -> None:
-    monkeypatch.setattr(pull, "_MANY", many)
+    monkeypatch.setattr(service, "IDLE_PULLS", many)
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
         assert broker._server is not None
         await producer.send("t", b"0")

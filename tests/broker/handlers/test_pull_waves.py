@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.pull import answer_batching as answer_waves
+from raptormq.broker.pull import answer_batching
 from raptormq.broker.pull.answer_batching import PullCoalescer
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import assembly_of, bodies, connected, held, running
@@ -20,12 +20,12 @@ LONG = 20_000
 @pytest.fixture
 def busy_waves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything looks like much, and the next wave is far away."""
-    monkeypatch.setattr(answer_waves, "BUSY_BYTES_PER_MS", 0)
-    monkeypatch.setattr(answer_waves, "WAVE_MS", 60_000)
+    monkeypatch.setattr(answer_batching, "BUSY_BYTES_PER_MS", 0)
+    monkeypatch.setattr(answer_batching, "COALESCE_MS", 60_000)
 
 
 def waves_of(broker: Broker) -> PullCoalescer[Any]:
-    return assembly_of(broker).pulls._waves
+    return assembly_of(broker).pulls._coalescer
 
 
 async def awaited(broker: Broker, pulls: int, arrivals: int) -> None:
@@ -40,7 +40,7 @@ async def test_while_much_arrives_pulls_are_answered_together(tmp_path: Path) ->
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as producer:
         waves = waves_of(broker)
         await producer.send("t", b"0")
-        waves.answer_now()
+        waves.flush()
         early = asyncio.ensure_future(peer.pull("t", 1, wait_ms=LONG))
         await held(peer, 1)
         late = asyncio.ensure_future(peer.pull("t", 0, wait_ms=LONG))
@@ -50,7 +50,7 @@ async def test_while_much_arrives_pulls_are_answered_together(tmp_path: Path) ->
         await producer.send("t", b"2")
         await awaited(broker, 1, 2)
         assert not early.done()
-        waves.answer_now()
+        waves.flush()
         found = [bodies(await each) for each in (early, late)]
     assert (bodies(impatient), found) == ([b"0"], [[b"1", b"2"], [b"0", b"1", b"2"]])
 
@@ -59,11 +59,11 @@ async def test_while_much_arrives_pulls_are_answered_together(tmp_path: Path) ->
 async def test_a_pull_whose_topic_goes_before_the_wave_is_told_so(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as admin:
         await admin.send("t", b"0")
-        waves_of(broker).answer_now()
+        waves_of(broker).flush()
         waiting = asyncio.ensure_future(peer.pull("t", 0, wait_ms=LONG))
         await awaited(broker, 1, 0)
         await admin.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
-        waves_of(broker).answer_now()
+        waves_of(broker).flush()
         assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
@@ -71,7 +71,7 @@ async def test_a_pull_whose_topic_goes_before_the_wave_is_told_so(tmp_path: Path
 async def test_a_stop_answers_what_waits_for_the_wave(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("t", b"0")
-        waves_of(broker).answer_now()
+        waves_of(broker).flush()
         waiting = asyncio.ensure_future(peer.pull("t", 0, wait_ms=LONG))
         await awaited(broker, 1, 0)
         await broker.stop()

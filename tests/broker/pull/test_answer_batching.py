@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raptormq.broker.pull.answer_batching import BUSY_BYTES_PER_MS, WAVE_MS, PullCoalescer
+from raptormq.broker.pull.answer_batching import BUSY_BYTES_PER_MS, COALESCE_MS, PullCoalescer
 from raptormq.storage.queue.append_batches import Arrival
 
 ARRIVAL = ("t", 0, 1, 0)
@@ -45,56 +45,56 @@ def world() -> World:
 
 @pytest.fixture
 def busy(world: World) -> World:
-    world.passes(WAVE_MS)
-    assert not world.waves.takes_arrivals([ARRIVAL])
+    world.passes(COALESCE_MS)
+    assert not world.waves.defer_arrivals([ARRIVAL])
     return world
 
 
 def test_below_the_rate_everything_is_answered_at_once(world: World) -> None:
-    for _ in range(10 * WAVE_MS):
+    for _ in range(10 * COALESCE_MS):
         world.passes(1, BUSY_BYTES_PER_MS - 1)
-        assert not world.waves.takes_arrivals([ARRIVAL])
-        assert not world.waves.takes("pull")
+        assert not world.waves.defer_arrivals([ARRIVAL])
+        assert not world.waves.defer("pull")
     assert (world.timers, world.answered) == ([], [])
 
 
 def test_what_comes_while_much_arrives_is_answered_with_the_next_wave(busy: World) -> None:
     began = busy.now
-    assert busy.waves.takes_arrivals([ARRIVAL])
+    assert busy.waves.defer_arrivals([ARRIVAL])
     busy.passes(3)
-    assert busy.waves.takes("pull")
-    assert busy.waves.takes_arrivals([("t", 1, 7, 0)])
+    assert busy.waves.defer("pull")
+    assert busy.waves.defer_arrivals([("t", 1, 7, 0)])
     assert len(busy.timers) == 1
-    busy.passes(WAVE_MS)
-    assert busy.answered == [(began + WAVE_MS, [ARRIVAL, ("t", 1, 7, 0)], ["pull"])]
+    busy.passes(COALESCE_MS)
+    assert busy.answered == [(began + COALESCE_MS, [ARRIVAL, ("t", 1, 7, 0)], ["pull"])]
     assert busy.timers == []
 
 
 def test_waves_follow_each_other_until_less_arrives(busy: World) -> None:
-    assert busy.waves.takes("first")
-    busy.passes(WAVE_MS)
-    assert busy.waves.takes("second")
-    busy.passes(WAVE_MS, 0)
+    assert busy.waves.defer("first")
+    busy.passes(COALESCE_MS)
+    assert busy.waves.defer("second")
+    busy.passes(COALESCE_MS, 0)
     assert [pulls for _, _, pulls in busy.answered] == [["first"], ["second"]]
-    assert not busy.waves.takes("third")
+    assert not busy.waves.defer("third")
 
 
 def test_after_a_pause_the_first_is_answered_at_once(busy: World) -> None:
-    busy.passes(WAVE_MS)
-    assert not busy.waves.takes("pull")
-    assert busy.waves.takes("next")
+    busy.passes(COALESCE_MS)
+    assert not busy.waves.defer("pull")
+    assert busy.waves.defer("next")
 
 
 def test_a_burst_within_one_ms_does_not_look_like_a_rate_without_end(world: World) -> None:
-    world.waves.answer_now()
+    world.waves.flush()
     assert world.answered == [(1_000, [], [])]
     world.end += BUSY_BYTES_PER_MS - 1
-    world.waves.answer_now()
-    assert not world.waves.takes("pull")
+    world.waves.flush()
+    assert not world.waves.defer("pull")
 
 
 def test_a_stop_answers_what_waits(busy: World) -> None:
-    assert busy.waves.takes("pull")
-    busy.waves.answer_now()
-    busy.passes(2 * WAVE_MS)
+    assert busy.waves.defer("pull")
+    busy.waves.flush()
+    busy.passes(2 * COALESCE_MS)
     assert [pulls for _, _, pulls in busy.answered if pulls] == [["pull"]]

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.broker.pull.held_pulls import BUCKET_MS, LONG_MS, HeldPull, HeldPulls
+from raptormq.broker.pull.held_pulls import BUCKET_MS, LONG_POLL_MS, HeldPull, HeldPulls
 
 
 def pull(offset: int = 0, tags: set[int] | None = None, *, topic: str = "t", owner: str = "c") -> HeldPull[str]:
@@ -61,7 +61,7 @@ def test_expiry_is_never_early_and_at_most_a_bucket_and_a_sweep_late() -> None:
     assert len(holds) == 0
 
 
-@given(st.integers(0, 10**13), st.integers(LONG_MS, 10**6))
+@given(st.integers(0, 10**13), st.integers(LONG_POLL_MS, 10**6))
 def test_long_pulls_end_at_most_five_seconds_late(now: int, timeout: int) -> None:
     holds = HeldPulls[str](10)
     holds.hold(pull(), now, timeout)
@@ -72,8 +72,8 @@ def test_long_pulls_end_at_most_five_seconds_late(now: int, timeout: int) -> Non
 def test_long_pulls_end_together_every_five_seconds() -> None:
     holds = HeldPulls[str](100)
     for now in range(0, 15_000, 200):
-        holds.hold(pull(now), now, LONG_MS)
-    ends = [len(holds.take_expired(LONG_MS + now, 100)) for now in range(0, 20_200, BUCKET_MS)]
+        holds.hold(pull(now), now, LONG_POLL_MS)
+    ends = [len(holds.take_expired(LONG_POLL_MS + now, 100)) for now in range(0, 20_200, BUCKET_MS)]
     assert len([count for count in ends if count]) == 3
     assert sum(ends) == 75
 

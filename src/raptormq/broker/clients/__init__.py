@@ -5,10 +5,16 @@ from __future__ import annotations
 from raptormq.broker.clients.assignment import STRATEGIES, RequestMode, assign
 from raptormq.broker.clients.queue_locks import QueueLocks
 from raptormq.broker.clients.registry import ClientRegistry, Member, Presence, RepeatedHeartbeats
-from raptormq.broker.clients.subscription_filter import EVERYTHING, Subscriptions, Wanted, compiled, is_tag_type
+from raptormq.broker.clients.subscription_filter import (
+    MATCH_ALL,
+    SubscriptionFilter,
+    Subscriptions,
+    compiled,
+    is_tag_type,
+)
 
 __all__ = [
-    "EVERYTHING",
+    "MATCH_ALL",
     "STRATEGIES",
     "ClientRegistry",
     "Member",
@@ -16,8 +22,8 @@ __all__ = [
     "QueueLocks",
     "RepeatedHeartbeats",
     "RequestMode",
+    "SubscriptionFilter",
     "Subscriptions",
-    "Wanted",
     "assign",
     "compiled",
     "is_tag_type",

@@ -23,14 +23,14 @@ from raptormq.transport.router import Refused
 TAG, SQL92 = "TAG", "SQL92"
 
 
-class Wanted(NamedTuple):
+class SubscriptionFilter(NamedTuple):
     """A filter; both parts None for everything."""
 
     tags: frozenset[int] | None = None
     properties: MessageFilter | None = None
 
 
-EVERYTHING = Wanted()
+MATCH_ALL = SubscriptionFilter()
 
 
 def is_tag_type(expression_type: str | None) -> bool:
@@ -45,20 +45,22 @@ class Subscriptions:
         self._registry = registry
         self._policies = policies
 
-    def asked(self, topic: str, expression: str | None, expression_type: str | None, version: int = 0) -> Wanted:
+    def asked(
+        self, topic: str, expression: str | None, expression_type: str | None, version: int = 0
+    ) -> SubscriptionFilter:
         """Return the filter that a request carries; refuse with 1 or 23."""
         if expression == SUBSCRIBE_ALL and expression_type in (None, TAG):
-            return EVERYTHING
+            return MATCH_ALL
         if is_tag_type(expression_type):
             try:
                 subscription = Subscription.parse(topic, expression or "*", version)
             except MessageError as error:
                 raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-            return Wanted(subscription.code_set or None)
+            return SubscriptionFilter(subscription.code_set or None)
         self.require_switched_on(expression_type)
-        return Wanted(None, compiled(expression_type, expression, ResponseCode.SUBSCRIPTION_PARSE_FAILED))
+        return SubscriptionFilter(None, compiled(expression_type, expression, ResponseCode.SUBSCRIPTION_PARSE_FAILED))
 
-    def announced(self, group: str, topic: str, version: int) -> Wanted:
+    def announced(self, group: str, topic: str, version: int) -> SubscriptionFilter:
         """Return the filter of the group's heartbeats, which must not be older than ``version``; refuse with 24, 25,
         27, 28 or 1.
         """
@@ -71,12 +73,12 @@ class Subscriptions:
             remark = f"the subscription of group {group} to {topic} is not the latest"
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
         if is_tag_type(known.expression_type):
-            return Wanted(known.code_set) if known.code_set else EVERYTHING
+            return SubscriptionFilter(known.code_set) if known.code_set else MATCH_ALL
         if not known.expression:
             self._refuse_lost_filter(group, topic)
         wanted = compiled(known.expression_type, known.expression, ResponseCode.FILTER_DATA_NOT_EXIST)
         self.require_switched_on(known.expression_type)
-        return Wanted(None, wanted)
+        return SubscriptionFilter(None, wanted)
 
     def _refuse_lost_filter(self, group: str, topic: str) -> None:
         """RocketMQ does not take an empty expression for a change, and finds the filter before it outdated."""

@@ -92,8 +92,7 @@ class OffsetHandlers:
         require_read_queue(self._topics, topic, queue_id, connection)
         if offset < 0:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"offset {offset} is negative")
-        if not self._resets.pending(topic, group, queue_id):  # else it is what the client had done before the reset
-            self._store.consumer_offsets.commit(topic, group, queue_id, offset)
+        self._resets.commit(topic, group, queue_id, offset)
 
     async def search(
         self, _: Connection, command: RemotingCommand, header: SearchOffsetRequestHeader

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raptormq.broker.clients import EVERYTHING, Subscriptions
+from raptormq.broker.clients import MATCH_ALL, Subscriptions
 from raptormq.broker.config import Policies
 from raptormq.broker.handlers.peek import check_place
 from raptormq.broker.metrics import Counters, Statistics
@@ -136,7 +136,7 @@ class PopHandlers:
             remark = f"messages are invisible for up to {MAX_INVISIBLE_MS} ms, not {header.invisible_time}"
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
-        wanted = EVERYTHING
+        wanted = MATCH_ALL
         if header.exp:
             wanted = self._subscriptions.asked(header.topic, header.exp, header.exp_type)
         return PopRequest(

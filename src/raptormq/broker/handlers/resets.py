@@ -10,8 +10,7 @@ from __future__ import annotations
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.cooperative import written
-from raptormq.broker.handlers.pull import PullHandlers
-from raptormq.broker.pull import OffsetResets
+from raptormq.broker.pull import OffsetResets, PullService
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.broker.validation import require_topic
 from raptormq.protocol.bodies.queue_offsets import encode_offset_list, encode_offsets
@@ -36,7 +35,7 @@ class ResetHandlers:
         groups: GroupTable,
         registry: ClientRegistry[Connection],
         resets: OffsetResets,
-        pulls: PullHandlers,
+        pulls: PullService,
         config: BrokerConfig,
     ) -> None:
         self._store = store
@@ -68,7 +67,6 @@ class ResetHandlers:
         targets = await self._targets(header)
         for queue, offset in targets.items():
             self._resets.assign(header.topic, header.group, queue.queue_id, offset)
-            self._store.consumer_offsets.commit(header.topic, header.group, queue.queue_id, offset)
         self._pulls.reset(header.topic, header.group)
         return response_to(command, body=await written(lambda: encode_offsets(targets), len(targets)))
 

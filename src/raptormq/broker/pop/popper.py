@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raptormq.broker.clients import EVERYTHING, Wanted
+from raptormq.broker.clients import MATCH_ALL, SubscriptionFilter
 from raptormq.broker.config import MAX_ANSWER_BYTES, Pulling
 from raptormq.broker.copied_texts import CopiedTexts
 from raptormq.broker.metrics import is_young
@@ -54,7 +54,7 @@ class PopRequest(NamedTuple):
     invisible_ms: int
     from_oldest: bool
     orderly: bool
-    wanted: Wanted = EVERYTHING
+    wanted: SubscriptionFilter = MATCH_ALL
     attempt: str | None = None
     """Of an orderly pop: the same once more gets what it has popped itself."""
 
@@ -153,7 +153,7 @@ class Popper:
             if count and len(records) < most:
                 low, high = await self._store.queue_bounds(each, number)
                 start = max(low, high - count)
-                result = await self._read(each, number, start, most - len(records), EVERYTHING, reading)
+                result = await self._read(each, number, start, most - len(records), MATCH_ALL, reading)
                 if result is None:
                     continue
                 copied += result.copied_bytes
@@ -204,7 +204,7 @@ class Popper:
             return 0
         if asked.orderly and self._orderly.is_blocked(place, popped.pop_time, asked.attempt):
             return 0  # its messages are no reason to try again: an acknowledgement is
-        wanted = asked.wanted if topic == asked.topic else EVERYTHING
+        wanted = asked.wanted if topic == asked.topic else MATCH_ALL
         most = asked.max_count - len(popped.records)
         result = await self._read(topic, queue_id, offset, most, wanted, reading)
         if result is not None and result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
@@ -292,7 +292,7 @@ class Popper:
         return max(0, high - max(low, self._store.consumer_offsets.get(topic, group, queue_id) or 0))
 
     async def _read(
-        self, topic: str, queue_id: int, offset: int, most: int, wanted: Wanted, reading: Reading
+        self, topic: str, queue_id: int, offset: int, most: int, wanted: SubscriptionFilter, reading: Reading
     ) -> GetResult | None:
         """Return what there is; None when what takes memory has no room."""
         options = ReadOptions(most, self._pulling.memory_bytes, *wanted)

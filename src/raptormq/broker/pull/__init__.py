@@ -1,20 +1,20 @@
-"""Pulls that wait: held pulls, answers in waves, resets of offsets."""
+"""Serving pulls: the service with its outcomes, held pulls, coalesced answers, offset resets.
+
+The room knows the store, the topic table and connections. It does not know permissions, subscriptions or routing.
+"""
 
 from __future__ import annotations
 
-from raptormq.broker.pull.answer_batching import WAVE_MS, PullCoalescer
-from raptormq.broker.pull.codes import empty_code
-from raptormq.broker.pull.held_pulls import BUCKET_MS, LONG_MS, MAX_WAIT_MS, HeldPull, HeldPulls
+from raptormq.broker.pull.answers import PullAnswers
 from raptormq.broker.pull.offset_resets import OffsetResets
+from raptormq.broker.pull.request import Attempt, PullRequest
+from raptormq.broker.pull.service import Outcome, PullService
 
 __all__ = [
-    "BUCKET_MS",
-    "LONG_MS",
-    "MAX_WAIT_MS",
-    "WAVE_MS",
-    "HeldPull",
-    "HeldPulls",
+    "Attempt",
     "OffsetResets",
-    "PullCoalescer",
-    "empty_code",
+    "Outcome",
+    "PullAnswers",
+    "PullRequest",
+    "PullService",
 ]

@@ -4,7 +4,7 @@ Neighbour: :mod:`raptormq.broker.handlers.pull`. A consumer that keeps up with i
 has been answered, and gets the one batch that has come meanwhile; what an answer costs both sides is then paid for
 every batch. Kafka's consumers may ask for more (``fetch.min.bytes``); RocketMQ's protocol has no such field, so the
 broker looks at its log: while that grows by ``BUSY_BYTES_PER_MS`` and more, whoever waits for messages gets them in
-waves, one every ``WAVE_MS``. Below that rate nobody waits. The clock, in ms, and the timer are passed in.
+waves, one every ``COALESCE_MS``. Below that rate nobody waits. The clock, in ms, and the timer are passed in.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from raptormq.storage.queue import Arrival
 
-WAVE_MS = 25
+COALESCE_MS = 25
 BUSY_BYTES_PER_MS = 32 * 1024
 """32 MB/s: at such a rate a message waits longer than a wave for its turn in clients."""
 
@@ -45,19 +45,19 @@ class PullCoalescer(Generic[Pull]):
         self._arrivals: list[Arrival] = []
         self._pulls: list[Pull] = []
 
-    def takes_arrivals(self, arrivals: Iterable[Arrival]) -> bool:
+    def defer_arrivals(self, arrivals: Iterable[Arrival]) -> bool:
         """Whether the pulls that wait for these messages are answered later; False: now, by the caller."""
         if takes := self._is_early():
             self._arrivals += arrivals
         return takes
 
-    def takes(self, pull: Pull) -> bool:
+    def defer(self, pull: Pull) -> bool:
         """Whether ``pull``, for which there is something, is answered later; False: now, by the caller."""
         if takes := self._is_early():
             self._pulls.append(pull)
         return takes
 
-    def answer_now(self) -> None:
+    def flush(self) -> None:
         """The next wave comes now."""
         self._begin(self._clock())
         arrivals, self._arrivals = self._arrivals, []
@@ -67,17 +67,17 @@ class PullCoalescer(Generic[Pull]):
     def _is_early(self) -> bool:
         """Whether the next wave is to be waited for, which then will come."""
         now = self._clock()
-        if now - self._began >= WAVE_MS:
+        if now - self._began >= COALESCE_MS:
             self._begin(now)
             return False
         if self._is_busy and not self._is_awaited:
             self._is_awaited = True
-            self._timer((self._began + WAVE_MS - now) / 1000, self._time_is_up)
+            self._timer((self._began + COALESCE_MS - now) / 1000, self._time_is_up)
         return self._is_busy
 
     def _time_is_up(self) -> None:
         self._is_awaited = False
-        self.answer_now()
+        self.flush()
 
     def _begin(self, now: int) -> None:
         end, passed = self._log_end(), now - self._began

@@ -17,7 +17,7 @@ BUCKET_MS = 100
 """Width of a time bucket: an empty answer comes at most this much later than its client asked for."""
 MAX_WAIT_MS = 300_000
 """Longest time a pull is held, whatever it asks for."""
-LONG_MS = 10_000
+LONG_POLL_MS = 10_000
 _LONG_STEP = 50
 """Pulls that wait for so long and longer, as most do, end together every 5 s, as RocketMQ's do: their clients pull
 again together, which costs a broker with thousands of idle consumers less than one wake-up for each."""
@@ -64,7 +64,7 @@ class HeldPulls(Generic[Payload]):
         if not self._count:
             self._swept = now_ms // BUCKET_MS
         pull.bucket = max((now_ms + timeout_ms) // BUCKET_MS, self._swept) + 1
-        if timeout_ms >= LONG_MS:
+        if timeout_ms >= LONG_POLL_MS:
             pull.bucket += -pull.bucket % _LONG_STEP
         _enter(self._by_bucket, pull.bucket, pull)
         _enter(self._by_queue, (pull.topic, pull.queue_id), pull)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.metrics import Statistics
 from raptormq.broker.pull.held_pulls import MAX_WAIT_MS
+from raptormq.storage.queue import ConsumerOffsets
 from raptormq.transport.connection import Connection
 
 PULLED_AGAIN_MS = MAX_WAIT_MS + 30_000
@@ -26,9 +27,14 @@ class OffsetResets:
     """The resets of one broker by topic, group and queue."""
 
     def __init__(
-        self, registry: ClientRegistry[Connection], statistics: Statistics, steady_clock: Callable[[], int]
+        self,
+        consumer_offsets: ConsumerOffsets,
+        registry: ClientRegistry[Connection],
+        statistics: Statistics,
+        steady_clock: Callable[[], int],
     ) -> None:
-        """``steady_clock`` gives ms that no change of the time of day moves."""
+        """``steady_clock`` returns ms of a monotonic clock."""
+        self._consumer_offsets = consumer_offsets
         self._registry = registry
         self._statistics = statistics
         self._steady_clock = steady_clock
@@ -39,10 +45,16 @@ class OffsetResets:
         return len(self._offsets)
 
     def assign(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Let the next pull of the queue begin at ``offset``."""
+        """Set the group's offset, from which the next pull of the queue starts."""
         self._offsets[topic, group, queue_id] = offset, self._steady_clock()
+        self._consumer_offsets.commit(topic, group, queue_id, offset)
 
-    def pending(self, topic: str, group: str, queue_id: int) -> bool:
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Set the offset that a client commits. It is ignored while a reset is pending: it is older than the reset."""
+        if not self._is_pending(topic, group, queue_id):
+            self._consumer_offsets.commit(topic, group, queue_id, offset)
+
+    def _is_pending(self, topic: str, group: str, queue_id: int) -> bool:
         """True while no pull has taken the reset; one that no pull can be expected to take is forgotten."""
         place = topic, group, queue_id
         if place not in self._offsets:

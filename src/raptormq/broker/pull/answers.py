@@ -1,0 +1,81 @@
+"""Responses to pulls (``PullMessageProcessor``). A pull without messages is answered with one of these codes:
+
+=====================================  ====================================
+NO_MATCHED_MESSAGE, MESSAGE_WAS_...    20: ask again from ``nextBeginOffset``
+NO_..._QUEUE                           19 for offset 0, else 21
+OFFSET_OVERFLOW_ONE                    19
+OFFSET_OVERFLOW_BADLY, TOO_SMALL       21: ask again from ``nextBeginOffset``
+OFFSET_RESET                           21: an administrator has moved the group
+=====================================  ====================================
+"""
+
+from __future__ import annotations
+
+from raptormq.broker.metrics import Counters, Statistics
+from raptormq.broker.pull.request import PullRequest
+from raptormq.broker.tables import TopicTable
+from raptormq.broker.validation import is_other_topic, made_again
+from raptormq.protocol.codes import ResponseCode
+from raptormq.protocol.command import response_to
+from raptormq.protocol.headers.pull import PullMessageResponseHeader
+from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
+from raptormq.storage.read import GetResult, GetStatus
+from raptormq.transport.router import answer, failure
+
+_FOUND = GetStatus.FOUND
+_CODES = {
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+def empty_code(result: GetResult, offset: int) -> ResponseCode:
+    """Return the code for a pull at ``offset`` whose read ended with ``result``, which is not FOUND."""
+    code = _CODES.get(result.status)
+    if code is not None:
+        return code
+    # The queue does not exist yet or is empty. That is normal for a consumer that starts at 0; any other offset
+    # belongs to an earlier topic of this name.
+    return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+
+
+class PullAnswers:
+    """Sends the responses of one broker and counts them."""
+
+    def __init__(self, topics: TopicTable, counters: Counters, statistics: Statistics) -> None:
+        self._topics = topics
+        self._counters = counters
+        self._statistics = statistics
+
+    def send(self, pull: PullRequest, result: GetResult) -> None:
+        """Answer ``pull`` with what a read returned."""
+        header, topic_id = pull.header, pull.topic_id
+        if topic_id is not None and is_other_topic(self._topics, header.topic, topic_id):  # deleted during the pull
+            self.fail(pull, made_again(header.topic, topic_id))
+            return
+        is_found = result.status is _FOUND
+        code, remark = (0, "FOUND") if is_found else (empty_code(result, pull.offset), result.status.value)
+        fields = PullMessageResponseHeader(0, result.next_offset, result.min_offset, result.max_offset)
+        if header.topic_id == TOPIC_ID_QUERY:
+            fields.topic_id = topic_id
+        response = response_to(pull.command, code, remark, fields)
+        counters, topic, group = self._counters, header.topic, header.consumer_group
+        self._statistics.pulled[topic, group, header.queue_id] = result.next_offset
+        if is_found:
+            pull.connection.read_promptly()  # the consumer is about to pull again
+            counters.pulls_found += 1
+            counters.messages_out += result.message_count
+            counters.bytes_out += result.total_bytes
+            self._statistics.got(topic, group, result.message_count, result.total_bytes)
+        else:
+            counters.pulls_empty += 1
+        if not pull.command.is_oneway:
+            pull.connection.send_slices(response, result.buffers, result.copied_bytes)
+
+    def fail(self, pull: PullRequest, error: Exception) -> None:
+        """Answer ``pull`` with the code and remark of ``error``."""
+        answer(pull.connection, pull.command, failure(pull.command, error))
