@@ -21,12 +21,12 @@ from raptormq.client import (
     Producer,
     PushConsumer,
 )
-from raptormq.client.consumer.listener_pool import Listener as ListenerFunction
-from raptormq.client.consumer.listener_pool import Listening
+from raptormq.client.consumer.listener_call import Listener as ListenerFunction
+from raptormq.client.consumer.listener_pool import ListenerPool
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
 from tests.client.listener import Listener
-from tests.client.lone_listening import listening, message
+from tests.client.listener_pools import listening, message
 
 
 async def awaits_what_was_cancelled(messages: list[MessageExt]) -> ConsumeResult | None:
@@ -182,13 +182,13 @@ async def test_stopping_leaves_a_listener_alone_that_goes_on_and_finishes_nothin
             assert await ends(calls.stop(0.01))
             assert reader.progress.calls.count == 0  # nobody waits for it before the queue goes to another member
             assert (reader.progress.commit_offset, giving.given) == (0, [])
-            assert all(f"listener {number} of g goes on though" in caplog.text for number in range(2))
-            assert "its messages of topic t come again" in caplog.text
+            assert all(f"listener {number} of g ignores its cancellation" in caplog.text for number in range(2))
+            assert "its messages of topic t are delivered again" in caplog.text
         assert await ends(all_ended(calls))
         assert reader.progress.calls.count == 0
 
 
-async def all_ended(calls: Listening) -> None:
+async def all_ended(calls: ListenerPool) -> None:
     await asyncio.wait(calls.workers)
 
 

@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from raptormq.client import ConsumerConfig, ConsumeResult, MessageExt
-from raptormq.client.consumer.listener_pool import BatchListener, Listener, Listening, WholeBatches
+from raptormq.client.consumer.listener_call import BatchListener, Listener, WholeBatches
+from raptormq.client.consumer.listener_pool import ListenerPool
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.message.message_batch import MessageBatch, StoredMessages
 from tests.client.eventually import eventually
-from tests.client.lone_listening import Reader, listening, message
+from tests.client.listener_pools import Reader, listening, message
 
 
 @pytest.mark.parametrize("answer", [None, ConsumeResult.SUCCESS])
@@ -131,10 +132,10 @@ async def test_stopping_cancels_what_takes_too_long() -> None:
         assert giving.given == []
 
 
-def hand_out_batch(calls: Listening, reader: Reader, offsets: range) -> None:
+def hand_out_batch(calls: ListenerPool, reader: Reader, offsets: range) -> None:
     batch = StoredMessages([message(offset) for offset in offsets])
     reader.progress.admit(offsets[0], 1, len(offsets), offsets[-1])
-    calls.hand_out(cast("QueueReader", reader), reader.progress, batch)
+    calls.submit(cast("QueueReader", reader), reader.progress, batch)
 
 
 async def test_a_batch_is_one_call_and_finished_at_once() -> None:
@@ -268,3 +269,16 @@ async def test_a_listener_that_is_a_plain_function_is_called_once_and_named(
     assert record.getMessage().startswith("topic t is not consumed any more by group g here: a listener must be async")
     assert record.exc_info is None
     assert (len(called), giving.given) == (51, [])
+
+
+async def test_messages_without_a_listener_are_sent_back_though_another_listener_is_a_plain_function(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def plain(messages: object) -> Any:
+        return None
+
+    async with listening(None, later={"u": cast("Listener", plain)}) as (calls, reader, giving, hand_out):
+        assert not await calls.consume_directly(message(9, "u"))
+        hand_out([message(0)])
+        await reader.until(1)
+    assert [each.queue_offset for each in giving.given] == [0]

@@ -154,7 +154,7 @@ async def test_a_member_that_vanishes_without_a_word_loses_nothing(tmp_path: Pat
         async with PushConsumer("g", name_servers=cluster.name_servers, config=FAST) as consumer:
             consumer.subscribe("t", "*", taken_over)
             await taken_over.until(lambda: len(taken_over.bodies) == 20)
-        await running._listening.stop(0.01)
+        await running._listener_pool.stop(0.01)
         await vanishing.stop()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from raptormq.client.consumer.inspection import MAX_TASKS, dump_stacks
-from raptormq.client.consumer.listener_pool import EagerCoroutine
+from raptormq.client.consumer.listener_call import EagerCoroutine
 
 
 async def a_long_wait(event: asyncio.Event) -> None:

@@ -5,7 +5,7 @@ Uses the sender of the producers for copies of messages that a broker does not t
 
 from __future__ import annotations
 
-from raptormq.client.consumer.listener_pool import BatchListener, Listener
+from raptormq.client.consumer.listener_call import BatchListener, Listener
 from raptormq.client.consumer.pull import PullResult, PullStatus
 from raptormq.client.consumer.pull_consumer import PullConsumer
 from raptormq.client.consumer.push_consumer import PushConsumer

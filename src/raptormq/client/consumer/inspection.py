@@ -21,7 +21,7 @@ from types import CoroutineType, FrameType
 from typing import Any, Protocol, runtime_checkable
 
 from raptormq.client.cluster import ClientInstance
-from raptormq.client.consumer.listener_pool import EagerCoroutine
+from raptormq.client.consumer.listener_call import EagerCoroutine
 from raptormq.client.message import decode_messages
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.bodies.queue_offsets import decode_offsets, encode_progress

@@ -29,7 +29,8 @@ from raptormq.client.config import ClientConfig, ConsumerConfig, GeneratedName, 
 from raptormq.client.consumer.broker_outages import Outages
 from raptormq.client.consumer.handover import HandOver, QueueClaims
 from raptormq.client.consumer.inspection import Questions, QueueState, RunningInfo
-from raptormq.client.consumer.listener_pool import BatchListener, Listener, Listening, WholeBatches
+from raptormq.client.consumer.listener_call import BatchListener, Listener, WholeBatches
+from raptormq.client.consumer.listener_pool import ListenerPool
 from raptormq.client.consumer.local_offsets import DEFAULT_NAME, LocalOffsets
 from raptormq.client.consumer.offset_commits import Commits
 from raptormq.client.consumer.queue_reader import PullPace, QueueReader
@@ -199,12 +200,12 @@ class _Running:
         self._config = config
         self._started_ms = time.time_ns() // 1_000_000
         self._subscriptions = subscriptions
-        self._listening = Listening(config, group, listeners.get, Redelivery(instance, group, config))
+        self._listener_pool = ListenerPool(config, group, listeners.get, Redelivery(instance, group, config))
         broadcasts = config.message_model is MessageModel.BROADCASTING
         self._local = _local_offsets(instance, config, group) if broadcasts else None
         self._commits = Commits(instance, group, config.commit_interval, self._local)
         self._claims = None if broadcasts else QueueClaims(instance, group)
-        hand_out, local, pace, outages = self._listening.hand_out, self._local, PullPace(), Outages(group)
+        hand_out, local, pace, outages = self._listener_pool.submit, self._local, PullPace(), Outages(group)
 
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
             def whole() -> bool:
@@ -230,7 +231,7 @@ class _Running:
         except ClientError:
             await self._close_local()
             raise
-        self._listening.start()
+        self._listener_pool.start()
         if self._claims is not None:
             self._claims.start(self.rebalancing.refused)
         self.rebalancing.start()
@@ -239,11 +240,11 @@ class _Running:
     @property
     def listeners(self) -> Collection[asyncio.Task[None]]:
         """The tasks that call listeners."""
-        return self._listening.workers
+        return self._listener_pool.workers
 
     async def stop(self) -> None:
         """End in the order that loses nothing, and repeats nothing: listeners, queues, membership."""
-        await self._listening.stop(self._instance.config.close_timeout)
+        await self._listener_pool.stop(self._instance.config.close_timeout)
         await self._commits.stop()
         if self._claims is not None:
             await self._claims.stop()
@@ -308,7 +309,7 @@ class _Running:
 
     async def consume_directly(self, message: MessageExt) -> tuple[str, str]:
         """Call the listener of the message's topic."""
-        done = await self._listening.consume_directly(message)
+        done = await self._listener_pool.consume_directly(message)
         return ("CR_SUCCESS", "") if done else ("CR_LATER", "the listener failed or asked for the message again")
 
 

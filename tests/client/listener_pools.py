@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from raptormq.client import ConsumerConfig, MessageExt, MessageQueue
-from raptormq.client.consumer.listener_pool import Listener, Listening, WholeBatches
+from raptormq.client.consumer.listener_call import Listener, WholeBatches
+from raptormq.client.consumer.listener_pool import ListenerPool
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.send_back import Redelivery
@@ -65,9 +66,9 @@ async def listening(
     takes: bool = True,
     config: ConsumerConfig | None = None,
     later: Mapping[str, Listener] | None = None,
-) -> AsyncIterator[tuple[Listening, Reader, Giving, HandOut]]:
+) -> AsyncIterator[tuple[ListenerPool, Reader, Giving, HandOut]]:
     reader, giving = Reader(), Giving(takes)
-    calls = Listening(
+    calls = ListenerPool(
         config or ConsumerConfig(), "g", lambda topic: (later or {}).get(topic, listener), cast("Redelivery", giving)
     )
     calls.start()
@@ -75,7 +76,7 @@ async def listening(
     def hand_out(messages: list[MessageExt]) -> None:
         for each in messages:
             reader.progress.admit(each.queue_offset, 1)
-        calls.hand_out(cast("QueueReader", reader), reader.progress, messages)
+        calls.submit(cast("QueueReader", reader), reader.progress, messages)
 
     try:
         yield calls, reader, giving, hand_out

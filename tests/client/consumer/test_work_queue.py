@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from raptormq.client.consumer.listener_pool import TURN_S, WorkQueue
+from raptormq.client.consumer.work_queue import TURN_S, WorkQueue
 
 Done = list[tuple[int, int]]
 """Which worker has done what."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from raptormq.client.consumer.listener_pool import EagerCoroutine
+from raptormq.client.consumer.listener_call import EagerCoroutine
 
 
 async def test_what_waits_for_nothing_is_done() -> None:

@@ -1,0 +1,83 @@
+"""A queue of work for several workers, which are woken one at a time.
+
+A worker that is woken takes items until the queue is empty. Only a worker that has to wait for something wakes the
+next one (`WorkQueue.share`), so a hundred items that need no waiting cost one turn of the event loop and not a hundred.
+After `TURN_S` the workers yield to the event loop: heartbeats, commits and responses must not wait for a thousand
+items.
+
+Neighbour: `consumer.listener_pool` queues listener calls. Source: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+TURN_S = 0.005
+"""How long the workers keep the event loop, except for the item that is being processed."""
+
+
+class WorkQueue(Generic[T]):
+    """An unbounded first-in, first-out queue."""
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        """One future for each worker that waits for an item."""
+        self._is_waking = False
+        """A worker was woken and has not run yet."""
+        self._turn_began: float | None = None
+        """When the first worker took an item in this turn of the event loop; `None` when none has."""
+
+    def put(self, item: T) -> None:
+        """Append an item."""
+        self._items.append(item)
+        if not self._is_waking:
+            self.share()
+
+    async def take(self) -> T:
+        """Remove and return the first item; wait while the queue is empty. A worker that has to wait while it processes
+        the item calls `share` before.
+        """
+        while not self._items or self._is_turn_over():
+            if self._items:
+                await asyncio.sleep(0)
+            else:
+                await self._wait_for_item()
+        return self._items.popleft()
+
+    async def _wait_for_item(self) -> None:
+        wake_up = asyncio.get_running_loop().create_future()
+        self._idle.append(wake_up)
+        try:
+            await wake_up
+        except asyncio.CancelledError:
+            if wake_up.done() and not wake_up.cancelled():  # this worker was woken: wake another one in its place
+                self._is_waking = False
+                self.share()
+            raise
+        self._is_waking = False
+
+    def _is_turn_over(self) -> bool:
+        """Whether all workers together have kept the event loop for `TURN_S` in this turn of it."""
+        now = time.monotonic()
+        if self._turn_began is None:
+            self._turn_began = now
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return now - self._turn_began > TURN_S
+
+    def _end_turn(self) -> None:
+        self._turn_began = None
+
+    def share(self) -> None:
+        """Wake another worker if there are items left."""
+        while self._items and self._idle:
+            wake_up = self._idle.popleft()
+            if not wake_up.done():  # its worker was cancelled otherwise
+                wake_up.set_result(None)
+                self._is_waking = True
+                return
