@@ -37,9 +37,9 @@ def test_places_are_those_of_the_decoder(records: list[Record]) -> None:
     places = locate_messages(data, len(records))
     assert found(data, places) == records
     assert found(data, places) == [tuple(record) for record in decode_batch(data)]
-    assert found(data, places.since(1)) == records[1:]
+    assert found(data, places.starting_at(1)) == records[1:]
     numbers = range(0, len(records), 3)
-    assert found(data, places.chosen(numbers)) == [records[number] for number in numbers]
+    assert found(data, places.select(numbers)) == [records[number] for number in numbers]
 
 
 @given(alike(), st.data())

@@ -92,7 +92,6 @@ BODIES: list[tuple[Callable[[bytes], Any], Any]] = [
     (queue_offsets.decode_offsets, {"offsetTable": {KEY: 7}}),
     (queue_offsets.decode_offsets, {"offsetTable": [QUEUE | {"offset": 7}]}),
     (queue_offsets.decode_progress, {"consumerTable": {}, "messageQueueTable": {KEY: 7}}),
-    (queue_offsets.decode_group_progress, {"consumerTable": {"i": {KEY: 7}}, "messageQueueTable": {}}),
     (queues.QueueLockRequest.from_json, {"clientId": "i", "consumerGroup": "g", "mqSet": [QUEUE]}),
     (queues.decode_locked_queues, {"lockOKMQSet": [QUEUE]}),
     (

@@ -12,6 +12,7 @@ import pytest
 from raptormq.protocol import batch, command, message_id, properties, record
 from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.language import Language
+from raptormq.protocol.message_id import decode_host
 from tests.protocol.golden import GOLDEN, RECORDINGS, all_frames, decode, entries
 
 
@@ -31,9 +32,9 @@ def assert_stored_message_is(message: record.StoredMessage, expected: dict[str, 
         "commitLogOffset": message.physical_offset,
         "sysFlag": message.sys_flag,
         "bornTimestamp": message.born_timestamp,
-        "bornHost": "{}:{}".format(*message.born_address),
+        "bornHost": "{}:{}".format(*decode_host(message.born_host)),
         "storeTimestamp": message.store_timestamp,
-        "storeHost": "{}:{}".format(*message.store_address),
+        "storeHost": "{}:{}".format(*decode_host(message.store_host)),
         "reconsumeTimes": message.reconsume_times,
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "topic": message.topic,
@@ -50,7 +51,7 @@ def test_a_recorded_stream_falls_into_the_recorded_frames(recording: str) -> Non
     assert [8 + len(header) + len(body) for _, header, body in frames] == [
         entry["length"] for entry in entries(recording)
     ]
-    assert decoder.pending_bytes == 0
+    assert decoder.held_bytes == 0
 
 
 @pytest.mark.parametrize(("frame", "expected"), all_frames())

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.errors import BodyError, MessageError
-from raptormq.protocol import queue_batches
 from raptormq.protocol.queue_batches import (
     MAX_PARTS,
     Part,
@@ -128,4 +127,3 @@ def test_the_layout_is_the_one_that_is_drawn() -> None:
     assert encode_part_responses([PartResponse(13, True, 3, 5, "no")]) == (
         b"\0\x0d\x01\0\0\0\x03\0\0\0\0\0\0\0\x05\0\0\0\x02no"
     )  # fmt: skip
-    assert queue_batches.PART_OVERHEAD_BYTES == 21

@@ -36,7 +36,7 @@ class MessageSpans(NamedTuple):
     ends: Sequence[int]
     """Where the properties end. They begin 2 bytes after the body, behind their length."""
 
-    def chosen(self, numbers: Sequence[int]) -> MessageSpans:
+    def select(self, numbers: Sequence[int]) -> MessageSpans:
         """Return some of them."""
         flags, bodies, body_ends, ends = self
         return MessageSpans(
@@ -46,7 +46,7 @@ class MessageSpans(NamedTuple):
             [ends[number] for number in numbers],
         )
 
-    def since(self, first: int) -> MessageSpans:
+    def starting_at(self, first: int) -> MessageSpans:
         """Return them without those before `first`."""
         flags, bodies, body_ends, ends = self
         return MessageSpans(flags[first:], bodies[first:], body_ends[first:], ends[first:]) if first else self

@@ -50,11 +50,6 @@ class FrameDecoder:
         """Bytes that the incomplete payload or length prefix lacks; 0 when there is none."""
 
     @property
-    def pending_bytes(self) -> int:
-        """Bytes of the incomplete payload or length prefix held back."""
-        return self._pending
-
-    @property
     def held_bytes(self) -> int:
         """The memory that these take: a peer that sends byte by byte takes more than it sends."""
         return self._pending + PIECE_BYTES * len(self._pieces)

@@ -17,7 +17,6 @@ from raptormq.errors import MessageError
 
 _PLACE = struct.Struct(">iq")
 _HEX = [f"{number:02X}" for number in range(256)]
-_UNIQUE_TAIL = struct.Struct(">HiiH")
 
 
 @dataclass(frozen=True, slots=True)

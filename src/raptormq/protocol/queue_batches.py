@@ -39,8 +39,6 @@ from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
 
 _PART = struct.Struct(">BHiiiHI")
 _ANSWER = struct.Struct(">HBiqI")
-PART_OVERHEAD_BYTES = _PART.size
-"""Bytes of a part besides properties and body."""
 TOPIC_SEPARATOR = ";"
 """No topic can have it in its name."""
 MAX_PARTS = 16_384
@@ -73,7 +71,7 @@ class PartResponse(NamedTuple):
     """What became of a part."""
 
     code: int
-    is_whole: bool = False
+    stored_as_batch: bool = False
     queue_id: int = -1
     queue_offset: int = -1
     text: str = ""
@@ -138,9 +136,9 @@ def encode_part_responses(answers: Iterable[PartResponse]) -> bytes:
     """Return the body of the answer."""
     pieces: list[bytes] = []
     pack = _ANSWER.pack
-    for code, is_whole, queue_id, queue_offset, text in answers:
+    for code, stored_as_batch, queue_id, queue_offset, text in answers:
         encoded = text.encode()
-        pieces += pack(code, is_whole, queue_id, queue_offset, len(encoded)), encoded
+        pieces += pack(code, stored_as_batch, queue_id, queue_offset, len(encoded)), encoded
     return b"".join(pieces)
 
 

@@ -33,7 +33,6 @@ from enum import IntFlag
 from isal.isal_zlib import crc32
 
 from raptormq.errors import ChecksumError, RecordError
-from raptormq.protocol.message_id import decode_host
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)
 MAGIC_V2 = 0xDAA320AB - (1 << 32)
@@ -99,16 +98,6 @@ class StoredMessage:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     total_size: int = 0
-
-    @property
-    def born_address(self) -> tuple[str, int]:
-        """Host and port of the producer as the broker saw it."""
-        return decode_host(self.born_host)
-
-    @property
-    def store_address(self) -> tuple[str, int]:
-        """Host and port of the broker."""
-        return decode_host(self.store_host)
 
 
 def encode_record(message: StoredMessage) -> bytes:

@@ -59,7 +59,7 @@ class OpenStore:
             dispatch()
             maintenance.settle()
             with contextlib.suppress(OutOfResources):  # the next start tries again
-                parts.log.complete()
+                parts.log.allocate_rest()
             self.marker.clear()
         except OSError as error:
             raise translate(error, parts.paths.root) from error
@@ -98,7 +98,7 @@ def open_store(parts: StoreParts, retention: Retention, converter: QueueConverte
         queues.topic_tombstones = parts.deletions.load()
         converter.prepare()
         report = Recovery(parts, checkpoint_file, marker, declared.names).run()
-        parts.deletions.fit(parts.log.min_offset, report.end_offset)
+        parts.deletions.clamp(parts.log.min_offset, report.end_offset)
         retention.queued_end = report.start_offset  # what is before was durable before this start
         if index is not None:
             index.log_ends_at(report.end_offset)
@@ -151,7 +151,7 @@ def _settle(maintenance: Maintenance) -> None:
     """
     with contextlib.suppress(OutOfResources):
         maintenance.settle()
-        maintenance.parts.log.complete()
+        maintenance.parts.log.allocate_rest()
 
 
 def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
@@ -163,13 +163,13 @@ def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
         queue = queues.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
-    if beyond := offsets.limit(end_of):
+    if beyond := offsets.clamp(end_of):
         logger.warning("%d consumer offsets were beyond the end of their queues", beyond)
 
 
 def _release(parts: StoreParts, checkpoint_file: CheckpointFile | None, marker: RunningMarker | None) -> None:
     parts.log.close()
-    parts.queues.files.shut()
+    parts.queues.files.shut_down()
     if parts.index is not None:
         parts.index.close()
     if checkpoint_file is not None:

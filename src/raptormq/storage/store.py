@@ -234,7 +234,7 @@ class MessageStore:
         queue = self._queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
-    def dead_end(self, topic: str) -> int:
+    def tombstone_offset(self, topic: str) -> int:
         """Return where in the log the records of a deleted topic of this name end; 0 when it has none."""
         return self._queues.topic_tombstones.get(topic, 0)
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.pop import popper
-from raptormq.protocol.bodies.pop import BatchAck, encode_batch_acks
+from raptormq.protocol.bodies.pop import BatchAck
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.pop_handle import PopHandle, build_handle
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
 from raptormq.storage.store import now_ms
+from tests.broker.batch_acks import encode_batch_acks
 from tests.broker.harness import Peer, bodies, connected, held, messages, running, saved
 from tests.clock import Clock
 

@@ -15,7 +15,7 @@ from raptormq.broker.tables.groups import GroupTable
 from raptormq.broker.tables.topics import TopicTable
 from raptormq.errors import RequestTimeout
 from raptormq.protocol.bodies.heartbeat import ConsumerData
-from raptormq.protocol.bodies.queue_offsets import decode_group_progress, encode_progress
+from raptormq.protocol.bodies.queue_offsets import encode_progress
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -26,6 +26,7 @@ from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
 from tests.broker.harness import Peer, connected, running
+from tests.group_progress import decode_group_progress
 from tests.storage.stores import open_store
 
 QUEUE = MessageQueue("t", "broker-a", 0)

@@ -13,13 +13,14 @@ from raptormq.broker.security.demands import MAX_ACKNOWLEDGED, MAX_HEARTBEAT_BYT
 from raptormq.errors import ConfigError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
-from raptormq.protocol.bodies.pop import BatchAck, encode_batch_acks
+from raptormq.protocol.bodies.pop import BatchAck
 from raptormq.protocol.bodies.queues import QueueLockRequest
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.queue_batches import Part, PartKind, decode_part_responses, encode_parts
 from raptormq.protocol.signing import SIGNATURE, Credentials, sign
+from tests.broker.batch_acks import encode_batch_acks
 from tests.broker.harness import TIMEOUT, Peer, connected, running, send_fields
 
 ROOT = Credentials("root", "root-secret")

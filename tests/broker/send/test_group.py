@@ -15,7 +15,7 @@ from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, decode, encode
 from raptormq.protocol.frame import FrameDecoder
-from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.message_id import decode_host, parse_offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.storage.fs.real import RealFileSystem
 from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields, settings
@@ -51,7 +51,7 @@ async def test_a_message_is_stored_as_it_was_sent(tmp_path: Path) -> None:
     place = parse_offset_id(sent.ext_fields["msgId"])
     assert (place.host, place.port, place.physical_offset) == ("127.0.0.1", broker.port, stored.physical_offset)
     assert (stored.body, stored.queue_id, stored.flag, stored.born_timestamp) == (b"body", 3, 7, 1_700_000_000_000)
-    assert stored.born_address[0] == "127.0.0.1"
+    assert decode_host(stored.born_host)[0] == "127.0.0.1"
     assert decode_properties(stored.properties) == {
         "TAGS": "A",
         "KEYS": "k",

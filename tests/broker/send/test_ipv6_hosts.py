@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from raptormq.broker.broker import Broker
-from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.message_id import decode_host, parse_offset_id
 from raptormq.protocol.record import StoredMessage, SysFlag
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import Peer, messages, running
@@ -40,7 +40,10 @@ async def test_both_hosts_are_v6(tmp_path: Path) -> None:
     async with running(tmp_path, V6) as broker, connected_v6(broker) as peer:
         message, offset_id, port = await stored(peer)
         assert message.sys_flag & BOTH == BOTH
-        assert (message.born_address, message.store_address) == (("::1", port), ("::1", broker.port))
+        assert (decode_host(message.born_host), decode_host(message.store_host)) == (
+            ("::1", port),
+            ("::1", broker.port),
+        )
         found = parse_offset_id(offset_id)
         assert (len(offset_id), found.host, found.port) == (56, "::1", broker.port)
 
@@ -49,7 +52,10 @@ async def test_only_the_client_is_v6(tmp_path: Path) -> None:
     async with running(tmp_path, {"bindAddress": "::1"}) as broker, connected_v6(broker) as peer:
         message, offset_id, port = await stored(peer)
         assert message.sys_flag & BOTH == int(SysFlag.BORN_HOST_V6)
-        assert (message.born_address, message.store_address) == (("::1", port), ("127.0.0.1", broker.port))
+        assert (decode_host(message.born_host), decode_host(message.store_host)) == (
+            ("::1", port),
+            ("127.0.0.1", broker.port),
+        )
         assert len(offset_id) == 32
 
 
@@ -64,4 +70,4 @@ async def test_a_half_and_its_commit_keep_the_v6_host(tmp_path: Path) -> None:
         }
         assert (await peer.call(37, fields)).code == 0
         (message,) = messages(await peer.pull("t", 0))
-        assert (message.born_address, message.sys_flag & BOTH) == (("::1", port), BOTH)
+        assert (decode_host(message.born_host), message.sys_flag & BOTH) == (("::1", port), BOTH)

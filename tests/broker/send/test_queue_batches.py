@@ -16,7 +16,7 @@ from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
-from raptormq.protocol.message_id import parse_offset_id
+from raptormq.protocol.message_id import decode_host, parse_offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.queue_batches import Part, PartKind, PartResponse, decode_part_responses, encode_parts
 from raptormq.protocol.record import SysFlag
@@ -68,7 +68,7 @@ async def test_each_part_goes_to_its_queue_and_is_answered_with_its_place(tmp_pa
         stored = [
             messages(await peer.pull(topic, 0, queue)) for topic, queue in (("t", 3), ("t", 0), ("t", 1), ("u", 2))
         ]
-    assert [(each.code, each.is_whole, each.queue_id, each.queue_offset) for each in answers] == [
+    assert [(each.code, each.stored_as_batch, each.queue_id, each.queue_offset) for each in answers] == [
         (0, False, 3, 0),
         (0, False, 0, 1),
         (0, False, 1, 0),
@@ -88,7 +88,7 @@ async def test_each_part_goes_to_its_queue_and_is_answered_with_its_place(tmp_pa
     assert {message.born_timestamp for queue in stored for message in queue} == {1_700_000_000_000}
     own = decode_properties(stored[0][0].properties)
     assert (own["UNIQ_KEY"], own["CLUSTER"]) == ("a", "DefaultCluster")
-    assert stored[0][0].born_address[0] == "127.0.0.1"
+    assert decode_host(stored[0][0].born_host)[0] == "127.0.0.1"
 
 
 async def test_a_part_that_is_refused_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_topics_that_store_batches_whole_get_them_whole(tmp_path: Path) ->
             topics="b;t",
         )
         stored = [messages(await peer.pull("b", 0, queue)) for queue in (0, 1)]
-    assert [(each.code, each.is_whole, each.queue_offset) for each in answers] == [
+    assert [(each.code, each.stored_as_batch, each.queue_offset) for each in answers] == [
         (0, True, 0),
         (0, True, 0),
         (ResponseCode.MESSAGE_ILLEGAL, False, -1),

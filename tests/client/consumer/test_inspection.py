@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 from raptormq.client import ConsumeFromWhere, ConsumerConfig, Message, Producer, PushConsumer
-from raptormq.protocol.bodies.queue_offsets import decode_group_progress
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -15,6 +14,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool, RefuseRequests
 from tests.client.embedded_cluster import Cluster
 from tests.client.listener import Listener
+from tests.group_progress import decode_group_progress
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, rebalance_interval=1.0)
 

@@ -61,7 +61,7 @@ def conversions(volume: MemoryFileSystem) -> ConversionLedger:
 
 def enter(ledger: TopicLedger[Any], topic: str) -> None:
     ledger.entries[topic] = 5 if isinstance(ledger, DeletionLedger) else ConversionEntry(topic, to_batch=True)
-    ledger.changed()
+    ledger.mark_changed()
 
 
 def topics(volume: MemoryFileSystem, ledger: TopicLedger[Any]) -> list[str]:

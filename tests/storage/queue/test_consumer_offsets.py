@@ -123,7 +123,7 @@ def test_offsets_beyond_the_end_are_taken_back(volume: MemoryFileSystem) -> None
     table.commit("t", "g", 2, 6)
     table.commit("gone", "g", 0, 9)
     ends = {("t", 0): 5, ("t", 1): 5, ("t", 2): 5, ("gone", 0): 0}
-    assert table.limit(lambda topic, queue_id: ends[topic, queue_id]) == 3
+    assert table.clamp(lambda topic, queue_id: ends[topic, queue_id]) == 3
     assert [table.get("t", "g", queue_id) for queue_id in range(3)] == [5, 5, 5]
     assert table.get("gone", "g", 0) == 0
-    assert table.limit(lambda topic, queue_id: ends[topic, queue_id]) == 0
+    assert table.clamp(lambda topic, queue_id: ends[topic, queue_id]) == 0

@@ -43,7 +43,7 @@ def test_entries_come_back() -> None:
 def test_nothing_is_written_when_nothing_has_changed() -> None:
     volume = MemoryFileSystem()
     found = ledger(volume)
-    found.fit(0, 100)
+    found.clamp(0, 100)
     found.save_now()
     asyncio.run(found.save(Inline()))
     assert not volume.exists(PATH)
@@ -54,11 +54,11 @@ def test_what_the_log_does_not_have_any_more_is_forgotten() -> None:
     written = ledger(volume)
     for topic, end in (("gone", 100), ("half", 101), ("all", 200), ("beyond", 201)):
         written.add(topic, end)
-    written.fit(100, 200)
+    written.clamp(100, 200)
     assert written.entries == {"half": 101, "all": 200, "beyond": 200}
     written.save_now()
     assert read(volume) == written.entries
-    written.fit(200, 200)
+    written.clamp(200, 200)
     assert written.entries == {}
 
 

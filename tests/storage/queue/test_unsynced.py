@@ -13,32 +13,32 @@ def taken(unsynced: UnsyncedPaths) -> tuple[list[str], list[str]]:
 def test_what_was_taken_in_vain_is_taken_again() -> None:
     unsynced = UnsyncedPaths()
     assert not unsynced
-    unsynced.written("/a/0")
-    unsynced.renamed("/a", "/")
+    unsynced.add_file("/a/0")
+    unsynced.add_folders("/a", "/")
     assert taken(unsynced) == (["/a/0"], ["/", "/a"])
     assert unsynced
-    unsynced.written("/b/0")
+    unsynced.add_file("/b/0")
     assert taken(unsynced) == (["/a/0", "/b/0"], ["/", "/a"])
-    unsynced.done()
+    unsynced.mark_synced()
     assert (bool(unsynced), taken(unsynced)) == (False, ([], []))
 
 
 def test_what_is_written_again_meanwhile_is_not_done() -> None:
     unsynced = UnsyncedPaths()
-    unsynced.written("/a/0")
-    unsynced.renamed("/a")
+    unsynced.add_file("/a/0")
+    unsynced.add_folders("/a")
     unsynced.take()
-    unsynced.written("/a/0")
-    unsynced.done()
+    unsynced.add_file("/a/0")
+    unsynced.mark_synced()
     assert taken(unsynced) == (["/a/0"], [])
 
 
 def test_a_file_that_is_gone_is_not_looked_for() -> None:
     unsynced = UnsyncedPaths()
-    unsynced.written("/a/0")
-    unsynced.written("/b/0")
+    unsynced.add_file("/a/0")
+    unsynced.add_file("/b/0")
     unsynced.take()
-    unsynced.written("/c/0")
-    unsynced.removed("/a/0")
-    unsynced.removed("/c/0")
+    unsynced.add_file("/c/0")
+    unsynced.discard_file("/a/0")
+    unsynced.discard_file("/c/0")
     assert taken(unsynced) == (["/b/0"], [])

@@ -149,7 +149,7 @@ def test_many_damaged_items_in_a_row_cost_nothing_behind_them(
     lost = range(10, 10 + count)
     for begin in (0, 11, 9 + count, 10 + count, 11 + count):
         for options in (OURS, OLD):
-            queue.seen = (-1, 0)  # the first read looks for its item, the others go on
+            queue.last_read = (-1, 0)  # the first read looks for its item, the others go on
             found: list[int] = []
             offset = begin
             while offset < 60:

@@ -14,7 +14,7 @@ from typing import Any
 
 from raptormq.files import Files
 from raptormq.json_file import JsonFile, with_checksum
-from raptormq.protocol.bodies.members import object_at, whole
+from raptormq.protocol.bodies.members import object_at, parse_integer
 from raptormq.protocol.bodies.topic_config import DataVersion
 
 
@@ -76,6 +76,10 @@ def delays_file(path: str, files: Files | None) -> JsonFile:
 
 
 def _decode(value: dict[str, Any]) -> tuple[dict[int, int], DataVersion, int | None]:
-    offsets = {int(level): whole(offset) for level, offset in object_at(value, "offsetTable").items()}
+    offsets = {int(level): parse_integer(offset) for level, offset in object_at(value, "offsetTable").items()}
     log_offset = value.get("logOffset")
-    return offsets, DataVersion.from_dict(value.get("dataVersion")), None if log_offset is None else whole(log_offset)
+    return (
+        offsets,
+        DataVersion.from_dict(value.get("dataVersion")),
+        None if log_offset is None else parse_integer(log_offset),
+    )

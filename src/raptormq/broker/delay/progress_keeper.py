@@ -108,7 +108,9 @@ class DeliveryKeeper:
         copies = Copies()
         if start is not None and start < end:
             first = max(start, self._store.stats().min_offset)
-            copies = await finished_in_thread(lambda: read_copies(self._store.walk(first).derived()))
+            copies = await finished_in_thread(
+                lambda: read_copies(self._store.walk(first).records_with_prepared_offset())
+            )
         for each in self._others:
             each.take_copies(copies, forgotten=forgotten)
         if start is None:  # from here on the log tells

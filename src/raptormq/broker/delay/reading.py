@@ -31,4 +31,4 @@ def messages_of(data: Buffer, kind: str) -> Iterator[StoredMessage]:
 
 def has_topic(store: MessageStore, topics: TopicTable, topic: str, log_offset: int) -> bool:
     """Whether the topic is there that a message at ``log_offset`` waits for; one that was made again is another."""
-    return topic in topics.configs and log_offset >= store.dead_end(topic)
+    return topic in topics.configs and log_offset >= store.tombstone_offset(topic)

@@ -86,7 +86,7 @@ class ClientHandlers:
 
     def _entering(self, connection: Connection, command: RemotingCommand, now: int) -> Steps[list[Member[Connection]]]:
         """Note what a heartbeat says; others may have their turn after each group or subscription."""
-        data = yield from HeartbeatData.reading(command.body)
+        data = yield from HeartbeatData.read_steps(command.body)
         user = command.ext_fields.get(ACCESS_KEY)
         presence = Presence(data.client_id, connection, command.language, command.version, now, user)
         for consumer in data.consumers:

@@ -45,7 +45,7 @@ class LockHandlers:
         return response_to(command, body=await written(lambda: encode_locked_queues(held), len(held)))
 
     def _locking(self, body: bytes) -> Steps[list[MessageQueue]]:
-        wanted = yield from QueueLockRequest.reading(body)
+        wanted = yield from QueueLockRequest.read_steps(body)
         name, held = wanted.consumer_group, list[MessageQueue]()
         group = name.removeprefix(RETRY_PREFIX)
 
@@ -69,7 +69,7 @@ class LockHandlers:
         return response_to(command)
 
     def _unlocking(self, body: bytes) -> Steps[None]:
-        given = yield from QueueLockRequest.reading(body)
+        given = yield from QueueLockRequest.read_steps(body)
         for queue in given.queues:
             self._locks.unlock(given.consumer_group, given.client_id, (queue,))
             yield

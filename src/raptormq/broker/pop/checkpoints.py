@@ -78,7 +78,7 @@ class CheckPoints:
         """Wait for the acknowledgements of a checkpoint that is in the log; False when it is of a topic that was
         deleted behind it, so that its offsets are those of other messages, if there are any.
         """
-        if log_offset < self._store.dead_end(checkpoint.topic):
+        if log_offset < self._store.tombstone_offset(checkpoint.topic):
             return False
         self._outstanding.add(checkpoint, place)
         return True

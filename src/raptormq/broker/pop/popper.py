@@ -198,9 +198,9 @@ class Popper:
     async def _take(self, asked: PopRequest, place: Place, popped: Popped, reading: Reading) -> int:
         """Take messages of a queue; return how many are left that somebody could take."""
         topic, _, queue_id = place
-        dead_end = self._store.dead_end(topic)
+        tombstone_offset = self._store.tombstone_offset(topic)
         offset = await self._start(place, from_oldest=asked.from_oldest)
-        if not self._commit(place, offset, dead_end):
+        if not self._commit(place, offset, tombstone_offset):
             return 0
         if asked.orderly and self._orderly.is_blocked(place, popped.pop_time, asked.attempt):
             return 0  # its messages are no reason to try again: an acknowledgement is
@@ -209,10 +209,10 @@ class Popper:
         result = await self._read(topic, queue_id, offset, most, wanted, reading)
         if result is not None and result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
             offset = result.next_offset
-            if not self._commit(place, offset, dead_end):
+            if not self._commit(place, offset, tombstone_offset):
                 return 0
             result = await self._read(topic, queue_id, offset, most, wanted, reading)
-        if result is None or self._store.dead_end(topic) > dead_end:
+        if result is None or self._store.tombstone_offset(topic) > tombstone_offset:
             return await self._rest(place)
         reading.has(popped.copied + result.copied_bytes)
         if popped.records and popped.size + result.total_bytes > MAX_ANSWER_BYTES:
@@ -276,12 +276,12 @@ class Popper:
             offset = low if oldest or await is_young(self._store, topic, queue_id) else max(high - 1, 0)
         return offset
 
-    def _commit(self, place: Place, offset: int, dead_end: int) -> bool:
-        """Let the group go on from there; False when the topic was deleted since its :meth:`MessageStore.dead_end` was
-        ``dead_end``: then the offset is none of a topic that was made again.
+    def _commit(self, place: Place, offset: int, tombstone_offset: int) -> bool:
+        """Advance the group's pop offset. Return False when the topic was deleted after its
+        :meth:`MessageStore.tombstone_offset` was read; the offset does not belong to the recreated topic then.
         """
         topic, group, queue_id = place
-        if self._store.dead_end(topic) > dead_end:
+        if self._store.tombstone_offset(topic) > tombstone_offset:
             return False
         self._store.consumer_offsets.commit(topic, group, queue_id, offset)
         return True

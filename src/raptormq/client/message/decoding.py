@@ -183,7 +183,7 @@ def _inner_batch(
     if skipped >= count:
         return None
     numbers = range(skipped, count)
-    batch = InnerBatch(record, data, places.since(skipped), numbers, queue, None if one_by_one else key_id)
+    batch = InnerBatch(record, data, places.starting_at(skipped), numbers, queue, None if one_by_one else key_id)
     return _unsealed_messages(batch, keys) if one_by_one else batch
 
 

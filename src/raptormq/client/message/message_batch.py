@@ -213,7 +213,7 @@ class InnerBatch(MessageBatch):
         if not chosen:
             return None
         numbers = [self._numbers[index] for index in chosen]
-        return InnerBatch(self._record, self._data, self._places.chosen(chosen), numbers, self.queue, self._key_id)
+        return InnerBatch(self._record, self._data, self._places.select(chosen), numbers, self.queue, self._key_id)
 
     def _message(self, index: int) -> MessageExt:
         places, record = self._places, self._record

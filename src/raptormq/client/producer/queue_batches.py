@@ -220,7 +220,7 @@ class QueueBatchesSender:
                 return NoRoute.to(outgoing.topic)  # the same error as without a known route
             self._delivery.note_refusal(outgoing, queue, part.code)
             return ServerError(part.code, part.text, address)
-        self._delivery.note_success(outgoing, queue, whole=part.is_whole)
+        self._delivery.note_success(outgoing, queue, whole=part.stored_as_batch)
         if part.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, part.queue_id)
         fields = status, outgoing.message_id, part.text, queue, part.queue_offset, None

@@ -88,10 +88,10 @@ class ConsumerData:
     @classmethod
     def from_dict(cls, value: Any) -> ConsumerData:
         """Read the JSON object; raises :class:`BodyError`."""
-        return run_steps(cls.reading(value))
+        return run_steps(cls.read_steps(value))
 
     @classmethod
-    def reading(cls, value: Any) -> Steps[ConsumerData]:
+    def read_steps(cls, value: Any) -> Steps[ConsumerData]:
         """The same, a subscription at a time."""
         try:
             read = cls(
@@ -133,10 +133,10 @@ class HeartbeatData:
     @classmethod
     def from_json(cls, data: bytes) -> HeartbeatData:
         """Read the body; raises :class:`BodyError`."""
-        return run_steps(cls.reading(data))
+        return run_steps(cls.read_steps(data))
 
     @classmethod
-    def reading(cls, data: bytes) -> Steps[HeartbeatData]:
+    def read_steps(cls, data: bytes) -> Steps[HeartbeatData]:
         """The same, a group or subscription at a time."""
         value = loads_request(data)
         try:
@@ -149,7 +149,7 @@ class HeartbeatData:
                 read.producer_groups.append(text_at(producer, "groupName"))
                 yield
             for consumer in list_at(value, "consumerDataSet"):
-                read.consumers.append((yield from ConsumerData.reading(consumer)))
+                read.consumers.append((yield from ConsumerData.read_steps(consumer)))
                 yield
         except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"not a heartbeat: {data!r:.80}") from error

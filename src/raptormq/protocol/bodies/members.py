@@ -45,7 +45,7 @@ def text_at(body: Mapping[str, Any], name: str, default: str | None = None) -> s
     return value
 
 
-def whole(value: Any) -> int:
+def parse_integer(value: Any) -> int:
     """Return a whole number that may be text; raises :class:`BodyError` for anything else, also for 1.5 and true."""
     if isinstance(value, str) and value.removeprefix("-").isdecimal():
         return int(value)

@@ -166,18 +166,6 @@ def _names(value: Any) -> tuple[str, str, str]:
         raise BodyError(f"not a batch of acknowledgements: {value!r:.80}") from error
 
 
-def encode_batch_acks(broker_name: str, acks: Sequence[BatchAck]) -> bytes:
-    """Return the body of 200151."""
-    rows = [
-        {
-            "b": _bits(ack), "c": ack.group, "it": 0, "pt": ack.pop_time, "q": ack.queue_id, "r": ack.kind,
-            "rq": ack.revive_queue, "so": ack.start_offset, "t": ack.topic,
-        }
-        for ack in acks
-    ]  # fmt: skip
-    return dumps({"acks": rows, "brokerName": broker_name})
-
-
 def _batch_ack(value: Any) -> BatchAck:
     try:
         start = int(value["so"])
@@ -194,8 +182,3 @@ def _indices(bits: bytes) -> list[int]:
         raise ValueError(count)
     found = ((match.start(), match[0][0]) for match in _NOT_ZERO.finditer(bits))
     return [at * 8 + bit for at, byte in found for bit in range(8) if byte >> bit & 1]
-
-
-def _bits(ack: BatchAck) -> str:
-    bits = sum(1 << (offset - ack.start_offset) for offset in ack.offsets)
-    return base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()

@@ -80,12 +80,6 @@ def encode_group_progress(members: Mapping[str, QueueOffsets]) -> bytes:
     return b'{"consumerTable":{' + tables + b'},"messageQueueTable":{}}'
 
 
-def decode_group_progress(data: bytes) -> dict[str, dict[MessageQueue, int]]:
-    """Read the answer to 223; raises :class:`BodyError`."""
-    members = object_at(loads_object(data), "consumerTable")
-    return {client_id: _table(members, client_id) for client_id in members}
-
-
 def _dump(offsets: QueueOffsets) -> bytes:
     return dump_object_keyed((queue_to_dict(queue), offset) for queue, offset in offsets.items())
 

@@ -51,10 +51,10 @@ class QueueLockRequest:
     @classmethod
     def from_json(cls, data: bytes) -> QueueLockRequest:
         """Read the body; raises :class:`BodyError`."""
-        return run_steps(cls.reading(data))
+        return run_steps(cls.read_steps(data))
 
     @classmethod
-    def reading(cls, data: bytes) -> Steps[QueueLockRequest]:
+    def read_steps(cls, data: bytes) -> Steps[QueueLockRequest]:
         """The same, a queue at a time."""
         value = loads_request(data)
         group, client = value.get("consumerGroup"), value.get("clientId")

@@ -31,9 +31,6 @@ class Kind(Enum):
     """A value with a minus sign."""
 
 
-CONSTANTS = frozenset({Kind.NUMBER, Kind.TEXT, Kind.TRUTH})
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """An expression; ``value`` is that of a constant, ``depth`` counts the calls that an evaluation nests."""

@@ -184,7 +184,7 @@ class ConversionRunner:
         async for queue in cooperatively(job.replaced):
             if job.is_forgotten:  # others may have their names
                 return
-            files.release(queue)
+            files.close_queue(queue)
         job.replaced.clear()
         if not job.is_forgotten:
             files.move_to_deleted(job.entry.topic, is_batch=not job.entry.to_batch)

@@ -49,7 +49,7 @@ class QueueConverter:
             if self._is_overruled(entry):
                 logger.warning("the conversion of topic %s is forgotten: the topic was deleted meanwhile", topic)
                 del self._ledger.entries[topic]
-                self._ledger.changed()
+                self._ledger.mark_changed()
             else:
                 self._table.set_type(topic, is_batch=entry.is_batch)
 
@@ -58,8 +58,8 @@ class QueueConverter:
         its successor had been saved, that one may have queues of BatchCQ: the topic table never says so of a topic
         whose other queues count, and queues of SimpleCQ, which the entry asks for, cannot hold all messages.
         """
-        dead_end = self._table.topic_tombstones.get(entry.topic, 0)
-        was_deleted = entry.dead_end is not None and dead_end > entry.dead_end
+        tombstone_offset = self._table.topic_tombstones.get(entry.topic, 0)
+        was_deleted = entry.tombstone_offset is not None and tombstone_offset > entry.tombstone_offset
         return was_deleted or (entry.topic in self._table.batch_topics and not entry.is_batch)
 
     def load(self, replay_from: int | None) -> None:
@@ -114,8 +114,8 @@ class QueueConverter:
         if entry is None:
             if (topic in self._table.batch_topics) is to_batch:
                 return
-            dead_end = self._table.topic_tombstones.get(topic, 0)
-            entry = self._ledger.entries[topic] = ConversionEntry(topic, to_batch, dead_end=dead_end)
+            tombstone_offset = self._table.topic_tombstones.get(topic, 0)
+            entry = self._ledger.entries[topic] = ConversionEntry(topic, to_batch, tombstone_offset=tombstone_offset)
             self._jobs[topic] = self._job(entry)
         elif entry.to_batch is to_batch:
             job = self._jobs[topic]
@@ -154,7 +154,7 @@ class QueueConverter:
         except (StorageError, asyncio.CancelledError):
             if not job.is_forgotten:
                 self._ledger.entries[topic] = entry
-                self._ledger.changed()
+                self._ledger.mark_changed()
             raise
         if not job.is_forgotten:
             del self._jobs[topic]
@@ -192,7 +192,7 @@ class QueueConverter:
             if not job.conversion.is_switched:
                 job.conversion.give_up()
             self._ledger.entries.pop(topic, None)  # somebody may be giving it up
-            self._ledger.changed()
+            self._ledger.mark_changed()
 
     def progress(self, topic: str) -> Progress | None:
         """Return what is known of the conversion of ``topic``, None when there was none since the start."""

@@ -87,7 +87,7 @@ class QueueRows:
     def _read_batches(
         self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool, strict: bool
     ) -> tuple[list[BatchItem], int]:
-        number = self._table.batch_search.with_offset(queue, offset, wait=wait)
+        number = self._table.batch_search.find_by_offset(queue, offset, wait=wait)
         while number < queue.item_count:
             data = self._table.files.read(queue, number, min(count, queue.item_count - number), wait=wait)
             whole = range(0, len(data) // BATCH_ITEM_BYTES * BATCH_ITEM_BYTES, BATCH_ITEM_BYTES)
@@ -101,7 +101,7 @@ class QueueRows:
     def _sound(self, queue: ConsumeQueue, rows: list[BatchItem], strict: bool) -> list[BatchItem]:
         """Return the rows that point into the log, or raise when there are others."""
         low, high = self._log.min_offset, self._log.end_offset
-        sound = [row for row in rows if row.is_sound and low <= row.physical and row.physical + row.size <= high]
+        sound = [row for row in rows if row.is_valid and low <= row.physical and row.physical + row.size <= high]
         if strict and len(sound) < len(rows):
             raise ConversionRefused(
                 f"an item of queue {queue.queue_id} of {queue.topic} is damaged; a broker that is started without the "
@@ -296,7 +296,7 @@ class QueueConversion:
         for queue in self.queues.values():
             queue.deleted = True
             queue.tail = None
-            self._table.files.release(queue)
+            self._table.files.close_queue(queue)
         self.queues.clear()
 
     def messages(self) -> tuple[int, int]:

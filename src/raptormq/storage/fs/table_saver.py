@@ -21,18 +21,18 @@ logger = get_logger(__name__)
 class TableSaver:
     """Keeps one file equal to one table; ``snapshot`` returns an object that no later change of the table touches.
 
-    ``first`` is done before every write; where it raises StorageError nothing is written, as when the write fails.
+    ``before_write`` runs before every write. If it raises StorageError, nothing is written.
     """
 
     def __init__(
         self,
         file: JsonFile,
         snapshot: Callable[[], dict[str, Any]],
-        first: Callable[[], Awaitable[None]] | None = None,
+        before_write: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._file = file
         self._snapshot = snapshot
-        self._first = first
+        self._before_write = before_write
         self._changes = 0
         self._saved_changes = 0
         self._writing: asyncio.Task[None] | None = None
@@ -64,14 +64,14 @@ class TableSaver:
 
     def _begin(self) -> asyncio.Task[None]:
         self._writing = asyncio.get_running_loop().create_task(self._write())
-        self._writing.add_done_callback(_heard)
+        self._writing.add_done_callback(_retrieve_exception)
         return self._writing
 
     async def _write(self) -> None:
         changes = self._changes
         try:
-            if self._first is not None:
-                await self._first()
+            if self._before_write is not None:
+                await self._before_write()
             changes = self._changes
             await asyncio.to_thread(self._file.save, self._snapshot())
             self._saved_changes = changes
@@ -85,7 +85,7 @@ class TableSaver:
                 self._begin()
 
 
-def _heard(writing: asyncio.Task[None]) -> None:
+def _retrieve_exception(writing: asyncio.Task[None]) -> None:
     """Nobody may be waiting: its failure is in the log, and asyncio need not tell of it again."""
     if not writing.cancelled():
         writing.exception()

@@ -66,7 +66,7 @@ class TopicLedger(ABC, Generic[T]):
             entries[topic] = entry
         return entries
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         """The entries are to be written."""
         self.version += 1
 

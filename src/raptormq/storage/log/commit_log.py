@@ -123,7 +123,7 @@ class CommitLog:
         """Continue at ``end_offset`` after a recovery; with ``cut`` nothing is left behind it.
 
         A following segment without records is kept for later, any other is removed. The last one may be short then,
-        see :meth:`complete`. None may come back behind a short one: with bytes in it the log could not be loaded.
+        see :meth:`allocate_rest`. None may come back behind a short one: with bytes in it the log could not be loaded.
         """
         last = len(self.segments)
         while self.segments and self.segments[-1].base > end_offset:
@@ -139,7 +139,7 @@ class CommitLog:
         self._is_short = bool(self.segments) and self.segments[-1].is_short
         self.end_offset = self.flushed_offset = self._resident_from = end_offset
 
-    def complete(self) -> None:
+    def allocate_rest(self) -> None:
         """Allocate what the last segment lacks after :meth:`start_at`; no write comes before. For any thread.
 
         Raises:
@@ -150,7 +150,7 @@ class CommitLog:
             if self._is_short:
                 last = self.segments[-1]
                 try:
-                    last.complete()
+                    last.allocate_rest()
                 except OSError as error:
                     self._gate.fail(SEGMENT, f"cannot allocate {last.path}", error)
                 self._is_short = False
@@ -175,7 +175,7 @@ class CommitLog:
         if self._partial_writes:
             self._erase(self._partial_writes)
         if self._is_short:
-            self._complete_or_wait()
+            self._allocate_rest_or_wait()
         segments = [self._segment_for_write(run.offset) for run in writes]
         try:
             files = [segment.file for segment in segments]
@@ -223,10 +223,10 @@ class CommitLog:
             raise self._gate.error()
         return now
 
-    def _complete_or_wait(self) -> None:
+    def _allocate_rest_or_wait(self) -> None:
         now = self._time_of_try()
         try:
-            self.complete()
+            self.allocate_rest()
         except StorageError:
             self._retry_at = now + _RETRY_MS
             raise
@@ -257,7 +257,7 @@ class CommitLog:
         if self._is_short:
             with contextlib.suppress(StorageError):  # the gate tells of it
                 self._gate.check()  # the queues need less, and without them retention makes no room
-                self.complete()
+                self.allocate_rest()
             return
         with self._making, contextlib.suppress(OSError):
             if self.needs_preallocation():
@@ -377,7 +377,7 @@ class CommitLog:
         """Whether records may come to ``segment`` or are not durable there yet."""
         return segment.end > self.flushed_offset < self.end_offset or segment in self.segments[-1:]
 
-    def holds(self, offset: int, size: int) -> bool:
+    def contains(self, offset: int, size: int) -> bool:
         """Whether a record of ``size`` bytes can be at ``offset``; a damaged item of a queue can say anything."""
         last = offset + size - 1
         inside = self.min_offset <= offset <= last < self.end_offset

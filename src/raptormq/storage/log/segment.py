@@ -69,7 +69,7 @@ class Segment:
             raise
 
     def truncate(self, offset: int) -> None:
-        """End the file at log offset ``offset``, and make that durable; writes need :meth:`complete` first."""
+        """End the file at log offset ``offset``, and make that durable; writes need :meth:`allocate_rest` first."""
         self._view = None
         self.file.truncate(offset - self.base)
         self.file.sync()
@@ -94,7 +94,7 @@ class Segment:
                 written = middle
         return self.base + unwritten
 
-    def complete(self) -> None:
+    def allocate_rest(self) -> None:
         """Allocate what the file lacks, as zeros, and make that durable.
 
         Raises:

@@ -74,7 +74,7 @@ class WriteGate:
         return DiskFull("no space left") if wanting is None else type(wanting)(str(wanting))
 
     @property
-    def is_waiting(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether writes are refused for now."""
         return self.refusal is not None and not self._read_only
 

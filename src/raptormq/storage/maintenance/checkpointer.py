@@ -175,7 +175,7 @@ class Checkpointer:
             # Without the rest there is no checkpoint, but what needs no room is enough for retention to make some.
             unsynced = self.parts.queues.files.unsynced
             yield partial(self._run_sync, SyncJob(self.parts.filesystem, self.parts.paths.root, *unsynced.take()))
-            unsynced.done()
+            unsynced.mark_synced()
             self.retention.queued_end = end
             raise
         self.retention.queued_end = end
@@ -207,7 +207,7 @@ class Checkpointer:
 
     def _job_succeeded(self, job: DurabilityJob) -> None:
         """Mark the job's files as synced."""
-        self.parts.queues.files.unsynced.done()
+        self.parts.queues.files.unsynced.mark_synced()
         if self.parts.index is not None:
             self.parts.index.headers_written(job.headers)
 

@@ -81,7 +81,7 @@ class Maintenance:
         """While writes are refused for want of something, do again whatever may have found none; what is expired makes
         room at any hour.
         """
-        if not self.parts.gate.is_waiting:
+        if not self.parts.gate.is_paused:
             return
         wants_disk = self.parts.gate.is_disk_full
         if not wants_disk:
@@ -170,7 +170,7 @@ class Maintenance:
         if not self.parts.deletions.is_saved:
             # Else a power cut leaves places that are dead behind the end of the log, and another program may fill them.
             await self.parts.flusher.wait_flushed(max(self.parts.deletions.entries.values(), default=0))
-            self.parts.deletions.fit(self.parts.log.min_offset, self.parts.log.end_offset)
+            self.parts.deletions.clamp(self.parts.log.min_offset, self.parts.log.end_offset)
         for ledger in (
             self.parts.deletions,
             self.parts.conversions,

@@ -86,7 +86,7 @@ class BatchQueueBuilder:
             queue.min_offset = offset
             return
         logger.warning("%s/%d goes back from offset %d to %d", queue.topic, queue.queue_id, queue.max_offset, offset)
-        number = self._search.with_offset(queue, offset - 1, wait=True) + 1
+        number = self._search.find_by_offset(queue, offset - 1, wait=True) + 1
         if number >= queue.written and queue.tail is not None:
             del queue.tail[(number - queue.written) * BATCH_ITEM_BYTES :]
         else:
@@ -94,7 +94,7 @@ class BatchQueueBuilder:
             queue.written = number
             self._files.truncate(queue, self._files.offsets(queue))
         queue.max_offset = offset
-        queue.seen = (-1, 0)
+        queue.last_read = (-1, 0)
 
     def reset(self, queue: BatchConsumeQueue) -> None:
         """Make ``queue`` empty again, files included."""
@@ -102,7 +102,7 @@ class BatchQueueBuilder:
         queue.tail = None
         queue.min_offset = queue.max_offset = queue.next_offset = 0
         queue.written = queue.first_live_item = 0
-        queue.seen = (-1, 0)
+        queue.last_read = (-1, 0)
         queue.min_checked_at = 0
         queue.has_expired_files = False
         queue.max_physical = -1

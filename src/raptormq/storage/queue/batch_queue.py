@@ -46,7 +46,7 @@ class BatchItem(NamedTuple):
     messages: int
 
     @property
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         """False for an item that a disk has damaged, as far as it can be seen by itself."""
         return self.physical >= 0 and self.size > 0 and self.base >= 0 and self.messages > 0
 
@@ -66,7 +66,7 @@ class BatchConsumeQueue(ConsumeQueue):
     first_live_item <= item_count = written + len(tail) / 46
     """
 
-    __slots__ = ("first_live_item", "seen")
+    __slots__ = ("first_live_item", "last_read")
 
     is_batch = True
 
@@ -74,7 +74,7 @@ class BatchConsumeQueue(ConsumeQueue):
         super().__init__(topic, queue_id, topic_field)
         self.first_live_item = 0
         """Item of ``min_offset``; those before it are dead, or have no file any more."""
-        self.seen = (-1, 0)
+        self.last_read = (-1, 0)
         """Where the last read ended: a queue offset and the item that begins with it."""
 
     @property

@@ -37,12 +37,12 @@ class BatchSearch:
                 yield unpack_item(items, at)
             number += len(items) // BATCH_ITEM_BYTES
 
-    def with_offset(self, queue: BatchConsumeQueue, offset: int, *, wait: bool) -> int:
+    def find_by_offset(self, queue: BatchConsumeQueue, offset: int, *, wait: bool) -> int:
         """Return the number of the item whose messages include ``offset``, between minimum and maximum of the queue.
 
         Where an offset has no message it is the item before it.
         """
-        seen_offset, seen_item = queue.seen
+        seen_offset, seen_item = queue.last_read
         if seen_offset == offset and queue.first_live_item <= seen_item < queue.item_count:
             return seen_item
         number = self._first(queue, lambda item: item.base > offset, wait=wait) - 1
@@ -50,7 +50,7 @@ class BatchSearch:
 
     def _contains(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> bool:
         item = self.item(queue, number, wait=wait) if number >= queue.first_live_item else None
-        return item is not None and item.is_sound and item.base <= offset < item.end
+        return item is not None and item.is_valid and item.base <= offset < item.end
 
     def _scan_for(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
         """Return the last sound item that begins at ``offset`` or before, going item by item from ``number`` on.
@@ -69,10 +69,10 @@ class BatchSearch:
 
     def _begins_by(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> bool:
         item = self.item(queue, number, wait=wait)
-        return item.is_sound and item.base <= offset
+        return item.is_valid and item.base <= offset
 
     def _is_sound(self, queue: BatchConsumeQueue, number: int, wait: bool) -> bool:
-        return self.item(queue, number, wait=wait).is_sound
+        return self.item(queue, number, wait=wait).is_valid
 
     def first_live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
         """Return the number of the first item whose record a log that starts at ``log_min`` still has.
@@ -81,7 +81,7 @@ class BatchSearch:
         """
 
         def is_alive(item: BatchItem) -> bool:
-            return not item.is_sound or item.physical >= log_min
+            return not item.is_valid or item.physical >= log_min
 
         number = self._first(queue, is_alive, wait=wait)
         while (

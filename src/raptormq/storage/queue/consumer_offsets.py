@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from raptormq.errors import BodyError
 from raptormq.files import Files
 from raptormq.json_file import JsonFile, VersionedFile, dump_pretty
-from raptormq.protocol.bodies.members import object_at, whole
+from raptormq.protocol.bodies.members import object_at, parse_integer
 
 _SEPARATOR = "@"
 
@@ -64,7 +64,7 @@ class ConsumerOffsets:
             row[queue_id] = offset
             self._counter += 1
 
-    def limit(self, end_of: Callable[[str, int], int]) -> int:
+    def clamp(self, end_of: Callable[[str, int], int]) -> int:
         """Take back offsets beyond the end of their queue and return how many there were.
 
         A power cut may leave them: the log lost its end, and what comes there next has not been consumed.
@@ -141,5 +141,5 @@ def _decode(value: dict[str, Any]) -> tuple[dict[str, dict[int, int]], int]:
     for key, row in object_at(value, "offsetTable").items():
         if _SEPARATOR not in key:
             raise BodyError(f"{key!r:.80} is not a topic and its group")
-        table[key] = {int(queue): whole(offset) for queue, offset in row.items()}
-    return table, whole(object_at(value, "dataVersion").get("counter") or 0)
+        table[key] = {int(queue): parse_integer(offset) for queue, offset in row.items()}
+    return table, parse_integer(object_at(value, "dataVersion").get("counter") or 0)

@@ -45,8 +45,10 @@ logger = get_logger(__name__)
 
 
 class UnsyncedPaths:
-    """Paths that a checkpoint has to make durable. Those that one has taken stay until it is :meth:`done`, whether it
-    fails or whoever waits for it is cancelled.
+    """Paths that a checkpoint has to make durable.
+
+    Paths that :meth:`take` returned stay until :meth:`mark_synced`, so that a failed or cancelled checkpoint loses
+    none of them.
     """
 
     def __init__(self) -> None:
@@ -58,15 +60,15 @@ class UnsyncedPaths:
     def __bool__(self) -> bool:
         return bool(self._files or self._folders or self._taken_files or self._taken_folders)
 
-    def written(self, path: str) -> None:
+    def add_file(self, path: str) -> None:
         """A file has new contents."""
         self._files.add(path)
 
-    def renamed(self, *folders: str) -> None:
+    def add_folders(self, *folders: str) -> None:
         """Names in ``folders`` have come or gone."""
         self._folders.update(folders)
 
-    def removed(self, path: str) -> None:
+    def discard_file(self, path: str) -> None:
         """A file is gone."""
         self._files.discard(path)
         self._taken_files.discard(path)
@@ -79,7 +81,7 @@ class UnsyncedPaths:
         self._folders.clear()
         return frozenset(self._taken_files), frozenset(self._taken_folders)
 
-    def done(self) -> None:
+    def mark_synced(self) -> None:
         """What was taken is durable."""
         self._taken_files.clear()
         self._taken_folders.clear()
@@ -152,7 +154,7 @@ class QueueFiles:
         self._root = paths.root
         self._max_open = max_open
         self._open: OrderedDict[tuple[ConsumeQueue, int], File] = OrderedDict()
-        self._is_shut = False
+        self._is_shut_down = False
         self.deleted = DeletedFolders(filesystem, paths.deleted)
         self.unsynced = UnsyncedPaths()
         self.formats = (
@@ -182,7 +184,7 @@ class QueueFiles:
 
     def _file(self, queue: ConsumeQueue, start: int, *, create: bool = False) -> File:
         key = (queue, start)
-        if self._is_shut:
+        if self._is_shut_down:
             raise OSError(errno.ESHUTDOWN, "the store is closed")
         file = self._open.get(key)
         if file is not None:
@@ -285,7 +287,7 @@ class QueueFiles:
     def _write(self, queue: ConsumeQueue, start: int, inside: int, data: Buffer) -> None:
         file = self._file(queue, start, create=True)
         file.write_at(inside, [data], len(data))
-        self.unsynced.written(self.path(queue, start))
+        self.unsynced.add_file(self.path(queue, start))
 
     def rewrite(self, queue: ConsumeQueue, number: int, item: bytes) -> None:
         """Write an item that is in a file already once more.
@@ -301,7 +303,7 @@ class QueueFiles:
             where = self.path(queue, at - at % file_size)
             raise StorageError(f"cannot write {where}: {error.strerror or error}") from error
 
-    def begin(self, queue: ConsumeQueue, offset: int) -> None:
+    def start_at(self, queue: ConsumeQueue, offset: int) -> None:
         """Start an empty SimpleCQ queue at ``offset``: the items before it in the same file are fillers. On a full
         volume they wait for room as its tail; else they do not, for they may take megabytes.
 
@@ -331,7 +333,7 @@ class QueueFiles:
                 file = self._file(queue, start)
                 file.truncate(end - start)
                 file.truncate(file_size)
-                self.unsynced.written(self.path(queue, start))
+                self.unsynced.add_file(self.path(queue, start))
 
     def remove_before(self, queue: ConsumeQueue, offset: int) -> int:
         """Remove the files that hold only items before the ``offset``-th, except the last file; return how many."""
@@ -356,7 +358,7 @@ class QueueFiles:
     def remove_topic(self, topic: str, queues: Iterable[ConsumeQueue]) -> None:
         """Take away the folders of ``topic`` with ``queues``; a thread removes them (:attr:`deleted`)."""
         for queue in queues:
-            self.release(queue)
+            self.close_queue(queue)
         for is_batch in (False, True):
             self.move_to_deleted(topic, is_batch=is_batch)
 
@@ -366,9 +368,9 @@ class QueueFiles:
         folder = f"{parent}/{topic}"
         if self._filesystem.exists(folder):
             self.deleted.add(folder)
-            self.unsynced.renamed(self._root, parent)
+            self.unsynced.add_folders(self._root, parent)
 
-    def release(self, queue: ConsumeQueue) -> None:
+    def close_queue(self, queue: ConsumeQueue) -> None:
         """Close the files of ``queue``, which somebody else removes."""
         _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         for start in range(0, queue.written * item_bytes + 1, file_size):
@@ -376,10 +378,10 @@ class QueueFiles:
 
     def _names_changed(self, queue: ConsumeQueue) -> None:
         root = self.formats[queue.is_batch].folder
-        self.unsynced.renamed(self._root, root, f"{root}/{queue.topic}", self.folder(queue))
+        self.unsynced.add_folders(self._root, root, f"{root}/{queue.topic}", self.folder(queue))
 
     def _forget(self, queue: ConsumeQueue, start: int) -> None:
-        self.unsynced.removed(self.path(queue, start))
+        self.unsynced.discard_file(self.path(queue, start))
         file = self._open.pop((queue, start), None)
         if file is not None:
             file.close()
@@ -389,7 +391,7 @@ class QueueFiles:
         while self._open:
             self._open.popitem()[1].close()
 
-    def shut(self) -> None:
+    def shut_down(self) -> None:
         """Close all files and open none any more: the folder may be somebody else's by now."""
         self.close()
-        self._is_shut = True
+        self._is_shut_down = True

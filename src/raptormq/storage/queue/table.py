@@ -35,7 +35,7 @@ class QueueTable:
         self._delays_ms = delays_ms
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._dirty: deque[ConsumeQueue] = deque()
-        self._batches = BatchQueueBuilder(files, self._dirty)
+        self._batch_builder = BatchQueueBuilder(files, self._dirty)
         self.batch_search = BatchSearch(files)
         self.batch_topics: set[str] = set()
         """Topics whose queues, when they are made, are those of BatchCQ."""
@@ -99,11 +99,11 @@ class QueueTable:
             if queue is None or queue.deleted:
                 continue
             if isinstance(queue, BatchConsumeQueue):
-                self._batches.add_next(queue, physical, size, record[4], stored, offset, message_count(record))
+                self._batch_builder.add_next(queue, physical, size, record[4], stored, offset, message_count(record))
                 continue
             tag_code = record[4] if queue.delay_ms is None else stored + queue.delay_ms
             if offset != queue.max_offset or physical <= queue.max_physical:
-                self._place(queue, offset, physical, size, tag_code)
+                self._insert(queue, offset, physical, size, tag_code)
                 continue
             tail = queue.tail
             if tail is None:
@@ -128,7 +128,7 @@ class QueueTable:
                 continue
             if offset != queue.max_offset or places[0] <= queue.max_physical:
                 for item in zip(range(offset, offset + len(places)), places, sizes, pending.tag_codes, strict=True):
-                    self._place(queue, *item)
+                    self._insert(queue, *item)
                 continue
             if queue.tail is None:
                 queue.tail = bytearray()
@@ -139,9 +139,9 @@ class QueueTable:
 
     def _add_batch(self, queue: ConsumeQueue, item: BatchItem) -> None:
         assert isinstance(queue, BatchConsumeQueue)
-        self._batches.add(queue, item)
+        self._batch_builder.add(queue, item)
 
-    def _place(self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int) -> None:
+    def _insert(self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int) -> None:
         """Add an item that is not simply the next one: only recovery meets these."""
         if physical <= queue.max_physical:
             return
@@ -151,7 +151,7 @@ class QueueTable:
         if offset < queue.max_offset:
             self._truncate_to(queue, offset)
         if queue.max_offset == 0 and offset > 0:
-            self.files.begin(queue, offset)
+            self.files.start_at(queue, offset)
             if queue.tail is not None:
                 self._dirty.append(queue)
         if queue.tail is None:
@@ -182,7 +182,7 @@ class QueueTable:
     def reset(self, queue: ConsumeQueue) -> None:
         """Make ``queue`` empty again, files included."""
         if isinstance(queue, BatchConsumeQueue):
-            self._batches.reset(queue)
+            self._batch_builder.reset(queue)
             return
         self.files.remove_queue(queue)
         queue.tail = None
@@ -211,7 +211,7 @@ class QueueTable:
         if queue.is_batch:
             self._add_batch(queue, item)
         else:
-            self._place(queue, item.base, item.physical, item.size, item.tag_code)
+            self._insert(queue, item.base, item.physical, item.size, item.tag_code)
 
     def replace(self, topic: str, queues: dict[int, ConsumeQueue], *, is_batch: bool) -> list[ConsumeQueue]:
         """Let ``queues``, which hold the same messages, be those of ``topic``, and return the old ones, which count no
@@ -277,10 +277,10 @@ class QueueTable:
     def _first_offset(self, queue: BatchConsumeQueue, number: int, wait: bool) -> int:
         """Return where item ``number`` begins, or, when it is damaged, where the one before it ends."""
         item = self.batch_search.item(queue, number, wait=wait)
-        if item.is_sound:
+        if item.is_valid:
             return item.base
         before = self.batch_search.item(queue, number - 1, wait=wait)
-        return before.end if before.is_sound else queue.min_offset
+        return before.end if before.is_valid else queue.min_offset
 
     def _first_at_or_after(self, queue: ConsumeQueue, log_min: int, wait: bool) -> int:
         low, high = queue.min_offset, queue.max_offset

@@ -93,9 +93,9 @@ class DeletionLedger(TopicLedger[int]):
     def add(self, topic: str, end: int) -> None:
         """Note that ``topic`` was deleted when the log ended at ``end``."""
         self.entries[topic] = end
-        self.changed()
+        self.mark_changed()
 
-    def fit(self, log_min: int, log_end: int) -> None:
+    def clamp(self, log_min: int, log_end: int) -> None:
         """Forget what the log does not have any more, at its begin or, after a power cut, at its end: what comes there
         next is alive, so this has to be saved before anything does.
         """
@@ -103,7 +103,7 @@ class DeletionLedger(TopicLedger[int]):
         if fitting != self.entries:
             self.entries.clear()
             self.entries.update(fitting)
-            self.changed()
+            self.mark_changed()
 
     def _decode(self, topic: str, value: object) -> int | None:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -134,7 +134,7 @@ class ConversionEntry:
     state: str = BUILDING
     offset: int = 0
     """Log offset of the switch, once there was one."""
-    dead_end: int | None = None
+    tombstone_offset: int | None = None
     """Where in the log dead records of the topic ended when this was ordered; None: an older broker did not say."""
 
     @property
@@ -159,18 +159,20 @@ class ConversionLedger(TopicLedger[ConversionEntry]):
         Raises:
             StorageError: it could not be written.
         """
-        self.changed()
+        self.mark_changed()
         await self.save(background)
 
     def _decode(self, topic: str, value: object) -> ConversionEntry | None:
         # The folders of a topic that the table does not have are removed, so "" or "../config" must not pass for one.
         if topic_name_error(topic) is not None or not isinstance(value, dict):
             return None
-        to, state, offset, dead_end = (value.get(key) for key in ("to", "state", "offset", "deadEnd"))
+        to, state, offset, tombstone_offset = (value.get(key) for key in ("to", "state", "offset", "deadEnd"))
         if to not in (BATCH_CQ, SIMPLE_CQ) or state not in _STATES or not isinstance(offset, int):
             return None
-        return ConversionEntry(topic, to == BATCH_CQ, state, offset, dead_end if isinstance(dead_end, int) else None)
+        return ConversionEntry(
+            topic, to == BATCH_CQ, state, offset, tombstone_offset if isinstance(tombstone_offset, int) else None
+        )
 
     def _encode(self, entry: ConversionEntry) -> object:
         to = BATCH_CQ if entry.to_batch else SIMPLE_CQ
-        return {"to": to, "state": entry.state, "offset": entry.offset, "deadEnd": entry.dead_end}
+        return {"to": to, "state": entry.state, "offset": entry.offset, "deadEnd": entry.tombstone_offset}

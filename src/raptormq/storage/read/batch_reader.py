@@ -143,7 +143,7 @@ class BatchReader:
             BatchEncrypted: what comes next is an encrypted batch, and the reader wants messages.
             StorageError: the disk cannot read the records.
         """
-        number = self._search.with_offset(queue, offset, wait=wait)
+        number = self._search.find_by_offset(queue, offset, wait=wait)
         if options.whole and options.tags is None and options.properties is None:
             hot = self._hot(queue, number, offset, bounds, options, wait)
             if hot is not None:
@@ -158,7 +158,7 @@ class BatchReader:
             self._left_out.note(found.closed, _CLOSED, *where)
         if found.next_offset <= offset:  # nothing but damaged items
             found.number, found.next_offset = self._next_sound(queue, found.number, offset, wait)
-        queue.seen = found.next_offset, found.number
+        queue.last_read = found.next_offset, found.number
         if found.next_offset == offset:  # they were those before it, from which the search had to begin
             return self.get(queue, offset, bounds, options, wait=wait)
         status = GetStatus.FOUND
@@ -200,7 +200,7 @@ class BatchReader:
             total += size
         if not buffers:
             return None
-        queue.seen = next_offset, number + len(buffers)
+        queue.last_read = next_offset, number + len(buffers)
         return GetResult(GetStatus.FOUND, buffers, next_offset, *bounds, next_offset - offset, total)
 
     def _found(self, queue: BatchConsumeQueue, number: int, offset: int, options: ReadOptions, wait: bool) -> Found:
@@ -216,7 +216,7 @@ class BatchReader:
                     raise
             if not found.is_mended or found.next_offset > offset:
                 break
-            number = self._search.with_offset(queue, offset, wait=wait)
+            number = self._search.find_by_offset(queue, offset, wait=wait)
         return found
 
     def _take_all(self, queue: BatchConsumeQueue, offset: int, options: ReadOptions, found: Found, wait: bool) -> None:
@@ -254,7 +254,7 @@ class BatchReader:
         end = item.physical + item.size
         segment_size = self._log.segment_size
         in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
-        return item.is_sound and in_log
+        return item.is_valid and in_log
 
     def _next_sound(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> tuple[int, int]:
         """Return the first sound item from ``number`` on that begins at ``offset`` or behind it, and where that is."""
@@ -266,7 +266,7 @@ class BatchReader:
 
     def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
         """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
-        number = self._search.with_offset(queue, offset, wait=wait)
+        number = self._search.find_by_offset(queue, offset, wait=wait)
         return [
             (item.physical, item.size, item.tag_code)
             for item in islice(self._search.items(queue, number, count, wait=wait), count)

@@ -115,7 +115,7 @@ class ItemMender:
         return [
             _Neighbour(number, item)
             for number, (item, fits) in enumerate(zip(items, fit, strict=False), first)
-            if fits and item.is_sound and self._log.holds(item.physical, item.size)
+            if fits and item.is_valid and self._log.contains(item.physical, item.size)
         ]
 
     def _walk(

@@ -174,12 +174,12 @@ class MessageFinder:
         found: list[Buffer] = []
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
-        key, dead_end = query.key, self._queues.topic_tombstones.get(query.topic, 0)
+        key, tombstone_offset = query.key, self._queues.topic_tombstones.get(query.topic, 0)
         room = AT_ONCE_BYTES
         for offset in offsets:
             if len(found) >= limit:
                 break
-            if offset < dead_end or offset in seen or (data := self._record_at(offset, wait)) is None:
+            if offset < tombstone_offset or offset in seen or (data := self._record_at(offset, wait)) is None:
                 continue
             seen.add(offset)
             try:

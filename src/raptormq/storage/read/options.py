@@ -157,7 +157,7 @@ def scan(
     missing: list[Extent] = []
     done = total = scanned = judged = 0
     for physical, size, _ in ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]):
-        if physical < log.min_offset or size == FILLER_SIZE or not log.holds(physical, size):
+        if physical < log.min_offset or size == FILLER_SIZE or not log.contains(physical, size):
             done += 1
             continue
         if len(found) == max_count or (scanned and scanned + size > SCAN_BYTES):

@@ -164,7 +164,7 @@ class MessageReader:
         buffers: list[Buffer | None] = []
         missing: list[Extent] = []
         for physical, size in places:
-            if not log.holds(physical, size):
+            if not log.contains(physical, size):
                 buffers.append(None)
                 continue
             try:
@@ -219,7 +219,7 @@ class MessageReader:
         physical, size, _ = self._queues.item(queue, offset, wait=wait)
         if size == FILLER_SIZE and physical < self._log.min_offset:
             return True
-        while not self._log.holds(physical, size):  # damaged: the one behind it is hardly younger
+        while not self._log.contains(physical, size):  # damaged: the one behind it is hardly younger
             offset += 1
             if offset == queue.max_offset:
                 return False

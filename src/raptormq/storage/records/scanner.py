@@ -157,15 +157,15 @@ class LogScanner:
         if batch.sizes:
             yield self._finish(batch)
 
-    def derived(self) -> Iterator[ParsedRecord]:
+    def records_with_prepared_offset(self) -> Iterator[ParsedRecord]:
         """Yield the records from ``end_offset`` on that have a PREPAREDTRANSACTIONOFFSET, in a log that has been walked
         through: the others are stepped over without a closer look, at a fifth of the cost.
         """
         while (segment := self._segment(self.end_offset)) is not None:
             data, at = self._bytes(segment, self.end_offset, MIN_RECORD_BYTES)
             size, magic = peek(data, at)
-            is_sound = magic in (MAGIC_V1, MAGIC_V2) and MIN_RECORD_BYTES <= size <= segment.end - self.end_offset
-            if is_sound and not peek_prepared_offset(data, at):
+            is_valid = magic in (MAGIC_V1, MAGIC_V2) and MIN_RECORD_BYTES <= size <= segment.end - self.end_offset
+            if is_valid and not peek_prepared_offset(data, at):
                 self.end_offset += size
                 continue
             record = self._next()
