@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
-from raptormq.client import AdminClient, ClientConfig, ClientTls
+from raptormq.client import AdminClient, ClientConfig, ClientTls, TopicConfig
 from raptormq.client.security import tls_from_environment
-from raptormq.errors import ConnectionClosed
+from raptormq.errors import ConfigError, ConnectionClosed, MessageError, RaptorMQError, ServerError
 from raptormq_operator.model.cluster import Tls
 
 T = TypeVar("T")
+
+TOPICS_AT_ONCE = 500
+"""Topics of one request that changes them: about 100 kB."""
 
 Listing = Mapping[tuple[str, str, int], str]
 """(cluster name, broker name, broker id) -> address, as a name server lists them."""
@@ -24,12 +27,36 @@ Listing = Mapping[tuple[str, str, int], str]
 
 @dataclass(frozen=True, slots=True)
 class TopicAnswer:
-    """What a broker says about a topic (GET_TOPIC_CONFIG, 351)."""
+    """What a broker says about a topic."""
 
     read_queues: int
     write_queues: int
     perm: int
     attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTopics:
+    """What a broker says about all its topics at one time (GET_ALL_TOPIC_CONFIG, 21)."""
+
+    configs: Mapping[str, TopicConfig]
+
+    def get(self, topic: str) -> TopicAnswer | None:
+        """One topic; None when the broker has no such topic."""
+        config = self.configs.get(topic)
+        if config is None:
+            return None
+        return TopicAnswer(config.read_queue_nums, config.write_queue_nums, int(config.perm), config.attributes)
+
+    def changed(self, topic: str, values: TopicAnswer) -> TopicConfig:
+        """The topic with other values; what a resource says nothing about, such as `order`, stays as it is."""
+        return replace(
+            self.configs.get(topic) or TopicConfig(topic),
+            read_queue_nums=values.read_queues,
+            write_queue_nums=values.write_queues,
+            perm=values.perm,
+            attributes=dict(values.attributes),
+        )
 
 
 class Admin(Protocol):
@@ -46,14 +73,19 @@ class ClusterAdmin(Protocol):
         """Brokers that a name server lists (106)."""
 
     async def unknown_settings(self, broker: str) -> str:
-        """What the broker says of settings that it does not know (28), most often nothing; an answer is a sign of
-        life."""
+        """What the broker says of settings that it does not know (28), most often nothing."""
 
-    async def topic(self, broker: str, topic: str) -> TopicAnswer | None:
-        """The topic as the broker has it (351); None when it has no such topic."""
+    async def topics_digest(self, broker: str) -> str:
+        """The same for as long as the broker's topics are the same (21); an answer is a sign of life."""
 
-    async def change_topic(self, broker: str, topic: str, wanted: TopicAnswer) -> None:
-        """Creates or changes the topic on one broker (17)."""
+    async def all_topics(self, broker: str) -> BrokerTopics:
+        """All topics as the broker has them (21)."""
+
+    async def change_topics(
+        self, broker: str, before: BrokerTopics, wanted: Mapping[str, TopicAnswer]
+    ) -> dict[str, RaptorMQError]:
+        """Creates or changes topics on one broker, many with one request (18). `before` is what it answered last.
+        Returns those that it refused."""
 
     async def delete_topic(self, name_servers: str, topic: str) -> None:
         """Deletes the topic from every broker that is registered, and from the name servers (215, 216)."""
@@ -102,24 +134,52 @@ class Questions:
         figures = await self._ask(lambda client: client.runtime_info(broker))
         return figures.get("unknownSettings", "")
 
-    async def topic(self, broker: str, topic: str) -> TopicAnswer | None:
-        config = await self._ask(lambda client: client.topic_config(broker, topic))
-        if config is None:
-            return None
-        return TopicAnswer(config.read_queue_nums, config.write_queue_nums, int(config.perm), dict(config.attributes))
+    async def topics_digest(self, broker: str) -> str:
+        answer = await self._ask(lambda client: client.topic_configs(broker))
+        return answer.digest
 
-    async def change_topic(self, broker: str, topic: str, wanted: TopicAnswer) -> None:
-        async def change(client: AdminClient) -> None:
+    async def all_topics(self, broker: str) -> BrokerTopics:
+        answer = await self._ask(lambda client: client.topic_configs(broker))
+        return BrokerTopics(answer.topics)
+
+    async def change_topics(
+        self, broker: str, before: BrokerTopics, wanted: Mapping[str, TopicAnswer]
+    ) -> dict[str, RaptorMQError]:
+        refused: dict[str, RaptorMQError] = {}
+        configs = [before.changed(topic, values) for topic, values in wanted.items()]
+        for start in range(0, len(configs), TOPICS_AT_ONCE):
+            await self._put(broker, configs[start : start + TOPICS_AT_ONCE], refused)
+        return refused
+
+    async def _put(self, broker: str, configs: list[TopicConfig], refused: dict[str, RaptorMQError]) -> None:
+        """A broker refuses a list as a whole, so what it refuses is found by halves."""
+        try:
+            await self._ask(lambda client: client.put_topics(broker, configs))
+        except (ServerError, ConfigError, MessageError):
+            if len(configs) == 1:
+                await self._put_one(broker, configs[0], refused)
+                return
+            middle = len(configs) // 2
+            await self._put(broker, configs[:middle], refused)
+            await self._put(broker, configs[middle:], refused)
+
+    async def _put_one(self, broker: str, config: TopicConfig, refused: dict[str, RaptorMQError]) -> None:
+        """By the request that every version of the broker knows (17), whose refusal says what is wrong."""
+
+        async def put(client: AdminClient) -> None:
             await client.create_topic(
-                topic,
-                wanted.read_queues,
-                wanted.write_queues,
-                perm=wanted.perm,
-                attributes=wanted.attributes,
+                config.topic_name,
+                config.read_queue_nums,
+                config.write_queue_nums,
+                perm=int(config.perm),
+                attributes=config.attributes,
                 brokers=[broker],
             )
 
-        await self._ask(change)
+        try:
+            await self._ask(put)
+        except (ServerError, ConfigError, MessageError) as error:
+            refused[config.topic_name] = error
 
     async def delete_topic(self, name_servers: str, topic: str) -> None:
         async def delete(config: ClientConfig) -> None:

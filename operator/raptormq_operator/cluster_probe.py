@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from raptormq.errors import RaptorMQError
+from raptormq.errors import RaptorMQError, ServerError
 from raptormq_operator.admin import Admin, ClusterAdmin, Listing
 from raptormq_operator.model.cluster import Cluster, Member
 
@@ -23,6 +24,24 @@ class ClusterProbe:
     brokers: Mapping[str, str | None]
     unknown_settings: frozenset[str] = frozenset()
     """What brokers say of settings that they do not know; most often all say the same, or nothing."""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Digest of the topics of each broker that answers."""
+
+    def silent(self) -> dict[str, str]:
+        """Brokers that do not answer, and what went wrong: nobody needs to ask them again to find out."""
+        return {broker: fault for broker, fault in self.brokers.items() if fault is not None}
+
+    def same_peers(self, other: ClusterProbe, cluster: Cluster) -> bool:
+        """Whether the same servers answered, and listed the same brokers of the cluster. What a silent one's error says
+        does not matter: it is another text each time."""
+        return self._peers(cluster) == other._peers(cluster)
+
+    def _peers(self, cluster: Cluster) -> tuple[object, ...]:
+        listed = {
+            server: None if isinstance(said, str) else self.missing(server, cluster)
+            for server, said in self.name_servers.items()
+        }
+        return listed, self.silent().keys()
 
     def missing(self, name_server: str, cluster: Cluster) -> tuple[Member, ...]:
         """Brokers that a name server does not list under their address; all of them when it did not answer."""
@@ -45,20 +64,28 @@ class ClusterProbe:
         return self.answering(cluster) - {member.name for member in missing}
 
 
-async def probe_cluster(cluster: Cluster, admin: Admin) -> ClusterProbe:
-    """Asks each name server for its brokers (106) and each broker for a sign of life (28)."""
+async def probe_cluster(cluster: Cluster, admin: Admin, *, settings: bool = True) -> ClusterProbe:
+    """Asks each name server for its brokers (106) and each broker for its topics (21) and, with `settings`, for the
+    settings that it does not know (28)."""
     asking = admin.speaking(cluster.tls)
     servers = cluster.name_server_addresses
     brokers = [member.address for member in cluster.members]
     listings, signs = await asyncio.gather(
         asyncio.gather(*(_listing(asking, server) for server in servers)),
-        asyncio.gather(*(_sign_of_life(asking, broker) for broker in brokers)),
+        asyncio.gather(*(_sign_of_life(asking, broker, settings=settings) for broker in brokers)),
     )
+    answers = dict(zip(brokers, signs, strict=True))
     return ClusterProbe(
         dict(zip(servers, listings, strict=True)),
-        {broker: fault for broker, (fault, _) in zip(brokers, signs, strict=True)},
-        frozenset(unknown for _, unknown in signs if unknown),
+        {broker: sign if isinstance(sign, str) else None for broker, sign in answers.items()},
+        frozenset(sign.unknown_settings for sign in signs if not isinstance(sign, str) and sign.unknown_settings),
+        {broker: sign.topics for broker, sign in answers.items() if not isinstance(sign, str)},
     )
+
+
+class _Sign(NamedTuple):
+    topics: str
+    unknown_settings: str
 
 
 async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
@@ -68,9 +95,33 @@ async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
         return str(error)
 
 
-async def _sign_of_life(admin: ClusterAdmin, broker: str) -> tuple[str | None, str]:
-    """What went wrong, if anything, and what the broker says of its settings."""
+async def _sign_of_life(admin: ClusterAdmin, broker: str, *, settings: bool) -> _Sign | str:
+    """What the broker says, or what went wrong."""
     try:
-        return None, await admin.unknown_settings(broker)
+        try:
+            topics = await admin.topics_digest(broker)
+        except ServerError as error:  # a refusal is a sign of life, too
+            topics = str(error)
+        return _Sign(topics, await admin.unknown_settings(broker) if settings else "")
     except RaptorMQError as error:
-        return str(error), ""
+        return str(error)
+
+
+class LatestProbes:
+    """The latest probe of each cluster, by namespace and name: its Topics are judged by it, too, and no silent broker
+    is asked for each of them."""
+
+    def __init__(self) -> None:
+        self._probes: dict[tuple[str, str], ClusterProbe] = {}
+
+    def set(self, namespace: str, name: str, probe: ClusterProbe) -> None:
+        """A cluster was probed."""
+        self._probes[namespace, name] = probe
+
+    def get(self, namespace: str, name: str) -> ClusterProbe | None:
+        """None while it was not."""
+        return self._probes.get((namespace, name))
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The cluster is gone."""
+        self._probes.pop((namespace, name), None)

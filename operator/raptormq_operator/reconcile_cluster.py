@@ -7,12 +7,15 @@ shell.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from raptormq.logs import get_logger
 from raptormq_operator import cluster_status, event_diagnostics, pod_diagnostics
 from raptormq_operator.admin import Admin
-from raptormq_operator.cluster_probe import ClusterProbe, probe_cluster
+from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.kube.api import KubeApi
 from raptormq_operator.kube.errors import Invalid, KubeError
@@ -23,46 +26,134 @@ from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Surroundings
 from raptormq_operator.plan import Apply, Observed, Plan, Step, key_of, plan
 from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
+from raptormq_operator.retries import Retries
 from raptormq_operator.status_writer import StatusWriter
 
 log = get_logger(__name__)
 
 CHILD_KINDS = ("ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
-RESYNC_S = 60.0
-"""A ready cluster is looked at this often although nothing seems to happen: brokers send no events."""
-RETRY_S = 2.0
-"""A cluster that is not ready is looked at this often: what it waits for is often not a Kubernetes object."""
-BLOCKED_S = 15.0
-"""The same while Kubernetes says why pods cannot begin: when they do, a change of their StatefulSet tells."""
+PULSE_S = 4.0
+"""Name servers and brokers are asked this often, since they send no events: with the time-out of a request, silence and
+topics that someone else has changed are known within 8 seconds."""
+RESYNC_S = 300.0
+"""A ready cluster is looked at as a whole this often although nothing seems to happen."""
+RETRY_FIRST_S = 2.0
+RETRY_MAX_S = 30.0
+"""A cluster that is not ready is looked at as a whole between these: what it waits for is often not a Kubernetes object
+of ours. It begins anew whenever the condition changes."""
+REFUSED_FIRST_S = 10.0
+REFUSED_MAX_S = 300.0
+"""The same while the spec, or the API server, refuses: only a change of the spec can help, which is an event."""
+REFUSALS = frozenset({Reason.NOT_SUPPORTED, Reason.CONFIG_DENIED, Reason.APPLY_REFUSED})
+
+Name = tuple[str, str]
+"""Namespace and name of a BrokerCluster."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A cluster as it was found by the last whole look."""
+
+    cluster: Cluster
+    probe: ClusterProbe
+    refused: bool
+    whole_look_at: float
 
 
 class ClusterReconciler:
-    """One call brings one cluster as far as it can safely go now."""
+    """One call brings one cluster as far as it can safely go now.
+
+    Between the whole looks, which read its objects, its servers are asked for signs of life: a pulse costs the API
+    server nothing. What differs from the last one is a reason for a whole look, or for one at its Topics.
+    """
 
     def __init__(
-        self, api: KubeApi, admin: Admin, events: EventRecorder, writer: StatusWriter, surroundings: Surroundings
+        self,
+        api: KubeApi,
+        admin: Admin,
+        events: EventRecorder,
+        writer: StatusWriter,
+        surroundings: Surroundings,
+        probes: LatestProbes,
+        look_at_topics: Callable[[str, str], None] = lambda namespace, name: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        vary: Callable[[], float] = random.random,
     ) -> None:
         self._api = api
         self._admin = admin
         self._events = events
         self._writer = writer
         self._surroundings = surroundings
+        self._probes = probes
+        self._look_at_topics = look_at_topics
+        self._clock = clock
+        self._known: dict[Name, _Known] = {}
+        self._retries: Retries[Name] = Retries(RETRY_FIRST_S, RETRY_MAX_S, clock=clock, vary=vary)
+        self._refused: Retries[Name] = Retries(REFUSED_FIRST_S, REFUSED_MAX_S, clock=clock, vary=vary)
 
-    async def __call__(self, namespace: str, name: str) -> float | None:
+    async def __call__(self, namespace: str, name: str, *, changed: bool = True) -> float | None:
+        """`changed` says that an event has come; otherwise it is time for a pulse, or for a whole look."""
+        known = self._known.get((namespace, name))
+        if changed or known is None or known.whole_look_at <= self._clock():
+            return await self._look(namespace, name)
+        probe = await probe_cluster(known.cluster, self._admin, settings=False)
+        if not probe.same_peers(known.probe, known.cluster):
+            return await self._look(namespace, name)
+        self._take_notice((namespace, name), known.cluster, probe)
+        known.probe = probe
+        return self._next(known)
+
+    async def _look(self, namespace: str, name: str) -> float | None:
         body = await self._api.get("BrokerCluster", namespace, name)
         if body is None or "deletionTimestamp" in body["metadata"]:
-            self._writer.forget("BrokerCluster", namespace, name)
+            self._forget(namespace, name)
             return None
+        key = (namespace, name)
         cluster = Cluster.from_object(body, self._surroundings)
         refused = cluster_status.refusal(cluster)
         # One whose spec is refused is asked too: what ran before goes on, and its counts are to be true.
         probe = await probe_cluster(cluster, self._admin)
-        verdict, look_again_s = (refused, RESYNC_S) if refused else await self._act(body, cluster, probe)
+        self._take_notice(key, cluster, probe)
+        verdict = refused or await self._act(body, cluster, probe)
         await self._writer.write(body, cluster_status.status(cluster, probe), verdict)
-        return look_again_s
+        known = _Known(cluster, probe, verdict.reason in REFUSALS, self._whole_look_at(key, verdict))
+        self._known[key] = known
+        return self._next(known)
 
-    async def _act(self, body: Manifest, cluster: Cluster, probe: ClusterProbe) -> tuple[Verdict, float]:
-        """Take the steps that are safe now; return what is to be said of it, and when to look again."""
+    def _whole_look_at(self, key: Name, verdict: Verdict) -> float:
+        failing = self._refused if verdict.reason in REFUSALS else self._retries
+        for retries in (self._retries, self._refused):
+            if retries is not failing or verdict.ready:
+                retries.succeeded(key)
+        if verdict.ready:
+            return self._clock() + RESYNC_S
+        return self._clock() + failing.failed(key, f"{verdict.reason} {verdict.message}")
+
+    def _next(self, known: _Known) -> float:
+        """Seconds until the next pulse or whole look. Where nobody answers for a spec that is refused there is none."""
+        whole = max(0.0, known.whole_look_at - self._clock())
+        quiet = known.refused and not known.probe.topics
+        return whole if quiet else min(whole, PULSE_S)
+
+    def _take_notice(self, key: Name, cluster: Cluster, probe: ClusterProbe) -> None:
+        """What Topics depend on is what name servers list, which brokers answer, and what topics those have."""
+        before = self._probes.get(*key)
+        self._probes.set(*key, probe)
+        if before is None or before.topics != probe.topics or not probe.same_peers(before, cluster):
+            self._look_at_topics(*key)
+
+    def _forget(self, namespace: str, name: str) -> None:
+        key = (namespace, name)
+        self._known.pop(key, None)
+        self._retries.succeeded(key)
+        self._refused.succeeded(key)
+        self._probes.forget(namespace, name)
+        self._writer.forget("BrokerCluster", namespace, name)
+        self._look_at_topics(namespace, name)
+
+    async def _act(self, body: Manifest, cluster: Cluster, probe: ClusterProbe) -> Verdict:
+        """Take the steps that are safe now; return what is to be said of it."""
         objects = wanted(cluster)
         observed = await self._observe(cluster, objects, probe)
         next_steps: Plan = plan(observed, objects)
@@ -70,13 +161,10 @@ class ClusterReconciler:
             try:
                 await self._take(body, step, cluster.namespace)
             except Invalid as error:
-                return Verdict(Reason.APPLY_REFUSED, str(error)), RETRY_S
+                return Verdict(Reason.APPLY_REFUSED, str(error))
         waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
         words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
-        verdict = cluster_status.verdict(cluster, next_steps, probe, words)
-        if words.waiting:
-            return verdict, BLOCKED_S
-        return verdict, RESYNC_S if verdict.ready else RETRY_S
+        return cluster_status.verdict(cluster, next_steps, probe, words)
 
     async def _words(self, cluster: Cluster, waiting: Sequence[Manifest]) -> PodDiagnostics:
         """What the pods of StatefulSets say, and what Kubernetes says of those that have not begun.

@@ -1,8 +1,8 @@
-"""The operator's process: waits for the Lease, then runs kopf's watches and the work queue until told to stop.
+"""The operator's process: waits for the Lease, then runs kopf's watches and the lanes until told to stop.
 
 health server -----------------------------------------------------------
 lease: acquire ---- keep (LeaseLost ends everything) -------------- release
-                    kopf watches -> work queue -> reconcilers
+                    kopf watches -> lanes -> reconcilers
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ import kopf
 
 from raptormq.logs import get_logger
 from raptormq_operator import clock, handlers
-from raptormq_operator.admin import ClientAdmin
+from raptormq_operator.admin import Admin, ClientAdmin
+from raptormq_operator.cluster_probe import LatestProbes
+from raptormq_operator.handlers import Triggers
 from raptormq_operator.health import HealthServer
 from raptormq_operator.kube.api import HttpKubeApi, KubeApi
 from raptormq_operator.kube.connection import Connection, login
 from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.kube.lease import Candidate, Lease
+from raptormq_operator.lanes import Key, Lanes
 from raptormq_operator.metrics import LEADER
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Surroundings
-from raptormq_operator.queue import Key, WorkQueue
 from raptormq_operator.reconcile_cluster import ClusterReconciler
-from raptormq_operator.reconcile_topic import TopicReconciler
+from raptormq_operator.reconcile_topics import TopicsReconciler
 from raptormq_operator.settings import Settings
 from raptormq_operator.status_writer import StatusWriter
-from raptormq_operator.topic_claims import TopicClaims
+from raptormq_operator.topic_store import TopicStore
 
 LEASE_NAME = "raptormq-operator"
 CRD_POLL_S = 5.0
@@ -58,19 +60,26 @@ def kopf_settings() -> kopf.OperatorSettings:
     return settings
 
 
-def work_queue(api: KubeApi, admin: ClientAdmin, settings: Settings, claims: TopicClaims) -> WorkQueue:
-    """The queue with a reconciler for each kind."""
+def work_lanes(api: KubeApi, admin: Admin, settings: Settings) -> tuple[Lanes, Triggers]:
+    """The lanes with a reconciler for each kind of key, and what gives them work."""
     events = EventRecorder(api, clock.timestamp)
     writer = StatusWriter(api, events, clock.timestamp)
     surroundings = Surroundings(settings.image, settings.dns_domain)
-    clusters = ClusterReconciler(api, admin, events, writer, surroundings)
-    topics = TopicReconciler(api, admin, events, writer, surroundings, claims.to)
+    store, probes = TopicStore(), LatestProbes()
 
-    async def reconcile(key: Key) -> float | None:
-        reconciler = clusters if key.kind == "BrokerCluster" else topics
-        return await reconciler(key.namespace, key.name)
+    async def reconcile(key: Key, changed: bool) -> float | None:
+        if key.kind == "BrokerCluster":
+            return await clusters(key.namespace, key.name, changed=changed)
+        return await topics(key.namespace, key.name)
 
-    return WorkQueue(reconcile)
+    def suspect(namespace: str, name: str) -> None:
+        lanes.look(Key("BrokerCluster", namespace, name))
+
+    lanes = Lanes(reconcile)
+    triggers = Triggers(lanes, store)
+    clusters = ClusterReconciler(api, admin, events, writer, surroundings, probes, triggers.topics_of)
+    topics = TopicsReconciler(api, admin, events, writer, surroundings, store, probes, suspect)
+    return lanes, triggers
 
 
 async def run(settings: Settings) -> None:
@@ -82,15 +91,14 @@ async def run(settings: Settings) -> None:
     watching = kopf_settings()
     connection = Connection(lambda: login(watching))
     candidate = Candidate(settings.namespace, LEASE_NAME, settings.identity)
-    claims = TopicClaims()
     async with HttpKubeApi(connection) as api, ClientAdmin() as admin:
-        queue = work_queue(api, admin, settings, claims)
-        health = HealthServer(settings.port, queue.waiting_seconds)
+        lanes, triggers = work_lanes(api, admin, settings)
+        health = HealthServer(settings.port)
         lease = Lease(api, candidate, monotonic=time.monotonic, now=clock.micro_timestamp)
         await health.start()
         try:
             if await _may_lead(api, settings, lease):
-                await _lead(lease, queue, _watch(watching, settings, queue, claims))
+                await _lead(lease, lanes, _watch(watching, settings, triggers))
         finally:
             await health.stop()
 
@@ -135,10 +143,10 @@ async def _is_served(api: KubeApi, kind: str, namespace: str) -> bool:
     return True
 
 
-def _watch(watching: kopf.OperatorSettings, settings: Settings, queue: WorkQueue, claims: TopicClaims) -> Watch:
+def _watch(watching: kopf.OperatorSettings, settings: Settings, triggers: Triggers) -> Watch:
     """kopf, with a registry of its own and the same login as our requests."""
     registry = kopf.OperatorRegistry()
-    handlers.register(registry, handlers.Triggers(queue, claims), claims)
+    handlers.register(registry, triggers)
 
     @kopf.on.login(registry=registry)
     def log_in(**_: Any) -> kopf.ConnectionInfo | None:
@@ -170,14 +178,14 @@ async def _until_unserved(watch: Watch) -> None:
         raise KubeError(404, f"the API server no longer has a resource that is watched: {said}") from error
 
 
-async def _lead(lease: Lease, queue: WorkQueue, watch: Watch) -> None:
+async def _lead(lease: Lease, lanes: Lanes, watch: Watch) -> None:
     """Acts as the leader until kopf is told to stop by a signal, or until anything fails.
 
     The lease is given back only after the last of our own tasks has ended; when it was lost it is not ours to give.
     """
     log.info("leading")
     LEADER.set(1)
-    tasks = [asyncio.create_task(work) for work in (lease.keep(), queue.run(), watch)]
+    tasks = [asyncio.create_task(work) for work in (lease.keep(), lanes.run(), watch)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

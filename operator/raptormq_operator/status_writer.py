@@ -26,24 +26,26 @@ class StatusWriter:
         self._events = events
         self._now = now
 
-    async def write(self, body: Manifest, status: dict[str, Any], verdict: Verdict) -> None:
-        """`body` is the resource as it was read; its old status decides what changes. Raises `KubeError`."""
+    async def write(self, body: Manifest, status: dict[str, Any], verdict: Verdict) -> Manifest | None:
+        """`body` is the resource as it was read; its old status decides what changes. Returns the resource with the new
+        status, None when nothing was written. Raises `KubeError`."""
         metadata, before = body["metadata"], body.get("status", {})
         conditions = before.get("conditions", [])
         condition = ready_condition(verdict, metadata["generation"], conditions, self._now())
         READY.labels(body["kind"], metadata["namespace"], metadata["name"]).set(verdict.ready)
         after = {**status, "conditions": [condition]}
         if after == before:
-            return
+            return None
         address = {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]}
         manifest = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": address, "status": after}
         try:
-            await self._api.apply_status(manifest)
+            written = await self._api.apply_status(manifest)
         except KubeError as error:
             if error.status in (404, 409):  # deleted meanwhile, or made anew under the same name
-                return
+                return None
             raise
         await self._tell(body, conditions, verdict)
+        return written
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """The resource is gone: its metric goes too."""

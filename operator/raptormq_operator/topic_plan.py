@@ -34,9 +34,14 @@ Answer = TopicAnswer | Failure | None
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """A Topic resource's claim to a topic name; of two, the older one holds it."""
+    """A Topic resource's claim to a topic name; of two, the older one holds it, and of two that were made in the same
+    second the one that holds it already."""
 
     created: str
+    waiting: bool
+    """False for one whose status says that it holds the topic, or would."""
+    version: int
+    """resourceVersion under which it was seen first."""
     uid: str
     name: str
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from raptormq.errors import ConnectError, ServerError
-from raptormq_operator.admin import Listing, TopicAnswer
+from raptormq.errors import ConnectError, RaptorMQError, ServerError
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq_operator.admin import BrokerTopics, Listing, TopicAnswer
 from raptormq_operator.model.cluster import Cluster, Tls
 
 
@@ -19,6 +20,10 @@ class FakeAdmin:
     down: set[str] = field(default_factory=set)
     stubborn: set[str] = field(default_factory=set)
     changes: list[tuple[str, str]] = field(default_factory=list)
+    bulk_questions: list[str] = field(default_factory=list)
+    """Brokers that were asked for all their topics."""
+    asked: list[str] = field(default_factory=list)
+    """Whoever was asked anything."""
     complaint: str = ""
     """What all brokers say of their settings."""
 
@@ -39,18 +44,34 @@ class FakeAdmin:
         self._reach(broker, self.topics)
         return self.complaint
 
-    async def topic(self, broker: str, topic: str) -> TopicAnswer | None:
+    async def topics_digest(self, broker: str) -> str:
         self._reach(broker, self.topics)
-        return self.topics[broker].get(topic)
+        return repr(sorted(self.topics[broker].items()))
 
-    async def change_topic(self, broker: str, topic: str, wanted: TopicAnswer) -> None:
+    async def all_topics(self, broker: str) -> BrokerTopics:
+        self.bulk_questions.append(broker)
         self._reach(broker, self.topics)
-        self.changes.append((broker, topic))
+        return BrokerTopics(
+            {
+                name: TopicConfig(
+                    name, answer.read_queues, answer.write_queues, answer.perm, attributes=dict(answer.attributes)
+                )
+                for name, answer in self.topics[broker].items()
+            }
+        )
+
+    async def change_topics(
+        self, broker: str, before: BrokerTopics, wanted: Mapping[str, TopicAnswer]
+    ) -> dict[str, RaptorMQError]:
+        self._reach(broker, self.topics)
+        self.changes += [(broker, topic) for topic in wanted]
         if broker in self.stubborn:
-            raise ServerError(1, "not today", broker)
-        there = self.topics[broker].get(topic)
-        attributes = {**(there.attributes if there else {}), **wanted.attributes}
-        self.topics[broker][topic] = replace(wanted, attributes=attributes)
+            return {topic: ServerError(1, "not today", broker) for topic in wanted}
+        for topic, values in wanted.items():
+            there = self.topics[broker].get(topic)
+            attributes = {**(there.attributes if there else {}), **values.attributes}
+            self.topics[broker][topic] = replace(values, attributes=attributes)
+        return {}
 
     async def delete_topic(self, name_servers: str, topic: str) -> None:
         for server in name_servers.split(";"):
@@ -60,5 +81,6 @@ class FakeAdmin:
             topics.pop(topic, None)
 
     def _reach(self, address: str, known: Mapping[str, object]) -> None:
+        self.asked.append(address)
         if address in self.down or address not in known:
             raise ConnectError(f"nobody answers at {address}")

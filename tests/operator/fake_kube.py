@@ -26,6 +26,7 @@ class FakeKube:
     def __init__(self) -> None:
         self.objects: dict[Place, Manifest] = {}
         self.writes: list[tuple[str, str, str]] = []
+        self.reads = 0
         self.refuse: dict[str, KubeError] = {}
         self.refuse_lists: dict[str, KubeError] = {}
         self._applied: dict[tuple[Place, str], Manifest] = {}
@@ -53,9 +54,11 @@ class FakeKube:
                 }
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        self.reads += 1
         return copy.deepcopy(self.objects.get((kind, namespace, name)))
 
     async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
+        self.reads += 1
         if kind in self.refuse_lists:
             raise self.refuse_lists[kind]
         wanted = dict(pair.split("=") for pair in selector.split(","))

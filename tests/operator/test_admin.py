@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 
 from raptormq.errors import ConnectError, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo
-from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.command import response_to
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server
 from raptormq.transport.tls.contexts import ServerTls
 from raptormq_operator import topic_plan
-from raptormq_operator.admin import ClientAdmin
+from raptormq_operator.admin import TOPICS_AT_ONCE, BrokerTopics, ClientAdmin
 from raptormq_operator.cluster_probe import probe_cluster
 from raptormq_operator.conditions import Reason
 from raptormq_operator.model.cluster import Cluster, Member, Tls
 from raptormq_operator.model.topic import Topic
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse
 from tests.operator.resources import SURROUNDINGS, cluster_body, topic_body
-from tests.operator.test_reconcile_topic import Operator
+from tests.operator.test_reconcile_topics import Operator
 
 TOPIC = Topic.from_object(topic_body())
 WANTED = topic_plan.wanted(TOPIC)
 
 
-def config(**changes: object) -> bytes:
-    """Body of an answer to GET_TOPIC_CONFIG."""
+def table(*names: str, **changes: object) -> bytes:
+    """Body of an answer to GET_ALL_TOPIC_CONFIG: these topics, `orders` by default."""
     right = TopicConfig("orders", attributes=dict(WANTED.attributes))
-    return dataclasses.replace(right, **changes).to_json()  # type: ignore[arg-type]
+    topics = {name: dataclasses.replace(right, topic_name=name, **changes) for name in names or ["orders"]}  # type: ignore[arg-type]
+    return TopicConfigTable(topics).to_json()
 
 
 def listing(address: str) -> bytes:
@@ -40,35 +45,71 @@ def listing(address: str) -> bytes:
     return ClusterInfo({"broker-0": BrokerData("demo", "broker-0", {0: address})}, {"demo": ["broker-0"]}).to_json()
 
 
-async def test_a_topic_is_made_with_its_attributes_and_read_back() -> None:
+def wishes(peer: ScriptedPeer) -> list[list[str]]:
+    """Names in each request that changes topics."""
+    return [
+        [topic["topicName"] for topic in json.loads(request.body)["topicConfigList"]]
+        for request in peer.received[RequestCode.UPDATE_AND_CREATE_TOPIC_LIST]
+    ]
+
+
+async def test_topics_are_made_with_one_request_and_read_back() -> None:
     async with ScriptedPeer() as broker, ClientAdmin() as asking:
         admin = asking.speaking(None)
-        missing = refuse(ResponseCode.TOPIC_NOT_EXIST)
-        broker.on(RequestCode.GET_TOPIC_CONFIG, missing, missing, answer(body=config()))
-        assert await admin.topic(broker.address, "orders") is None
-        await admin.change_topic(broker.address, "orders", WANTED)
-        assert await admin.topic(broker.address, "orders") == WANTED
-        (request,) = broker.received[RequestCode.UPDATE_AND_CREATE_TOPIC]
-        fields = request.ext_fields
-        assert (fields["topic"], fields["readQueueNums"], fields["writeQueueNums"], fields["perm"]) == (
-            "orders",
-            "8",
-            "8",
-            "6",
-        )
-        assert set(fields["attributes"].split(",")) == {"+queue.type=SimpleCQ", "+message.type=NORMAL"}
+        broker.on(RequestCode.GET_ALL_TOPIC_CONFIG, answer(body=table("a", order=True)), answer(body=table("a", "b")))
+        before = await admin.all_topics(broker.address)
+        assert (before.get("a"), before.get("b")) == (WANTED, None)
+        assert await admin.change_topics(broker.address, before, {"a": WANTED, "b": WANTED}) == {}
+        assert (await admin.all_topics(broker.address)).get("b") == WANTED
+        assert wishes(broker) == [["a", "b"]]
+        (request,) = broker.received[RequestCode.UPDATE_AND_CREATE_TOPIC_LIST]
+        changed, made = json.loads(request.body)["topicConfigList"]
+        assert (made["readQueueNums"], made["writeQueueNums"], made["perm"], made["order"]) == (8, 8, 6, False)
+        assert made["attributes"] == {"+queue.type": "SimpleCQ", "+message.type": "NORMAL"}
+        assert changed["order"] is True, "what a resource says nothing about stays"
+
+
+async def test_of_many_those_that_are_refused_are_found() -> None:
+    def take(_: Connection, asked: RemotingCommand, __: None) -> RemotingCommand:
+        names = [topic["topicName"] for topic in json.loads(asked.body)["topicConfigList"]]
+        return response_to(asked, ResponseCode.SYSTEM_ERROR, "not all") if "t3" in names else response_to(asked)
+
+    router = Router()
+    router.add(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, take)
+    refusal = partial(response_to, code=ResponseCode.SYSTEM_ERROR, remark="not t3")
+    router.add(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, lambda _, asked, __: refusal(asked))
+    missing = partial(response_to, code=ResponseCode.TOPIC_NOT_EXIST)
+    router.add(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader, lambda _, asked, __: missing(asked))
+    server = Server(router, "127.0.0.1", 0)
+    await server.start()
+    async with ClientAdmin() as asking:
+        wanted = {f"t{number}": WANTED for number in range(TOPICS_AT_ONCE + 10)}
+        refused = await asking.speaking(None).change_topics(f"127.0.0.1:{server.port}", BrokerTopics({}), wanted)
+    await server.stop()
+    assert {topic: str(error).count("not t3") for topic, error in refused.items()} == {"t3": 1}
+
+
+async def test_equal_tables_have_equal_digests() -> None:
+    async with ScriptedPeer() as broker, ClientAdmin() as asking:
+        admin = asking.speaking(None)
+        broker.on(RequestCode.GET_ALL_TOPIC_CONFIG, *(answer(body=table(name)) for name in ("a", "a", "b")))
+        first, second, third = [await admin.topics_digest(broker.address) for _ in range(3)]
+        assert first == second != third
 
 
 async def test_refusals_and_absence_are_our_errors() -> None:
     async with ScriptedPeer() as broker, ClientAdmin() as asking:
         admin = asking.speaking(None)
-        broker.on(RequestCode.GET_TOPIC_CONFIG, refuse(ResponseCode.TOPIC_NOT_EXIST))
-        broker.on(RequestCode.UPDATE_AND_CREATE_TOPIC, refuse(ResponseCode.SYSTEM_ERROR))
+        broker.on(RequestCode.GET_ALL_TOPIC_CONFIG, refuse(ResponseCode.SYSTEM_ERROR), answer(body=b"not json"))
         with pytest.raises(ServerError):
-            await admin.change_topic(broker.address, "orders", WANTED)
+            await admin.all_topics(broker.address)
+        with pytest.raises(RaptorMQError):
+            await admin.all_topics(broker.address)
     async with ClientAdmin() as asking:
-        with pytest.raises(ConnectError):
-            await asking.speaking(None).unknown_settings(broker.address)
+        admin = asking.speaking(None)
+        for question in (admin.unknown_settings, admin.topics_digest):
+            with pytest.raises(ConnectError):
+                await question(broker.address)
 
 
 async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
@@ -77,6 +118,7 @@ async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
         pass
     async with ScriptedPeer() as up, ClientAdmin() as admin:
         up.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=listing(up.address)))
+        up.on(RequestCode.GET_ALL_TOPIC_CONFIG, answer(body=table()))
         up.on(RequestCode.GET_BROKER_RUNTIME_INFO, answer(body=b'{"table":{"unknownSettings":"a is b"}}'))
         with (
             patch.object(Cluster, "name_server_addresses", (up.address, down.address)),
@@ -92,14 +134,14 @@ async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (answer(body=config(read_queue_nums=4)), Reason.TOPIC_DIFFERS),
-        (answer(body=config(perm=4)), Reason.TOPIC_DIFFERS),
-        (answer(body=config(attributes={"message.type": "FIFO"})), Reason.TOPIC_DIFFERS),
-        (answer(body=config(attributes={"queue.type": "BatchCQ"})), Reason.QUEUE_TYPE_DIFFERS),
-        (refuse(ResponseCode.TOPIC_NOT_EXIST), Reason.TOPIC_DIFFERS),
+        (answer(body=table(read_queue_nums=4)), Reason.TOPIC_DIFFERS),
+        (answer(body=table(perm=4)), Reason.TOPIC_DIFFERS),
+        (answer(body=table(attributes={"message.type": "FIFO"})), Reason.TOPIC_DIFFERS),
+        (answer(body=table(attributes={"queue.type": "BatchCQ"})), Reason.QUEUE_TYPE_DIFFERS),
+        (answer(body=table("other")), Reason.TOPIC_DIFFERS),
         (refuse(ResponseCode.SYSTEM_ERROR), Reason.BROKER_REFUSED),
         (answer(body=b"not json"), Reason.BROKER_UNREACHABLE),
-        (answer(body=config()), Reason.READY),
+        (answer(body=table()), Reason.READY),
     ],
 )
 async def test_a_broker_that_says_yes_and_answers_otherwise_does_not_make_a_topic_ready(
@@ -107,7 +149,7 @@ async def test_a_broker_that_says_yes_and_answers_otherwise_does_not_make_a_topi
 ) -> None:
     """The broker takes every change without complaint; only what it answers afterwards counts."""
     async with ScriptedPeer() as peer, ClientAdmin() as admin:
-        peer.on(RequestCode.GET_TOPIC_CONFIG, reply)  # type: ignore[arg-type]
+        peer.on(RequestCode.GET_ALL_TOPIC_CONFIG, reply)  # type: ignore[arg-type]
         peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=both_groups(peer.address)))
         peer.on(RequestCode.GET_BROKER_RUNTIME_INFO, answer(body=b'{"table":{}}'))
         with (

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from raptormq_operator.handlers import DELETED, Triggers
+from raptormq_operator.lanes import Key, Lanes
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.queue import Key, WorkQueue
-from raptormq_operator.topic_claims import TopicClaims
+from raptormq_operator.topic_store import TopicStore
 from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, topic_body
 
 CLUSTER = Key("BrokerCluster", NAMESPACE, "demo")
-ORDERS = Key("Topic", NAMESPACE, "orders")
+TOPICS = Key("Topics", NAMESPACE, "demo")
 
 
-class Recorder(WorkQueue):
-    """A queue that only remembers."""
+class Recorder(Lanes):
+    """Lanes that only remember."""
 
     def __init__(self) -> None:
         self.added: list[Key] = []
@@ -39,7 +39,7 @@ def queue() -> Recorder:
 
 @pytest.fixture
 def triggers(queue: Recorder) -> Triggers:
-    return Triggers(queue, TopicClaims())
+    return Triggers(queue, TopicStore())
 
 
 def with_status(**status: Any) -> dict[str, Any]:
@@ -50,26 +50,32 @@ def test_a_topic_is_looked_at_again_when_its_cluster_changes_and_not_when_it_onl
     queue: Recorder, triggers: Triggers
 ) -> None:
     triggers.topic(None, topic_body())
-    assert queue.taken() == [ORDERS]
+    assert queue.taken() == [TOPICS]
     triggers.cluster(None, cluster_body())
-    assert queue.taken() == [CLUSTER, ORDERS]
+    assert queue.taken() == [CLUSTER, TOPICS]
     triggers.cluster("MODIFIED", with_status(brokersReady="1/2"))
     assert queue.taken() == [CLUSTER]
     triggers.cluster("MODIFIED", with_status(conditions=[{"type": "Ready", "status": "True"}]))
-    assert queue.taken() == [CLUSTER, ORDERS]
+    assert queue.taken() == [CLUSTER, TOPICS]
     triggers.cluster("MODIFIED", cluster_body(metadata={"deletionTimestamp": "t"}))
-    assert queue.taken() == [CLUSTER, ORDERS]
+    assert queue.taken() == [CLUSTER, TOPICS]
     triggers.cluster(DELETED, cluster_body(metadata={"deletionTimestamp": "t"}))
-    assert queue.taken() == [CLUSTER, ORDERS]
+    assert queue.taken() == [CLUSTER, TOPICS]
 
 
-def test_rivals_for_a_topic_are_looked_at_together(queue: Recorder, triggers: Triggers) -> None:
+def test_a_topic_that_goes_makes_room_for_its_rivals(queue: Recorder) -> None:
+    store = TopicStore()
+    triggers = Triggers(queue, store)
     first, second = topic_body("first", name="orders"), topic_body("second", name="orders")
     triggers.topic(None, first)
     triggers.topic("ADDED", second)
+    store.take_changed((NAMESPACE, "demo"), 9)
     queue.taken()
     triggers.topic(DELETED, first)
-    assert [key.name for key in queue.taken()] == ["first", "second"]
+    assert queue.taken() == [TOPICS]
+    assert store.take_changed((NAMESPACE, "demo"), 9) == ["first", "second"]
+    triggers.topic(DELETED, first)
+    assert queue.taken() == []
 
 
 def test_every_object_that_is_made_leads_back_to_its_cluster(queue: Recorder, triggers: Triggers) -> None:

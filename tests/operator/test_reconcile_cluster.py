@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from raptormq_operator.admin import TopicAnswer
+from raptormq_operator.cluster_probe import LatestProbes
 from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.reconcile_cluster import BLOCKED_S, RESYNC_S, RETRY_S, ClusterReconciler
+from raptormq_operator.reconcile_cluster import PULSE_S, REFUSED_FIRST_S, RESYNC_S, RETRY_FIRST_S, ClusterReconciler
 from raptormq_operator.status_writer import StatusWriter
 from tests.operator.fake_admin import FakeAdmin
 from tests.operator.fake_kube import FakeKube
@@ -26,12 +28,34 @@ class Operator:
         self.now = "t0"
         events = EventRecorder(self.kube, lambda: self.now)
         writer = StatusWriter(self.kube, events, lambda: self.now)
-        self.reconcile = ClusterReconciler(self.kube, self.admin, events, writer, SURROUNDINGS)
+        self.time = 0.0
+        self.probes = LatestProbes()
+        self.topics_looked_at = 0
+        self.reconcile = ClusterReconciler(
+            self.kube,
+            self.admin,
+            events,
+            writer,
+            SURROUNDINGS,
+            self.probes,
+            self._look_at_topics,
+            clock=lambda: self.time,
+            vary=lambda: 0.5,
+        )
         self.body = self.kube.put(cluster_body(**spec))
         self.cluster = Cluster.from_object(self.body, SURROUNDINGS)
 
+    def _look_at_topics(self, *_: str) -> None:
+        self.topics_looked_at += 1
+
     async def turn(self) -> float | None:
-        return await self.reconcile(NAMESPACE, "demo")
+        """An event has come."""
+        return await self.reconcile(NAMESPACE, "demo", changed=True)
+
+    async def pulse(self, after: float = PULSE_S) -> float | None:
+        """So many seconds later nothing has come."""
+        self.time += after
+        return await self.reconcile(NAMESPACE, "demo", changed=False)
 
     async def until_ready(self) -> None:
         self.admin.serve(self.cluster)
@@ -57,7 +81,7 @@ class Operator:
 
 async def test_from_nothing_to_ready() -> None:
     operator = Operator(groups=2)
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn() == RETRY_FIRST_S
     assert operator.ready["reason"] == "Progressing"
     assert operator.names("StatefulSet") == ["demo-broker-0-0", "demo-broker-1-0", "demo-namesrv"]
     await operator.turn()
@@ -67,7 +91,7 @@ async def test_from_nothing_to_ready() -> None:
     assert operator.ready["reason"] == "NameServerUnreachable"
     operator.admin.serve(operator.cluster)
     operator.now = "t1"
-    assert await operator.turn() == RESYNC_S
+    assert await operator.turn() == PULSE_S
     assert (operator.ready["reason"], operator.ready["lastTransitionTime"]) == ("Ready", "t1")
     assert operator.status["observedGeneration"] == 1
     assert operator.status["brokersReady"] == "2/2"
@@ -85,7 +109,7 @@ async def test_a_failing_pod_is_quoted_until_it_is_well() -> None:
         "status": {"containerStatuses": [failing]},
     }
     operator.kube.put(pod)
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn() == RETRY_FIRST_S
     assert operator.ready["reason"] == "PodsFailing"
     assert operator.ready["message"].endswith("ended with exit code 2: raptormq: setting a = 'b' is not usable")
     assert ("Warning", "PodsFailing") in operator.kube.events()
@@ -110,7 +134,7 @@ async def test_what_keeps_a_pod_from_beginning_is_quoted() -> None:
         },
     }
     operator.kube.put(event)
-    assert await operator.turn() == BLOCKED_S
+    assert await operator.turn() == RETRY_FIRST_S
     assert operator.ready["reason"] == "PodsNotReady"
     assert operator.ready["message"].endswith(f"; demo-broker-0-0-0: {text}")
 
@@ -136,7 +160,7 @@ async def test_a_name_server_that_forgets_a_broker_makes_it_unready() -> None:
     operator = Operator(groups=2)
     await operator.until_ready()
     del operator.admin.listings[operator.cluster.name_server_addresses[1]][("demo", "broker-0", 0)]
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn() == RETRY_FIRST_S
     assert (operator.ready["status"], operator.ready["reason"]) == ("False", "NotRegistered")
     assert operator.status["nameServersReady"] == "1/2"
     assert ("Warning", "NotRegistered") in operator.kube.events()
@@ -188,7 +212,7 @@ async def test_an_object_of_someone_else_is_not_overwritten() -> None:
 )
 async def test_a_refused_spec_changes_nothing(spec: dict[str, Any], reason: str) -> None:
     operator = Operator(**spec)
-    assert await operator.turn() == RESYNC_S
+    assert await operator.turn() == REFUSED_FIRST_S
     assert (operator.ready["status"], operator.ready["reason"]) == ("False", reason)
     assert operator.names("StatefulSet") == []
 
@@ -215,7 +239,7 @@ async def test_a_setting_that_brokers_do_not_know_is_told_once() -> None:
 async def test_an_object_that_the_server_refuses() -> None:
     operator = Operator()
     operator.kube.refuse["StatefulSet"] = Invalid(422, "affinity is nonsense")
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn() == REFUSED_FIRST_S
     assert (operator.ready["reason"], operator.ready["message"]) == ("ApplyRefused", "affinity is nonsense")
 
 
@@ -240,3 +264,74 @@ async def test_events_say_what_was_made() -> None:
     await operator.until_ready()
     assert operator.kube.events().count(("Normal", "Created")) == 8
     assert ("Normal", "Ready") in operator.kube.events()
+
+
+async def test_a_pulse_costs_the_api_server_nothing_while_all_is_well() -> None:
+    operator = Operator(groups=2)
+    await operator.until_ready()
+    requests = operator.kube.reads
+    while operator.time < RESYNC_S - 2 * PULSE_S:
+        assert await operator.pulse() == PULSE_S
+    assert operator.kube.reads == requests
+    await operator.pulse(2 * PULSE_S)
+    assert operator.kube.reads > requests, "a whole look, now and then"
+
+
+async def test_a_broker_that_falls_silent_is_in_the_condition_after_the_next_pulse() -> None:
+    operator = Operator(groups=2)
+    await operator.until_ready()
+    operator.topics_looked_at = 0
+    operator.admin.down.add(operator.cluster.members[1].address)
+    await operator.pulse()
+    assert (operator.ready["status"], operator.ready["reason"]) == ("False", "BrokerUnreachable")
+    assert operator.topics_looked_at == 1
+    operator.admin.down.clear()
+    await operator.pulse()
+    assert operator.ready["status"] == "True"
+
+
+async def test_topics_that_someone_else_changed_are_looked_at() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    operator.topics_looked_at = 0
+    await operator.pulse()
+    assert operator.topics_looked_at == 0
+    operator.admin.topics[operator.cluster.members[0].address]["orders"] = TopicAnswer(1, 1, 6, {})
+    await operator.pulse()
+    assert operator.topics_looked_at == 1
+
+
+async def test_looks_at_a_cluster_that_stays_unready_are_fewer_and_fewer() -> None:
+    operator = Operator()
+    await operator.turn()
+    await operator.turn()
+    waits, last = [], 0.0
+    for _ in range(60):
+        reads = operator.kube.reads
+        await operator.pulse(1.0)
+        if operator.kube.reads > reads:
+            waits.append(operator.time - last)
+            last = operator.time
+    assert operator.ready["reason"] == "PodsNotReady"
+    assert waits == [2.0, 4.0, 8.0, 16.0, 30.0]
+
+
+async def test_a_refused_cluster_without_servers_is_hardly_looked_at() -> None:
+    operator = Operator(config={"brokerId": "7"})
+    waits = [await operator.turn()]
+    for _ in range(6):
+        waits.append(await operator.pulse(waits[-1] or 0))
+    assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+    asked = len(operator.admin.asked)
+    await operator.turn()
+    assert len(operator.admin.asked) > asked, "a change of the spec is acted on at once"
+
+
+async def test_what_is_known_of_a_cluster_goes_with_it() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    assert operator.probes.get(NAMESPACE, "demo") is not None
+    del operator.kube.objects[("BrokerCluster", NAMESPACE, "demo")]
+    operator.topics_looked_at = 0
+    assert await operator.turn() is None
+    assert (operator.probes.get(NAMESPACE, "demo"), operator.topics_looked_at) == (None, 1)

@@ -83,9 +83,9 @@ def test_batch_queues_are_wanted_of_every_broker() -> None:
 
 
 def test_the_oldest_claim_holds_the_topic() -> None:
-    own = Claim(TOPIC.created, TOPIC.uid, TOPIC.name)
-    younger = Claim("2026-01-02T00:00:00Z", "another", "copy")
-    older = Claim("2025-12-31T00:00:00Z", "first", "original")
+    own = Claim(TOPIC.created, False, 5, TOPIC.uid, TOPIC.name)
+    younger = Claim("2026-01-02T00:00:00Z", False, 6, "another", "copy")
+    older = Claim("2025-12-31T00:00:00Z", True, 7, "first", "original")
     assert topic_plan.refusal(TOPIC, [own, younger]) is None
     refused = topic_plan.refusal(TOPIC, [own, older])
     assert refused is not None

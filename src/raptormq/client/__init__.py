@@ -9,7 +9,7 @@ from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfi
 from raptormq.client.consumer import BatchListener, Listener, PullConsumer, PullResult, PullStatus, PushConsumer, Sql
 from raptormq.client.message import MessageBatch, split_messages
 from raptormq.client.producer import Producer, TransactionProducer, TransactionResult, TransactionState
-from raptormq.client.results import ConsumeResult, SendResult, SendStatus, TopicChange
+from raptormq.client.results import ConsumeResult, SendResult, SendStatus, TopicChange, TopicConfigs
 from raptormq.client.security import ClientTls, Credentials, EncryptionKeys, EnvironmentKeys, KeyFile, KeyFolder
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.group_progress import GroupConnections, GroupMember, QueueProgress
@@ -63,6 +63,7 @@ __all__ = [
     "Sql",
     "TopicChange",
     "TopicConfig",
+    "TopicConfigs",
     "TopicOffset",
     "TopicRoute",
     "TransactionProducer",

@@ -297,6 +297,8 @@ class BlockingAdminClient(_Blocking[AdminClient]):
     topics = _blocking(AdminClient.topics)
     route = _blocking(AdminClient.route)
     topic_config = _blocking(AdminClient.topic_config)
+    topic_configs = _blocking(AdminClient.topic_configs)
+    put_topics = _blocking(AdminClient.put_topics)
     convert_queue = _blocking(AdminClient.convert_queue)
     topic_stats = _blocking(AdminClient.topic_stats)
     find_messages = _blocking(AdminClient.find_messages)

@@ -6,9 +6,11 @@ Source: RocketMQ `SendResult`, `SendStatus`, `ConsumeConcurrentlyStatus`.
 from __future__ import annotations
 
 import enum
+import hashlib
+from functools import cached_property
 from typing import NamedTuple
 
-from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.message import MessageQueue
 
 
@@ -70,3 +72,20 @@ class TopicChange(enum.Enum):
         if before is None:
             return cls.CREATED
         return cls.UNCHANGED if before == after else cls.CHANGED
+
+
+class TopicConfigs:
+    """All topics of a broker at one time, as it has answered. Two answers with the same `digest` say the same."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.digest = hashlib.sha256(body).hexdigest()
+
+    @cached_property
+    def topics(self) -> dict[str, TopicConfig]:
+        """Configurations by name, read when they are first asked for.
+
+        Raises:
+            BodyError: the answer is not a table of topics.
+        """
+        return TopicConfigTable.from_json(self._body).topics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,11 @@ async def test_a_list_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
         more = body(good, TopicConfig("two", 2, 2))
         assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, more)).code == 0
         assert await config(peer, "one") == good
+        signed = body(
+            replace(good, attributes={"+message.type": "NORMAL"}), TopicConfig("two", attributes={"-message.type": ""})
+        )
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, signed)).code == 0
+        assert (await config(peer, "one")).attributes == {"message.type": "NORMAL"}, "as RocketMQ's tools write it"
         bad = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, b'{"topicConfigList":1}')
         assert bad.code == ResponseCode.SYSTEM_ERROR
 

@@ -47,6 +47,30 @@ async def test_a_topic_from_creation_to_deletion(tmp_path: Path) -> None:
         assert "t" not in await admin.topics()
 
 
+async def test_many_topics_at_once(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, brokers=1) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
+        address = cluster.broker(0).address
+        before = await admin.topic_configs(address)
+        assert "t0" not in before.topics
+        assert (await admin.topic_configs(address)).digest == before.digest
+        await admin.create_topic("t0", attributes={"message.type": "NORMAL"}, brokers=[address])
+        await admin.put_topics(
+            address, [TopicConfig("t0", 3, 2), TopicConfig("t1", attributes={"queue.type": "BatchCQ"})]
+        )
+        after = await admin.topic_configs(address)
+        assert after.digest != before.digest
+        assert (after.topics["t0"].read_queue_nums, after.topics["t0"].write_queue_nums) == (3, 2)
+        assert [after.topics[name].attributes for name in ("t0", "t1")] == [
+            {"message.type": "NORMAL"},
+            {"queue.type": "BatchCQ"},
+        ]
+        with pytest.raises(ServerError):
+            await admin.put_topics(address, [TopicConfig("t2"), TopicConfig("t1", attributes={"no.such": "attribute"})])
+        assert "t2" not in (await admin.topic_configs(address)).topics, "none is changed unless all can be"
+        with pytest.raises(ConfigError):
+            await admin.put_topics(address, [TopicConfig("t3", read_queue_nums=-1)])
+
+
 async def test_a_topic_on_one_broker_only(tmp_path: Path) -> None:
     async with Cluster(tmp_path, brokers=2) as cluster, AdminClient(name_servers=cluster.name_servers) as admin:
         await admin.create_topic("t", brokers=[cluster.broker(1).address])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from raptormq.broker.config import Identity, Policies
@@ -84,8 +85,7 @@ class TopicHandlers:
         checked: list[TopicConfig] = []
         async for value in cooperatively(values):
             config = TopicConfig.from_dict(value)
-            text = ",".join(key if key[:1] in "+-" else f"+{key}={text}" for key, text in config.attributes.items())
-            checked.append(self._checked(config, text))
+            checked.append(self._checked(config, _changes(config.attributes)))
         async for config in cooperatively(checked):
             self._topics.put(config)
         await self._settling.settled()
@@ -179,6 +179,13 @@ class TopicHandlers:
         """305: the topics this broker owns."""
         own = [topic for topic in self._topics.configs if self._is_own(topic)]
         return response_to(command, body=TopicList(own).to_json())
+
+
+def _changes(attributes: Mapping[str, str]) -> str:
+    """Return the attributes of a list's topic as text: RocketMQ's tools write the sign into the key."""
+    signed = (key if key[:1] in ("+", "-") else f"+{key}" for key in attributes)
+    pairs = zip(signed, attributes.values(), strict=True)
+    return ",".join(key if key[0] == "-" else f"{key}={text}" for key, text in pairs)
 
 
 def _invalid(remark: str) -> Refused:

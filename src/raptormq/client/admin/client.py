@@ -28,7 +28,7 @@ from raptormq.client.cluster import (
 )
 from raptormq.client.config import ClientConfig
 from raptormq.client.lifecycle import Ending, Startable
-from raptormq.client.results import TopicChange
+from raptormq.client.results import TopicChange, TopicConfigs
 from raptormq.client.settings import LONG_MAX
 from raptormq.errors import ClientClosed, ConfigError, NoRoute, ServerError
 from raptormq.protocol.bodies.conversion import QueueConversionState
@@ -181,6 +181,28 @@ class AdminClient(Startable):
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         return TopicConfig.from_json(require_success(answer, broker_addr).body)
+
+    async def topic_configs(self, broker_addr: str) -> TopicConfigs:
+        """Return how a broker serves every topic that it has, system topics included (GET_ALL_TOPIC_CONFIG, 21)."""
+        answer = await self._ask_broker(broker_addr, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        return TopicConfigs(answer.body)
+
+    async def put_topics(self, broker_addr: str, topics: Sequence[TopicConfig]) -> None:
+        """Create topics on one broker or change them, all with one request (UPDATE_AND_CREATE_TOPIC_LIST, 18).
+
+        Everything but the attributes is taken as it stands in `topics`. Attributes that are not named stay.
+
+        Raises:
+            ServerError: the broker refuses one of them, and has changed none.
+        """
+        listed = []
+        for topic in topics:
+            check_wishes(
+                topic.topic_name, topic.read_queue_nums, topic.write_queue_nums, int(topic.perm), topic.attributes, None
+            )
+            listed.append(topic.to_dict() | {"attributes": {f"+{key}": text for key, text in topic.attributes.items()}})
+        body = dumps({"topicConfigList": listed})
+        await self._ask_broker(broker_addr, request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body))
 
     async def convert_queue(
         self, broker_addr: str, topic: str, action: str, to: str | None = None

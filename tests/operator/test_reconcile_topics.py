@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
 from typing import Any
 
 import pytest
 
 from raptormq_operator.admin import Admin, TopicAnswer
+from raptormq_operator.cluster_probe import LatestProbes
+from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.reconcile_topic import REFUSED_S, RESYNC_S, RETRY_S, TopicReconciler
+from raptormq_operator.reconcile_topics import GROUP_SIZE, TopicsReconciler
 from raptormq_operator.status_writer import StatusWriter
-from raptormq_operator.topic_plan import Claim
+from raptormq_operator.topic_store import TopicStore
 from tests.operator.fake_admin import FakeAdmin
 from tests.operator.fake_kube import FakeKube
 from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, topic_body
@@ -21,29 +24,51 @@ from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, topi
 WANTED = TopicAnswer(8, 8, 6, {"queue.type": "SimpleCQ", "message.type": "NORMAL"})
 CLUSTER = Cluster.from_object(cluster_body(groups=2), SURROUNDINGS)
 FIRST, SECOND = (member.address for member in CLUSTER.members)
+DEMO = (NAMESPACE, "demo")
 
 
 class Operator:
-    """A reconciler with its surroundings and a cluster of two groups that serves."""
+    """A reconciler with its surroundings, a cluster of two groups that serves, and one Topic."""
 
     def __init__(self, *, cluster: bool = True, admin: Admin | None = None, **spec: Any) -> None:
         self.kube = FakeKube()
         self.admin = FakeAdmin()
-        self.claims: list[Claim] = []
+        self.store = TopicStore()
+        self.probes = LatestProbes()
+        self.suspected: list[str] = []
+        self.versions = 1000
         events = EventRecorder(self.kube, lambda: "t0")
         writer = StatusWriter(self.kube, events, lambda: "t0")
-        self.reconcile = TopicReconciler(self.kube, admin or self.admin, events, writer, SURROUNDINGS, self._claims)
+        self.reconcile = TopicsReconciler(
+            self.kube,
+            admin or self.admin,
+            events,
+            writer,
+            SURROUNDINGS,
+            self.store,
+            self.probes,
+            lambda _, name: self.suspected.append(name),
+        )
         if cluster:
             body = self.kube.put(cluster_body(groups=2))
             body["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
             self.admin.serve(CLUSTER)
         self.kube.put(topic_body(**spec))
 
-    def _claims(self, *_: str) -> Sequence[Claim]:
-        return self.claims
-
     async def turn(self) -> float | None:
-        return await self.reconcile(NAMESPACE, "orders")
+        """The watch shows everything; a probe of the cluster is to be made."""
+        for (kind, _, _), body in self.kube.objects.items():
+            if kind == "Topic":
+                self.versions += 1
+                shown = copy.deepcopy(body)
+                shown["metadata"]["resourceVersion"] = str(self.versions)
+                self.store.see(shown)
+        for namespace, name in self.store.places():
+            if ("Topic", namespace, name) not in self.kube.objects:
+                self.store.forget(namespace, name)
+        self.store.mark_all(DEMO)
+        self.probes.forget(*DEMO)
+        return await self.reconcile(*DEMO)
 
     def delete(self) -> None:
         """What the API server does on `kubectl delete`: the object stays while it has finalizers."""
@@ -52,6 +77,10 @@ class Operator:
     @property
     def body(self) -> dict[str, Any]:
         return self.kube.objects[("Topic", NAMESPACE, "orders")]
+
+    def topics(self) -> list[dict[str, Any]]:
+        """All Topic resources."""
+        return [body for (kind, _, _), body in self.kube.objects.items() if kind == "Topic"]
 
     @property
     def finalizers(self) -> list[str]:
@@ -66,7 +95,7 @@ class Operator:
 
 async def test_the_topic_is_made_on_every_broker() -> None:
     operator = Operator()
-    assert await operator.turn() == RESYNC_S
+    assert await operator.turn() is None
     assert operator.ready == ("True", "Ready")
     assert operator.admin.topics == {FIRST: {"orders": WANTED}, SECOND: {"orders": WANTED}}
     assert [broker["ready"] for broker in operator.body["status"]["brokers"]] == [True, True]
@@ -79,7 +108,7 @@ async def test_a_topic_that_is_right_is_left_alone() -> None:
     await operator.turn()
     operator.admin.changes.clear()
     writes = len(operator.kube.writes)
-    assert await operator.turn() == RESYNC_S
+    assert await operator.turn() is None
     assert (operator.admin.changes, operator.kube.writes[writes:]) == ([], [])
 
 
@@ -97,7 +126,7 @@ async def test_a_change_by_someone_else_is_undone() -> None:
 async def test_one_broker_that_refuses_is_enough() -> None:
     operator = Operator()
     operator.admin.stubborn.add(SECOND)
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn()
     assert operator.ready == ("False", "BrokerRefused")
     assert [broker["ready"] for broker in operator.body["status"]["brokers"]] == [True, False]
     assert ("Warning", "BrokerRefused") in operator.kube.events()
@@ -106,7 +135,7 @@ async def test_one_broker_that_refuses_is_enough() -> None:
 async def test_a_broker_that_is_away() -> None:
     operator = Operator()
     operator.admin.down.add(FIRST)
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn()
     assert operator.ready == ("False", "BrokerUnreachable")
 
 
@@ -114,7 +143,7 @@ async def test_while_its_cluster_comes_up_it_waits_without_a_warning() -> None:
     operator = Operator()
     operator.kube.objects[("BrokerCluster", NAMESPACE, "demo")]["status"] = {}
     operator.admin.down.add(FIRST)
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn() is None
     assert operator.ready == ("False", "ClusterNotReady")
     assert operator.kube.events() == [("Normal", "ClusterNotReady")]
 
@@ -122,19 +151,19 @@ async def test_while_its_cluster_comes_up_it_waits_without_a_warning() -> None:
 async def test_a_topic_is_not_ready_where_a_name_server_misses_a_broker() -> None:
     operator = Operator()
     operator.admin.listings[CLUSTER.name_server_addresses[0]].clear()
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn() is None
     assert operator.ready == ("False", "NotRegistered")
 
 
 async def test_without_its_cluster_it_waits() -> None:
     operator = Operator(cluster=False)
-    assert await operator.turn() == REFUSED_S
+    assert await operator.turn() is None
     assert operator.ready == ("False", "ClusterNotFound")
 
 
 async def test_batch_queues_are_asked_for_by_attribute() -> None:
     operator = Operator(queueType="BatchCQ")
-    assert await operator.turn() == RESYNC_S
+    assert await operator.turn() is None
     assert operator.ready == ("True", "Ready")
     assert [made["orders"].attributes["queue.type"] for made in operator.admin.topics.values()] == ["BatchCQ"] * 2
 
@@ -144,23 +173,23 @@ async def test_another_type_of_queues_takes_the_converter() -> None:
     await operator.turn()
     operator.admin.changes.clear()
     operator.body["spec"]["queueType"] = "BatchCQ"
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn()
     assert operator.ready == ("False", "QueueTypeDiffers")
     (condition,) = operator.body["status"]["conditions"]
     assert "raptormq convert-queue --topic orders --to BatchCQ" in condition["message"]
     assert operator.admin.changes == []
     for topics in operator.admin.topics.values():
         topics["orders"] = TopicAnswer(8, 8, 6, {"queue.type": "BatchCQ", "message.type": "NORMAL"})
-    assert await operator.turn() == RESYNC_S
+    assert await operator.turn() is None
     assert operator.ready == ("True", "Ready")
 
 
 async def test_the_younger_of_two_does_nothing() -> None:
-    operator = Operator()
-    operator.claims = [Claim("2020-01-01T00:00:00Z", "first", "original")]
+    operator = Operator(readQueues=2)
+    operator.kube.put(topic_body("original", name="orders", metadata={"creationTimestamp": "2020-01-01T00:00:00Z"}))
     await operator.turn()
     assert operator.ready == ("False", "TopicConflict")
-    assert operator.admin.changes == []
+    assert operator.admin.topics[FIRST]["orders"].read_queues == 8
 
 
 async def test_the_finalizer_follows_the_policy() -> None:
@@ -196,7 +225,7 @@ async def test_delete_takes_the_topic_along() -> None:
 async def test_delete_waits_for_a_broker_that_is_away() -> None:
     operator = await deleting()
     operator.admin.down.add(SECOND)
-    assert await operator.turn() == RETRY_S
+    assert await operator.turn()
     assert operator.ready == ("False", "Deleting")
     assert operator.finalizers == [names.TOPIC_FINALIZER]
     operator.admin.down.clear()
@@ -227,7 +256,7 @@ async def test_without_its_cluster_it_is_released_at_once(how: str) -> None:
 
 async def test_who_does_not_hold_the_topic_does_not_delete_it() -> None:
     operator = await deleting()
-    operator.claims = [Claim("2020-01-01T00:00:00Z", "first", "original")]
+    operator.kube.put(topic_body("original", name="orders", metadata={"creationTimestamp": "2020-01-01T00:00:00Z"}))
     assert await operator.turn() is None
     assert operator.finalizers == []
     assert operator.admin.topics[FIRST] == {"orders": WANTED}
@@ -237,3 +266,92 @@ async def test_a_resource_that_is_gone_needs_nothing() -> None:
     operator = Operator()
     del operator.kube.objects[("Topic", NAMESPACE, "orders")]
     assert await operator.turn() is None
+
+
+def many(operator: Operator, count: int, **spec: Any) -> None:
+    for number in range(count):
+        operator.kube.put(topic_body(f"t{number}", **spec))
+
+
+async def test_a_thousand_topics_cost_the_questions_of_one() -> None:
+    operator = Operator()
+    many(operator, GROUP_SIZE - 1)
+    await operator.turn()
+    assert {body["status"]["conditions"][0]["reason"] for body in operator.topics()} == {"Ready"}
+    assert operator.admin.bulk_questions == [FIRST, SECOND, FIRST, SECOND], "before and after the change"
+    operator.admin.bulk_questions.clear()
+    reads = operator.kube.reads
+    await operator.turn()
+    assert operator.admin.bulk_questions == [FIRST, SECOND]
+    assert operator.kube.reads - reads == 1, "the cluster"
+
+
+async def test_what_does_not_fit_into_one_group_is_the_next_run() -> None:
+    operator = Operator()
+    many(operator, GROUP_SIZE)
+    assert await operator.turn() == 0.0
+    assert await operator.reconcile(*DEMO) is None
+    assert {body["status"]["conditions"][0]["reason"] for body in operator.topics()} == {"Ready"}
+
+
+async def test_a_silent_broker_is_found_out_once_and_not_once_for_each_topic() -> None:
+    operator = Operator()
+    many(operator, 50)
+    operator.admin.down.add(FIRST)
+    await operator.turn()
+    assert operator.admin.asked.count(FIRST) == 1, "by the probe of the cluster"
+    assert {body["status"]["conditions"][0]["reason"] for body in operator.topics()} == {"BrokerUnreachable"}
+    assert operator.admin.changes == [(SECOND, topic) for topic in ["orders", *(f"t{n}" for n in range(50))]]
+
+
+async def test_a_broker_that_falls_silent_between_two_probes_is_told_to_the_cluster() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.admin.down.add(FIRST)
+    operator.store.mark_all(DEMO)
+    wait = await operator.reconcile(*DEMO)
+    assert operator.ready == ("False", "BrokerUnreachable")
+    assert operator.suspected == ["demo"]
+    assert wait is not None
+
+
+async def test_topics_that_fail_alike_are_tried_again_together_and_later_and_later() -> None:
+    operator = Operator()
+    many(operator, 5)
+    operator.admin.stubborn.add(SECOND)
+    waits = [await operator.turn()]
+    operator.admin.bulk_questions.clear()
+    assert await operator.reconcile(*DEMO) == pytest.approx(waits[0], abs=1.0)
+    assert operator.admin.bulk_questions == [], "it is not time yet"
+
+
+async def test_topics_of_a_cluster_go_in_a_group_too() -> None:
+    operator = Operator(deletionPolicy="Delete")
+    many(operator, 20, deletionPolicy="Delete")
+    await operator.turn()
+    for body in operator.topics():
+        body["metadata"]["deletionTimestamp"] = "t"
+    operator.admin.bulk_questions.clear()
+    assert await operator.turn() is None
+    assert operator.admin.topics == {FIRST: {}, SECOND: {}}
+    assert sorted(operator.admin.bulk_questions) == sorted([FIRST, SECOND])
+    assert [body["metadata"].get("finalizers", []) for body in operator.topics()] == [[]] * 21
+
+
+async def test_one_status_that_cannot_be_written_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    operator = Operator()
+    many(operator, 3)
+    write = operator.kube.apply_status
+
+    async def fails_once(manifest: Manifest) -> Manifest:
+        if manifest["metadata"]["name"] == "t1":
+            raise KubeError(500, "no quorum")
+        return await write(manifest)
+
+    operator.kube.apply_status = fails_once  # type: ignore[method-assign]
+    assert await operator.turn() is not None
+    assert [body["metadata"]["name"] for body in operator.topics() if "status" not in body] == ["t1"]
+    assert "no quorum" in caplog.text
+    operator.kube.apply_status = write  # type: ignore[method-assign]
+    assert await operator.turn() is None
+    assert all("status" in body for body in operator.topics())

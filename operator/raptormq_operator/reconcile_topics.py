@@ -1,0 +1,336 @@
+"""Reconciliation of the Topics of one cluster, in groups: a thousand cost what one costs.
+
+Each broker is asked for all its topics once, is told with one request what to change, and is asked again; only what it
+answers afterwards counts. A broker that the cluster's latest probe found silent is not asked at all.
+
+The finalizer is ours and is there only while `deletionPolicy: Delete` says that something is to be done. It is
+released at once when the cluster is gone or going, or when another resource owns the topic: a namespace never hangs
+because of us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from raptormq.errors import RaptorMQError, ServerError
+from raptormq.logs import get_logger
+from raptormq_operator import cluster_status, topic_plan
+from raptormq_operator.admin import Admin, BrokerTopics, TopicAnswer
+from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
+from raptormq_operator.conditions import Reason, Verdict
+from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.errors import KubeError
+from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.lanes import bounded
+from raptormq_operator.manifests.metadata import Manifest, digest
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster, Surroundings
+from raptormq_operator.model.topic import Topic
+from raptormq_operator.retries import Retries
+from raptormq_operator.status_writer import StatusWriter
+from raptormq_operator.topic_plan import Answer, Failure
+from raptormq_operator.topic_store import ClusterName, TopicStore
+
+FINALIZER_MANAGER = f"{names.FIELD_MANAGER}-finalizer"
+GROUP_SIZE = 500
+"""Topics of one run. What is left is the next run: by then the newest changes may have come."""
+RETRY_FIRST_S = 2.0
+RETRY_MAX_S = 300.0
+
+log = get_logger(__name__)
+
+
+_OTHERS_TELL = frozenset(
+    {
+        Reason.READY,
+        Reason.TOPIC_CONFLICT,
+        Reason.CLUSTER_NOT_FOUND,
+        Reason.CLUSTER_NOT_READY,
+        Reason.NAME_SERVER_UNREACHABLE,
+        Reason.NOT_REGISTERED,
+    }
+)
+"""With these a Topic waits for another resource or for its cluster, whose change is a reason to look at it again."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """A Topic that is being looked at. Without a verdict it is let go."""
+
+    body: Manifest
+    topic: Topic
+    answers: dict[str, Answer] = field(default_factory=dict)
+    changed: bool = False
+    verdict: Verdict | None = None
+
+
+class _TriedAgain:
+    """What of one cluster's Topics is to be tried again and when, by what went wrong: those that failed alike are one
+    group, so that a thousand of them are tried with the requests of one."""
+
+    def __init__(self) -> None:
+        self._retries: Retries[str] = Retries(RETRY_FIRST_S, RETRY_MAX_S)
+        self._groups: dict[str, set[str]] = {}
+
+    def due(self) -> set[str]:
+        """Names of Topics whose time has come."""
+        return {name for group in self._retries.due() for name in self._groups.get(group, ())}
+
+    def outcome(self, looked_at: set[str], failed: Mapping[str, set[str]]) -> None:
+        """These were looked at, and of them these failed, by what went wrong."""
+        for group in [*self._groups.keys() | failed.keys()]:
+            before = self._groups.get(group, set())
+            now = (before - looked_at) | failed.get(group, set())
+            if not now:
+                self._groups.pop(group, None)
+                self._retries.succeeded(group)
+            elif before & looked_at or now != before:
+                self._groups[group] = now
+                self._retries.failed(group, digest(sorted(now)))
+
+    def wait(self) -> float | None:
+        """Seconds until something is due; None when nothing failed."""
+        return self._retries.next_wait()
+
+
+class TopicsReconciler:
+    """One call brings the Topics of one cluster that are to be looked at as far as they can go now."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        admin: Admin,
+        events: EventRecorder,
+        writer: StatusWriter,
+        surroundings: Surroundings,
+        store: TopicStore,
+        probes: LatestProbes,
+        suspect: Callable[[str, str], None] = lambda namespace, name: None,
+    ) -> None:
+        """`suspect` is told of a cluster with a broker that did not answer, before the next probe found out."""
+        self._api = api
+        self._admin = admin
+        self._events = events
+        self._writer = writer
+        self._surroundings = surroundings
+        self._store = store
+        self._probes = probes
+        self._suspect = suspect
+        self._again: dict[ClusterName, _TriedAgain] = {}
+
+    async def __call__(self, namespace: str, name: str) -> float | None:
+        key = (namespace, name)
+        again = self._again.setdefault(key, _TriedAgain())
+        self._store.mark(key, again.due())
+        taken = self._store.take_changed(key, GROUP_SIZE)
+        looks = {each: _Look(body, Topic.from_object(body)) for each in taken if (body := self._store.get(key, each))}
+        for each in taken:
+            if each not in looks:
+                self._writer.forget("Topic", namespace, each)
+        failed: dict[str, set[str]] = {}
+        if looks:
+            try:
+                failed = await self._look_at(key, list(looks.values()))
+            except BaseException:
+                self._store.mark(key, list(looks))  # what became of them is not known
+                raise
+        again.outcome(set(taken), failed)
+        if self._store.has_changed(key):
+            return 0.0
+        wait = again.wait()
+        if wait is None:
+            del self._again[key]
+        return wait
+
+    async def _look_at(self, key: ClusterName, looks: Sequence[_Look]) -> dict[str, set[str]]:
+        """Returns names of those to be tried again, by what went wrong."""
+        cluster_body = await self._cluster_body(key)
+        cluster = Cluster.from_object(cluster_body, self._surroundings) if cluster_body else None
+        serving, ending = [], []
+        for look in looks:
+            refused = topic_plan.refusal(look.topic, self._store.claims(key, look.topic.topic_name))
+            if look.topic.deleting:
+                if cluster is not None and refused is None and look.topic.deletion_policy == "Delete":
+                    ending.append(look)
+            elif cluster is None or refused is not None:
+                lost = Verdict(Reason.CLUSTER_NOT_FOUND, f"there is no BrokerCluster {key[1]} in {key[0]}")
+                look.verdict = refused or lost
+            else:
+                serving.append(look)
+        if cluster is not None and cluster_body is not None:
+            probe = self._probes.get(*key) or await self._probe(key, cluster)
+            if ending:
+                await self._end(ending, cluster, probe)
+            if serving:
+                await self._converge(serving, cluster, probe)
+                self._judge(serving, cluster, probe, cluster_is_ready=_is_ready(cluster_body))
+        failed: dict[str, set[str]] = {}
+
+        async def settle(look: _Look) -> None:
+            if (group := await self._settle(look, cluster)) is not None:
+                failed.setdefault(group, set()).add(look.topic.name)
+
+        await bounded(map(settle, looks))
+        return failed
+
+    async def _probe(self, key: ClusterName, cluster: Cluster) -> ClusterProbe:
+        probe = await probe_cluster(cluster, self._admin)
+        self._probes.set(*key, probe)
+        return probe
+
+    async def _converge(self, looks: Sequence[_Look], cluster: Cluster, probe: ClusterProbe) -> None:
+        """Asks every broker that answers, changes what differs there, and asks again."""
+        silent = probe.silent()
+        admin = self._admin.speaking(cluster.tls)
+
+        async def converge(address: str) -> None:
+            if address in silent:
+                _fail(looks, address, Failure(Reason.BROKER_UNREACHABLE, silent[address]))
+                return
+            try:
+                before = await admin.all_topics(address)
+                wanted = await _compare(looks, address, before)
+                if wanted:
+                    refused = await admin.change_topics(address, before, wanted)
+                    await _compare(looks, address, await admin.all_topics(address))
+                    for look in looks:
+                        if (error := refused.get(look.topic.topic_name)) is not None:
+                            look.answers[address] = Failure(Reason.BROKER_REFUSED, str(error))
+            except RaptorMQError as error:
+                reached = isinstance(error, ServerError)
+                _fail(
+                    looks, address, Failure(Reason.BROKER_REFUSED if reached else Reason.BROKER_UNREACHABLE, str(error))
+                )
+                if not reached:
+                    self._suspect(cluster.namespace, cluster.name)
+
+        await asyncio.gather(*(converge(member.address) for member in cluster.members))
+
+    def _judge(self, looks: Sequence[_Look], cluster: Cluster, probe: ClusterProbe, *, cluster_is_ready: bool) -> None:
+        gaps = cluster_status.gaps_in(cluster, probe)
+        for look in looks:
+            verdict = topic_plan.verdict(look.topic, look.answers)
+            if verdict.ready:
+                verdict = gaps or verdict
+            elif verdict.reason is Reason.BROKER_UNREACHABLE and not cluster_is_ready:
+                text = f"BrokerCluster {cluster.name} is not ready: {verdict.message}"
+                verdict = Verdict(Reason.CLUSTER_NOT_READY, text)
+            look.verdict = verdict
+
+    async def _cluster_body(self, key: ClusterName) -> Manifest | None:
+        """The BrokerCluster, None when there is none or it is being deleted."""
+        body = await self._api.get("BrokerCluster", *key)
+        return None if body is None or "deletionTimestamp" in body["metadata"] else body
+
+    async def _end(self, looks: Sequence[_Look], cluster: Cluster, probe: ClusterProbe) -> None:
+        """The resources are being deleted: deletes their topics. Those whose topic is still somewhere get a verdict."""
+        left: dict[str, list[str]] = {look.topic.topic_name: [] for look in looks}
+        if silent := probe.silent():  # each attempt would only find out again
+            for said in left.values():
+                said.extend(f"{address}: {fault}" for address, fault in silent.items())
+        else:
+            await self._delete(cluster, left)
+            await self._find(cluster, left)
+        for look in looks:
+            if said := left[look.topic.topic_name]:
+                text = f"the topic could not be deleted yet: {'; '.join(said)}"
+                look.verdict = Verdict(Reason.DELETING, text)
+
+    async def _delete(self, cluster: Cluster, left: Mapping[str, list[str]]) -> None:
+        admin = self._admin.speaking(cluster.tls)
+
+        async def delete(topic: str) -> None:
+            try:
+                await admin.delete_topic(cluster.name_server_address, topic)
+            except RaptorMQError as error:
+                left[topic].append(str(error))
+
+        await bounded(map(delete, left))
+
+    async def _find(self, cluster: Cluster, left: Mapping[str, list[str]]) -> None:
+        """Notes which brokers still have one of the topics."""
+        admin = self._admin.speaking(cluster.tls)
+
+        async def find(address: str) -> None:
+            try:
+                table = await admin.all_topics(address)
+            except RaptorMQError as error:
+                for said in left.values():
+                    said.append(f"{address}: {error}")
+            else:
+                for topic, said in left.items():
+                    if table.get(topic) is not None:
+                        said.append(f"{address}: it still has the topic")
+
+        await asyncio.gather(*(find(member.address) for member in cluster.members))
+
+    async def _settle(self, look: _Look, cluster: Cluster | None) -> str | None:
+        """Says how it is, holds the resource or lets it go. Returns what went wrong when it is to be tried again."""
+        topic = look.topic
+        try:
+            if look.verdict is None:
+                if names.TOPIC_FINALIZER in topic.finalizers:
+                    await self._set_finalizers(look.body, [])
+                return None
+            if not topic.deleting:
+                await self._guard(look.body, topic)
+            if look.changed and look.verdict.ready:
+                text = f"topic {topic.topic_name} was made or changed on the brokers"
+                await self._events.normal(look.body, "Applied", text)
+            written = await self._writer.write(look.body, topic_plan.status(topic, cluster, look.answers), look.verdict)
+        except KubeError as error:
+            log.warning("Topic %s/%s: %s", topic.namespace, topic.name, error)
+            return "the API server"
+        if written is not None:
+            self._store.written(written)
+        return None if look.verdict.reason in _OTHERS_TELL else str(look.verdict.reason)
+
+    async def _guard(self, body: Manifest, topic: Topic) -> None:
+        """Puts the finalizer where there will be something to do, and takes it away where there no longer is."""
+        wanted = topic.deletion_policy == "Delete"
+        if wanted != (names.TOPIC_FINALIZER in topic.finalizers):
+            await self._set_finalizers(body, [names.TOPIC_FINALIZER] if wanted else [])
+
+    async def _set_finalizers(self, body: Manifest, finalizers: list[str]) -> None:
+        """Server-side apply under a manager of its own, which owns nothing but our entry of the list.
+
+        The uid makes sure that a resource which is gone already is not made again.
+        """
+        metadata = {key: body["metadata"][key] for key in ("name", "namespace", "uid")}
+        manifest = {
+            "apiVersion": body["apiVersion"],
+            "kind": body["kind"],
+            "metadata": metadata | ({"finalizers": finalizers} if finalizers else {}),
+        }
+        try:
+            await self._api.apply(manifest, manager=FINALIZER_MANAGER)
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
+
+async def _compare(looks: Sequence[_Look], address: str, table: BrokerTopics) -> dict[str, TopicAnswer]:
+    """Notes what a broker answers; returns what it is to be asked to change."""
+    changes: dict[str, TopicAnswer] = {}
+    for number, look in enumerate(looks):
+        answer = table.get(look.topic.topic_name)
+        look.answers[address] = answer
+        change = topic_plan.changes({address: answer}, topic_plan.wanted(look.topic)).get(address)
+        if change is not None:
+            changes[look.topic.topic_name] = change
+            look.changed = True
+        if number % 100 == 99:
+            await asyncio.sleep(0)  # other lanes go on meanwhile
+    return changes
+
+
+def _fail(looks: Sequence[_Look], address: str, failure: Failure) -> None:
+    for look in looks:
+        look.answers[address] = failure
+
+
+def _is_ready(body: Manifest) -> bool:
+    conditions = body.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
