@@ -28,6 +28,7 @@ from demo.broker_process import running_broker
 from demo.counting import spark_session
 from pyspark_raptormq.cluster import cluster_of
 from pyspark_raptormq.columns import DEFAULT_COLUMNS, PROPERTIES_COLUMN, PropertiesAs
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.planner import QueueRange
 from pyspark_raptormq.scan import scan
@@ -58,7 +59,7 @@ class Load:
     @property
     def options(self) -> SourceOptions:
         """Options of the Spark source that read all of it."""
-        return SourceOptions((self.name_server,), topics=(TOPIC,))
+        return SourceOptions(Connection((self.name_server,)), topics=(TOPIC,))
 
 
 async def fill(load: Load) -> None:
@@ -103,7 +104,7 @@ def read_messages(load: Load, numbers: list[int]) -> int:
 
 
 def _scan(load: Load, numbers: list[int], options: SourceOptions) -> int:
-    cluster = cluster_of(options)
+    cluster = cluster_of(options.connection)
     queues = [queue for queue in cluster.queues(TOPIC) if queue.queue_id in numbers]
     ends = cluster.max_offsets(queues)
     batches = (batch for queue in queues for batch in scan(QueueRange(queue, 0, ends[queue]), options, cluster))

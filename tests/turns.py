@@ -23,3 +23,9 @@ def counted_turns() -> Iterator[Callable[[], int]]:
         yield lambda: turns
     finally:
         counting.cancel()
+
+
+async def some_turns(count: int = 20) -> None:
+    """Let everybody who can go on do so: what still waits after that waits for something else."""
+    for _ in range(count):
+        await asyncio.sleep(0)

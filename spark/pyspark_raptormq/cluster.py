@@ -14,15 +14,14 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import uvloop
 
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
 from pyspark_raptormq.offsets import TopicIds, place_of
-from pyspark_raptormq.options import SourceOptions
-from raptormq.client import AdminClient, ClientConfig, Perm, PullConsumer, PullResult, TopicRoute
+from raptormq.client import AdminClient, Perm, Producer, ProducerConfig, PullConsumer, PullResult, TopicRoute
 from raptormq.errors import NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
@@ -41,24 +40,21 @@ _TRANSIENT_CODES = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class _Key:
-    process: int
-    name_servers: tuple[str, ...]
-    request_timeout_s: float
-    retry_timeout_s: float
-
-
-_clusters: dict[_Key, Cluster] = {}
+_clusters: dict[tuple[int, Connection], Cluster] = {}
+"""By process, for a worker is forked, and by connection."""
 _clusters_lock = threading.Lock()
 
 
-def cluster_of(options: SourceOptions) -> Cluster:
-    """Return this process's connections to the installation, made at the first call."""
-    key = _Key(os.getpid(), options.name_servers, options.request_timeout_s, options.retry_timeout_s)
+def cluster_of(connection: Connection) -> Cluster:
+    """Return this process's connections to the installation, made at the first call.
+
+    Raises:
+        OptionError: a file that an option names cannot be used.
+    """
+    key = os.getpid(), connection
     with _clusters_lock:
         if key not in _clusters:
-            _clusters[key] = Cluster(options.name_servers, options.request_timeout_s, options.retry_timeout_s)
+            _clusters[key] = Cluster(connection)
         return _clusters[key]
 
 
@@ -69,22 +65,26 @@ class Cluster:
     within the retry time.
     """
 
-    def __init__(self, name_servers: tuple[str, ...], request_timeout_s: float, retry_timeout_s: float) -> None:
-        self._retry_timeout_s = retry_timeout_s
-        self._config = ClientConfig(name_servers=name_servers, request_timeout=request_timeout_s)
+    def __init__(self, connection: Connection) -> None:
+        self._retry_timeout_s = connection.retry_timeout_s
+        self._config = connection.client_config()
         self._consumer = PullConsumer(client_config=self._config)
         self._admin = AdminClient(client_config=self._config)
+        self._producers: dict[tuple[str, ProducerConfig], Producer] = {}
+        self._producers_lock = threading.Lock()
         self._seen: set[str] = set()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="raptormq", daemon=True)
         self._thread.start()
-        self._run(self._consumer.start())
-        self._run(self._admin.start())
+        self.run(self._consumer.start())
+        self.run(self._admin.start())
 
     def close(self) -> None:
         """Close the connections and end the thread."""
-        self._run(self._consumer.close())
-        self._run(self._admin.close())
+        for producer in self._producers.values():
+            self.run(producer.close())
+        self.run(self._consumer.close())
+        self.run(self._admin.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -119,13 +119,38 @@ class Cluster:
         except NoRoute as error:
             raise MissingTopic(f"topic {topic} does not exist, or no broker that has it is up") from error
 
+    def producer(self, group: str, config: ProducerConfig) -> Producer:
+        """Return this process's producer of the group, made at the first call and used on the event loop alone
+        (`run`).
+        """
+        key = group, config
+        with self._producers_lock:
+            if key not in self._producers:
+                producer = Producer(group, config=config, client_config=self._config)
+                self.run(producer.start())
+                self._producers[key] = producer
+            return self._producers[key]
+
+    def find_topic(self, topic: str, group: str, config: ProducerConfig) -> None:
+        """Look whether messages can be sent to a topic; one that brokers would create is fine.
+
+        Raises:
+            MissingTopic: no name server knows it and brokers create none, or none of its brokers is up.
+            NameServerUnreachable: no name server answers.
+        """
+        producer = self.producer(group, config)
+        try:
+            self._first_contact(f"to {topic}", lambda: producer.queues(topic))
+        except NoRoute as error:
+            raise MissingTopic(f"topic {topic} does not exist, or no broker that has it is up") from error
+
     def _first_contact(self, name: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """What was there before may be restarting; what never was is probably misspelt, and not waited for as long."""
         patience = self._retry_timeout_s
         if name not in self._seen:
             patience = min(patience, _FIRST_CONTACT_PATIENCE_S)
         try:
-            found = self._run(self._patiently(attempt, patience))
+            found = self.run(self._patiently(attempt, patience))
         except TransportError as error:
             where = ";".join(self._config.addresses)
             raise NameServerUnreachable(f"no name server answers at {where} (option nameServer): {error}") from error
@@ -180,7 +205,7 @@ class Cluster:
                     consumer.seek(queue, offset)
                 await consumer.commit()
 
-        self._run(commit())
+        self.run(commit())
 
     def _for_each(
         self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]
@@ -192,7 +217,7 @@ class Cluster:
             wanted = list(queues)
             return dict(zip(wanted, await asyncio.gather(*map(ask_one, wanted)), strict=True))
 
-        return self._run(ask_all())
+        return self.run(ask_all())
 
     async def _patiently(self, attempt: Callable[[], Awaitable[_T]], patience_s: float) -> _T:
         """Repeat an attempt that failed for a reason that may pass."""
@@ -207,7 +232,8 @@ class Cluster:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine on the event loop of the connections and return its result; not called from that loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 

@@ -1,31 +1,36 @@
-"""The options of `format("raptormq")`: one declaration per option, checked before anything is asked of a broker.
+"""The options of the source, `spark.read` and `spark.readStream`: one declaration per option, checked before anything
+is asked of a broker.
 
-Names are those of Spark's Kafka connector where it has the same thing, and case does not matter. An unknown name is an
-error that names the nearest known one: a misspelt `failOnDataLoss` must not be ignored in silence.
-Neighbours: `source` hands in Spark's map, everything else takes the finished `SourceOptions`.
+Names are those of Spark's Kafka connector where it has the same thing, and case does not matter.
+Neighbours: `option_parsing` reads the texts, `source` hands in Spark's map, everything else takes the finished
+`SourceOptions`.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from pyspark_raptormq.columns import DEFAULT_COLUMNS, KNOWN_COLUMNS, PROPERTIES_COLUMN, PropertiesAs
+from pyspark_raptormq.connection import CONNECTION_OPTIONS, Connection, take_connection
 from pyspark_raptormq.errors import OffsetFormatError, OptionError
 from pyspark_raptormq.offsets import QueueOffsets, TopicIds, parse_assignment, parse_offsets
-from raptormq.client.config import parse_addresses
-from raptormq.errors import ConfigError, MessageError
+from pyspark_raptormq.option_parsing import (
+    OptionTable,
+    at_least,
+    boolean,
+    canonical_names,
+    check_at_most_one,
+    nearest,
+    parse_values,
+    size,
+)
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.tags import parse_expression
 
 EARLIEST = "earliest"
 LATEST = "latest"
-
-_SIZE = re.compile(r"(\d+)\s*([kmKM]?)[bB]?")
-_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,8 @@ class Position:
 class SourceOptions:
     """What the options of one `load()` say."""
 
-    name_servers: tuple[str, ...]
-    """Option `nameServer`: `host:port`, several separated by `;`."""
+    connection: Connection
+    """How to reach the brokers."""
     topics: tuple[str, ...] = ()
     """Option `subscribe` (or `topic`): topics separated by commas."""
     topic_pattern: str | None = None
@@ -85,10 +90,6 @@ class SourceOptions:
     """Option `arrowBatchBytes`: stored bytes per Arrow batch; about 4 MiB was the fastest."""
     pull_bytes: int = 1024 * 1024
     """Option `pullBytes`: most bytes to ask for in one pull."""
-    request_timeout_s: float = 5.0
-    """Option `requestTimeoutMs`: answer time of one request."""
-    retry_timeout_s: float = 60.0
-    """Option `retryTimeoutMs`: how long a request is repeated while brokers or name servers cannot be reached."""
     verify_crc: bool = True
     """Option `verifyCrc`: compare the checksum of every body."""
 
@@ -104,35 +105,16 @@ def parse_source_options(raw: Mapping[str, str], *, streaming: bool | None) -> S
     Raises:
         OptionError: an option is unknown, missing, malformed, of the other kind of query or contradicts another one.
     """
-    given = _canonical(raw)
+    given = canonical_names(raw, _OPTIONS)
     if streaming is not None:
         _check_kind(given, streaming=streaming)
-    values: dict[str, Any] = {}
-    for name, text in given.items():
-        field, parse = _OPTIONS[name]
-        try:
-            values[field] = parse(text)
-        except (ConfigError, MessageError, ValueError) as error:
-            raise OptionError(f"option {name}: {error}") from error
-    if "nameServer" not in given:
-        raise OptionError("option nameServer is missing: host:port of the name servers, separated by ';'")
+    values = parse_values(given, _OPTIONS)
+    connection = take_connection(values, given)
     _check_exactly_one(given, ("subscribe", "topic", "subscribePattern", "assign"))
-    _check_at_most_one(given, ("startingOffsets", "startingTimestamp"))
-    _check_at_most_one(given, ("endingOffsets", "endingTimestamp"))
+    check_at_most_one(given, ("startingOffsets", "startingTimestamp"))
+    check_at_most_one(given, ("endingOffsets", "endingTimestamp"))
     values.setdefault("start", Position(word=LATEST if streaming else EARLIEST))
-    return _with_properties_column(SourceOptions(**values), columns_given="columns" in given)
-
-
-def _canonical(raw: Mapping[str, str]) -> dict[str, str]:
-    known = {name.lower(): name for name in _OPTIONS}
-    given = {}
-    for name, text in raw.items():
-        canonical = known.get(name.lower())
-        if canonical is None:
-            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.0)[0]
-            raise OptionError(f"unknown option {name!r}; did you mean {known[near]}?")
-        given[canonical] = str(text)
-    return given
+    return _with_properties_column(SourceOptions(connection, **values), columns_given="columns" in given)
 
 
 def _check_kind(given: Mapping[str, str], *, streaming: bool) -> None:
@@ -145,13 +127,7 @@ def _check_kind(given: Mapping[str, str], *, streaming: bool) -> None:
 def _check_exactly_one(given: Mapping[str, str], names: tuple[str, ...]) -> None:
     if not any(name in given for name in names):
         raise OptionError("say what to read: one of the options subscribe, subscribePattern or assign")
-    _check_at_most_one(given, names)
-
-
-def _check_at_most_one(given: Mapping[str, str], names: tuple[str, ...]) -> None:
-    present = [name for name in names if name in given]
-    if len(present) > 1:
-        raise OptionError(f"options {present[0]} and {present[1]} exclude each other")
+    check_at_most_one(given, names)
 
 
 def _with_properties_column(options: SourceOptions, *, columns_given: bool) -> SourceOptions:
@@ -163,8 +139,7 @@ def _with_properties_column(options: SourceOptions, *, columns_given: bool) -> S
         raise OptionError("option includeProperties is set, but option columns leaves 'properties' out")
     if not wanted or has_column:
         return options
-    fields = {name: getattr(options, name) for name in options.__dataclass_fields__}
-    return SourceOptions(**fields | {"columns": (*options.columns, PROPERTIES_COLUMN)})
+    return replace(options, columns=(*options.columns, PROPERTIES_COLUMN))
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -178,8 +153,7 @@ def _columns(text: str) -> tuple[str, ...]:
     names = _names(text)
     for name in names:
         if name not in KNOWN_COLUMNS:
-            near = difflib.get_close_matches(name, KNOWN_COLUMNS, n=1, cutoff=0.0)[0]
-            raise ValueError(f"there is no column {name!r}; did you mean {near}?")
+            raise ValueError(f"there is no column {name!r}{nearest(name, KNOWN_COLUMNS)}")
     return names
 
 
@@ -207,35 +181,7 @@ def _position(text: str) -> Position:
 
 
 def _timestamp(text: str) -> Position:
-    return Position(timestamp_ms=_at_least(0)(text))
-
-
-def _at_least(lowest: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\s*\d{1,18}\s*", text) or int(text) < lowest:
-            raise ValueError(f"must be a whole number of at least {lowest}, not {text!r:.40}")
-        return int(text)
-
-    return parse
-
-
-def _size(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    size = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else 0
-    if not 1024 <= size <= 64 * 1024 * 1024:
-        raise ValueError(f"must be a size from 1k to 64m, not {text!r:.40}")
-    return size
-
-
-def _milliseconds(text: str) -> float:
-    return _at_least(1)(text) / 1000
-
-
-def _boolean(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError(f"must be true or false, not {text!r:.40}")
-    return word == "true"
+    return Position(timestamp_ms=at_least(0)(text))
 
 
 def _properties_as(text: str) -> PropertiesAs:
@@ -251,8 +197,8 @@ def _group(text: str) -> str:
     return text.strip()
 
 
-_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "nameServer": ("name_servers", parse_addresses),
+_OPTIONS: OptionTable = {
+    **CONNECTION_OPTIONS,
     "subscribe": ("topics", _names),
     "topic": ("topics", _names),
     "subscribePattern": ("topic_pattern", _pattern),
@@ -262,19 +208,17 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "startingTimestamp": ("start", _timestamp),
     "endingOffsets": ("end", _position),
     "endingTimestamp": ("end", _timestamp),
-    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _at_least(1)),
-    "minPartitions": ("min_partitions", _at_least(1)),
-    "maxRowsPerPartition": ("max_rows_per_partition", _at_least(1)),
-    "failOnDataLoss": ("fail_on_data_loss", _boolean),
-    "failOnDamage": ("fail_on_damage", _boolean),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", at_least(1)),
+    "minPartitions": ("min_partitions", at_least(1)),
+    "maxRowsPerPartition": ("max_rows_per_partition", at_least(1)),
+    "failOnDataLoss": ("fail_on_data_loss", boolean),
+    "failOnDamage": ("fail_on_damage", boolean),
     "columns": ("columns", _columns),
     "includeProperties": ("properties_as", _properties_as),
     "consumerGroup": ("consumer_group", _group),
-    "arrowBatchBytes": ("arrow_batch_bytes", _size),
-    "pullBytes": ("pull_bytes", _size),
-    "requestTimeoutMs": ("request_timeout_s", _milliseconds),
-    "retryTimeoutMs": ("retry_timeout_s", _milliseconds),
-    "verifyCrc": ("verify_crc", _boolean),
+    "arrowBatchBytes": ("arrow_batch_bytes", size),
+    "pullBytes": ("pull_bytes", size),
+    "verifyCrc": ("verify_crc", boolean),
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "consumerGroup")

@@ -36,7 +36,7 @@ class RaptorMQReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan one task per non-empty queue, or more where `minPartitions` or `maxRowsPerPartition` ask for it."""
-        options, cluster = self._options, cluster_of(self._options)
+        options, cluster = self._options, cluster_of(self._options.connection)
         check_assigned(options, cluster)
         queues = selected_queues(options, cluster)
         (start, end), ids = with_topic_ids(cluster, queues, lambda ids: self._bounds(queues, ids))
@@ -44,7 +44,7 @@ class RaptorMQReader(DataSourceReader):
         return [QueuePartition(each, ids.get(place_of(each.queue))) for each in ranges]
 
     def _bounds(self, queues: Sequence[MessageQueue], ids: TopicIds) -> tuple[QueueOffsets, QueueOffsets]:
-        options, cluster, fail = self._options, cluster_of(self._options), self._options.fail_on_data_loss
+        options, cluster, fail = self._options, cluster_of(self._options.connection), self._options.fail_on_data_loss
         start = offsets_at(still_meant(options.start, ids, fail=fail), queues, cluster, unnamed=EARLIEST)
         end = offsets_at(still_meant(options.end, ids, fail=fail), queues, cluster, unnamed=LATEST)
         return check_bounds(start, end, cluster, fail=fail)
@@ -52,4 +52,6 @@ class RaptorMQReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one task; Spark makes a task of its own up when there is nothing to read."""
         if isinstance(partition, QueuePartition):
-            yield from scan(partition.wanted, self._options, cluster_of(self._options), topic_id=partition.topic_id)
+            yield from scan(
+                partition.wanted, self._options, cluster_of(self._options.connection), topic_id=partition.topic_id
+            )

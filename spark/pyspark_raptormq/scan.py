@@ -104,7 +104,7 @@ def _responses(
             following = _next_position(wanted, position, result, fail=options.fail_on_data_loss)
             if following == position:
                 # The queue's index may lag behind its end for a moment after a broker has started.
-                if stalled_s >= options.retry_timeout_s:
+                if stalled_s >= options.connection.retry_timeout_s:
                     what = (
                         f"{wanted.queue} should be read up to offset {wanted.end} but gives nothing from {position} on"
                     )

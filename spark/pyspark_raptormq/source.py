@@ -1,24 +1,23 @@
 """`format("raptormq")`: what Spark finds in this package and asks for schema, reader and writer.
 
-Neighbours: `options` checks, `reader` and `stream_reader` read.
+Neighbours: `options` checks, `reader` and `stream_reader` read, `sink` writes.
 """
 
 from __future__ import annotations
-
-from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pyspark_raptormq.columns import spark_schema
-from pyspark_raptormq.errors import OptionError, WriteNotSupported
+from pyspark_raptormq.errors import OptionError
 from pyspark_raptormq.options import SourceOptions, parse_source_options
 from pyspark_raptormq.reader import RaptorMQReader
+from pyspark_raptormq.sink import RaptorMQStreamWriter, RaptorMQWriter, batch_writer, stream_writer
 from pyspark_raptormq.stream_reader import RaptorMQStreamReader
 
 
 class RaptorMQDataSource(DataSource):
-    """Reads topics of RaptorMQ (or Apache RocketMQ) brokers, in batches and as a stream."""
+    """Reads and writes topics of RaptorMQ (or Apache RocketMQ) brokers, in batches and as a stream."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,19 +37,13 @@ class RaptorMQDataSource(DataSource):
         """Return the reader of a streaming query."""
         return RaptorMQStreamReader(_checked(parse_source_options(self.options, streaming=True), schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuse: there is no writer yet."""
-        raise WriteNotSupported(_NO_WRITER)
+    def writer(self, schema: StructType, overwrite: bool) -> RaptorMQWriter:
+        """Return the writer of a batch query."""
+        return batch_writer(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 - Spark's name
-        """Refuse: there is no writer yet."""
-        raise WriteNotSupported(_NO_WRITER)
-
-
-_NO_WRITER = (
-    'format("raptormq") reads only: this version cannot write DataFrames. '
-    "Send messages with raptormq.client.BlockingProducer in foreachPartition or foreachBatch"
-)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RaptorMQStreamWriter:  # noqa: N802 - Spark's name
+        """Return the writer of a streaming query; output mode complete, which sets `overwrite`, appends as well."""
+        return stream_writer(self.options, schema)
 
 
 def _checked(options: SourceOptions, schema: StructType) -> SourceOptions:

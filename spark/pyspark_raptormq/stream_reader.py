@@ -77,7 +77,9 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one task."""
         if isinstance(partition, QueuePartition):
-            yield from scan(partition.wanted, self._options, cluster_of(self._options), topic_id=partition.topic_id)
+            yield from scan(
+                partition.wanted, self._options, cluster_of(self._options.connection), topic_id=partition.topic_id
+            )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Show progress as the offsets of a consumer group, if option `consumerGroup` asks for it; best effort.
@@ -87,14 +89,14 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.consumer_group is None:
             return
         try:
-            cluster_of(self._options).report(self._options.consumer_group, stream_offset(end).queues)
+            cluster_of(self._options.connection).report(self._options.consumer_group, stream_offset(end).queues)
         except RaptorMQError as error:
             log.warning("progress of group %s is not reported: %s", self._options.consumer_group, error)
 
     @property
     def _stream(self) -> StreamProgress:
         if self._progress is None:
-            self._progress = StreamProgress(self._options, cluster_of(self._options))
+            self._progress = StreamProgress(self._options, cluster_of(self._options.connection))
         return self._progress
 
     def _rest(self) -> None:

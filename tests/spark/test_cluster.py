@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_raptormq.cluster import Cluster, cluster_of
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
-from pyspark_raptormq.options import SourceOptions
 from raptormq.client import PullStatus
 from raptormq.errors import ServerError
 from raptormq.protocol.codes import RequestCode
@@ -34,7 +34,7 @@ def broker() -> Iterator[MemoryBroker]:
 
 @pytest.fixture
 def cluster(broker: MemoryBroker) -> Iterator[Cluster]:
-    connected = Cluster((broker.address,), request_timeout_s=2.0, retry_timeout_s=0.5)
+    connected = Cluster(Connection((broker.address,), request_timeout_s=2.0, retry_timeout_s=0.5))
     yield connected
     connected.close()
 
@@ -64,12 +64,12 @@ def test_the_environment_says_how_to_connect(tmp_path: Path, monkeypatch: pytest
     with MemoryBroker(tls=mutual) as running:
         running.create("t", 1)
         running.send("t", 0, b"secret")
-        connected = Cluster((running.address,), request_timeout_s=5.0, retry_timeout_s=5.0)
+        connected = Cluster(Connection((running.address,), request_timeout_s=5.0, retry_timeout_s=5.0))
         result = connected.start_pull(Q0, 0, 2, 1000, "*").result()
         assert [record.body for record in iter_records(result.body)] == [b"secret"]
         connected.close()
         monkeypatch.setenv("RAPTORMQ_TLS", "false")
-        plain = Cluster((running.address,), request_timeout_s=2.0, retry_timeout_s=0.5)
+        plain = Cluster(Connection((running.address,), request_timeout_s=2.0, retry_timeout_s=0.5))
         with pytest.raises(NameServerUnreachable):
             plain.topics()
         plain.close()
@@ -93,7 +93,7 @@ def test_a_refusal_that_will_not_pass_is_not_repeated(cluster: Cluster, broker: 
 
 
 def test_a_topic_may_come_late(cluster: Cluster, broker: MemoryBroker) -> None:
-    patient = Cluster((broker.address,), request_timeout_s=2.0, retry_timeout_s=30.0)
+    patient = Cluster(Connection((broker.address,), request_timeout_s=2.0, retry_timeout_s=30.0))
     before = broker.requests.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0)
     waiting = patient.start_pull(MessageQueue("late", BROKER, 0), 0, 1, 1000, "*")
     while broker.requests.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0) == before:
@@ -105,7 +105,7 @@ def test_a_topic_may_come_late(cluster: Cluster, broker: MemoryBroker) -> None:
 
 
 def test_nobody_at_the_address_is_an_error_in_time(free_port: int) -> None:
-    alone = Cluster((f"127.0.0.1:{free_port}",), request_timeout_s=0.2, retry_timeout_s=0.5)
+    alone = Cluster(Connection((f"127.0.0.1:{free_port}",), request_timeout_s=0.2, retry_timeout_s=0.5))
     began = time.monotonic()
     with pytest.raises(NameServerUnreachable, match=f"no name server answers at 127.0.0.1:{free_port}"):
         alone.queues("t")
@@ -116,6 +116,9 @@ def test_nobody_at_the_address_is_an_error_in_time(free_port: int) -> None:
 
 
 def test_a_process_has_one_set_of_connections(broker: MemoryBroker) -> None:
-    options = SourceOptions((broker.address,), topics=("t",))
-    assert cluster_of(options) is cluster_of(SourceOptions((broker.address,), topics=("u",)))
-    cluster_of(options).close()
+    connection = Connection((broker.address,))
+    connected = cluster_of(connection)
+    assert cluster_of(Connection((broker.address,))) is connected
+    assert cluster_of(Connection((broker.address,), retry_timeout_s=1.0)) is not connected
+    for each in (connected, cluster_of(Connection((broker.address,), retry_timeout_s=1.0))):
+        each.close()

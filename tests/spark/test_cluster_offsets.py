@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_raptormq.cluster_offsets import check_assigned, check_bounds, offsets_at, selected_queues
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import DataLoss, MissingTopic, OptionError
 from pyspark_raptormq.offsets import EARLIEST, LATEST
 from pyspark_raptormq.options import Position, SourceOptions
@@ -38,23 +39,23 @@ def test_json_that_names_another_queue() -> None:
 
 def test_queues_by_name_by_pattern_and_one_by_one() -> None:
     server = ("127.0.0.1:1",)
-    assert selected_queues(SourceOptions(server, topics=("t",)), TOPIC) == QUEUES
-    assert selected_queues(SourceOptions(server, topic_pattern="t"), TOPIC) == QUEUES
-    assert selected_queues(SourceOptions(server, topic_pattern="nothing"), TOPIC) == []
-    assert selected_queues(SourceOptions(server, queues=(Q1,)), TOPIC) == [Q1]
+    assert selected_queues(SourceOptions(Connection(server), topics=("t",)), TOPIC) == QUEUES
+    assert selected_queues(SourceOptions(Connection(server), topic_pattern="t"), TOPIC) == QUEUES
+    assert selected_queues(SourceOptions(Connection(server), topic_pattern="nothing"), TOPIC) == []
+    assert selected_queues(SourceOptions(Connection(server), queues=(Q1,)), TOPIC) == [Q1]
     with pytest.raises(MissingTopic):
-        selected_queues(SourceOptions(server, topics=("missing",)), TOPIC)
+        selected_queues(SourceOptions(Connection(server), topics=("missing",)), TOPIC)
 
 
 def test_an_assigned_queue_has_to_be_there_where_its_broker_is_up() -> None:
     server = ("127.0.0.1:1",)
     away = MessageQueue("t", "broker-b", 7)
-    check_assigned(SourceOptions(server, topics=("missing",)), TOPIC)
-    check_assigned(SourceOptions(server, queues=(Q0, Q2, away)), TOPIC)
+    check_assigned(SourceOptions(Connection(server), topics=("missing",)), TOPIC)
+    check_assigned(SourceOptions(Connection(server), queues=(Q0, Q2, away)), TOPIC)
     with pytest.raises(OptionError, match="option assign names t@broker-a:3; broker-a has 3 queues of t"):
-        check_assigned(SourceOptions(server, queues=(Q0, MessageQueue("t", "broker-a", 3))), TOPIC)
+        check_assigned(SourceOptions(Connection(server), queues=(Q0, MessageQueue("t", "broker-a", 3))), TOPIC)
     with pytest.raises(MissingTopic):
-        check_assigned(SourceOptions(server, queues=(MessageQueue("missing", "broker-a", 0),)), TOPIC)
+        check_assigned(SourceOptions(Connection(server), queues=(MessageQueue("missing", "broker-a", 0),)), TOPIC)
 
 
 def test_bounds_that_hold_are_kept() -> None:
@@ -79,5 +80,8 @@ def test_bounds_that_do_not_hold(start: int, end: int, reason: str) -> None:
 
 def test_a_topic_that_went_away_is_left_out_if_asked() -> None:
     server = ("127.0.0.1:1",)
-    assert selected_queues(SourceOptions(server, topics=("gone", "t"), fail_on_data_loss=False), TOPIC) == QUEUES
-    assert selected_queues(SourceOptions(server, topic_pattern="t|other"), TOPIC) == QUEUES
+    assert (
+        selected_queues(SourceOptions(Connection(server), topics=("gone", "t"), fail_on_data_loss=False), TOPIC)
+        == QUEUES
+    )
+    assert selected_queues(SourceOptions(Connection(server), topic_pattern="t|other"), TOPIC) == QUEUES

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.damage import Damage
 from pyspark_raptormq.decode import RecordDecoder
 from pyspark_raptormq.options import SourceOptions
@@ -159,7 +160,7 @@ class OneAnswer:
 def test_a_task_says_how_much_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
     count = 50
     source = OneAnswer(buffer_of(*(batch(offset, NESTED) for offset in range(count)), message(count)), count + 1)
-    lenient = SourceOptions(("127.0.0.1:1",), topics=("t",), columns=("queueOffset",), fail_on_damage=False)
+    lenient = SourceOptions(Connection(("127.0.0.1:1",)), topics=("t",), columns=("queueOffset",), fail_on_damage=False)
     (found,) = scan(QueueRange(QUEUE, 0, count + 1), lenient, source)
     assert found.to_pydict() == {"queueOffset": [count]}
     assert caplog.messages[-1] == "flights@broker-a:3: 50 damaged messages and batches were left out"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_raptormq.columns import DEFAULT_COLUMNS, PropertiesAs
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import OptionError
 from pyspark_raptormq.options import Position, SourceOptions, parse_source_options
 from raptormq.protocol.message import MessageQueue
@@ -22,7 +23,7 @@ def options(streaming: bool = False, **more: str) -> SourceOptions:
 
 def test_defaults() -> None:
     batch = options()
-    assert batch.name_servers == ("127.0.0.1:9876",)
+    assert batch.connection.name_servers == ("127.0.0.1:9876",)
     assert batch.topics == ("flights",)
     assert batch.start == Position(word="earliest")
     assert batch.end == Position(word="latest")
@@ -61,7 +62,7 @@ def test_every_option_arrives() -> None:
         streaming=True,
     )
     assert parsed == SourceOptions(
-        name_servers=("a:1", "b:2"),
+        Connection(("a:1", "b:2"), request_timeout_s=2.5, retry_timeout_s=9.0),
         topics=("x", "y"),
         tag_expression="JFK||LGA",
         start=Position(timestamp_ms=1000),
@@ -74,8 +75,6 @@ def test_every_option_arrives() -> None:
         consumer_group="reports",
         arrow_batch_bytes=1024 * 1024,
         pull_bytes=64 * 1024,
-        request_timeout_s=2.5,
-        retry_timeout_s=9.0,
         verify_crc=False,
     )
     assert parsed.tags == {"JFK", "LGA"}
@@ -155,4 +154,4 @@ def test_the_kind_of_query_may_be_open() -> None:
 @given(st.dictionaries(st.sampled_from([*LEAST, "startingOffsets", "assign", "pullBytes"]) | st.text(), st.text()))
 def test_any_options_are_understood_or_refused(raw: dict[str, str]) -> None:
     with contextlib.suppress(OptionError):
-        assert parse_source_options(raw, streaming=None).name_servers
+        assert parse_source_options(raw, streaming=None).connection.name_servers

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_raptormq.cluster import Cluster
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import DataLoss
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.planner import QueueRange
@@ -31,7 +32,9 @@ from tests.names import unique
 from tests.spark.sample_records import QUEUE, buffer_of, message, properties_text
 from tests.spark.sending import BROKER
 
-OPTIONS = SourceOptions(("127.0.0.1:1",), topics=("flights",), columns=("queueOffset",), arrow_batch_bytes=1000)
+OPTIONS = SourceOptions(
+    Connection(("127.0.0.1:1",)), topics=("flights",), columns=("queueOffset",), arrow_batch_bytes=1000
+)
 Answer = Callable[[int, int], PullResult]
 
 
@@ -169,7 +172,7 @@ def test_a_queue_that_lost_its_end() -> None:
 
 def test_an_end_that_never_comes_is_given_up_in_time() -> None:
     stuck = Source(lambda offset, _: result(PullStatus.NO_NEW_MESSAGE, offset, high=offset))
-    bounded = replace(OPTIONS, retry_timeout_s=1.0)
+    bounded = replace(OPTIONS, connection=replace(OPTIONS.connection, retry_timeout_s=1.0))
     with pytest.raises(DataLoss, match="up to offset 10 but gives nothing from 3 on"):
         offsets_read(stuck, 3, 10, bounded)
     assert 2 < len(stuck.asked) < 100
@@ -209,8 +212,8 @@ async def send_large_batch(client_config: ClientConfig, topic: str) -> None:
 def test_a_range_that_begins_inside_a_batch_which_no_broker_takes_apart(name_server: str) -> None:
     topic = unique("large-batch")
     asyncio.run(send_large_batch(ClientConfig(name_server), topic))
-    options = SourceOptions((name_server,), topics=(topic,), columns=("queueOffset",))
-    cluster = Cluster((name_server,), request_timeout_s=10.0, retry_timeout_s=10.0)
+    options = SourceOptions(Connection((name_server,)), topics=(topic,), columns=("queueOffset",))
+    cluster = Cluster(Connection((name_server,), request_timeout_s=10.0, retry_timeout_s=10.0))
 
     def offsets(start: int, end: int, wanted: SourceOptions) -> list[int]:
         parts = scan(QueueRange(MessageQueue(topic, BROKER, 0), start, end), wanted, cluster)

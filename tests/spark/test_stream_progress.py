@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import DataLoss, MissingTopic
 from pyspark_raptormq.offsets import QueueOffsets, ReportedEnds, StreamOffset, TopicIds, place_of, stream_offset
 from pyspark_raptormq.options import Position, SourceOptions
@@ -15,7 +16,7 @@ from raptormq.errors import RequestTimeout
 from raptormq.protocol.message import MessageQueue
 
 Q0, Q1, Q2 = (MessageQueue("t", "broker-a", number) for number in range(3))
-OPTIONS = SourceOptions(("127.0.0.1:1",), topics=("t",))
+OPTIONS = SourceOptions(Connection(("127.0.0.1:1",)), topics=("t",))
 LATEST = replace(OPTIONS, start=Position(word="latest"))
 LENIENT = replace(OPTIONS, fail_on_data_loss=False)
 

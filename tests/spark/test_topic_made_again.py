@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pyspark_raptormq.cluster import Cluster
+from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import DataLoss
 from pyspark_raptormq.offsets import StreamOffset, parse_offsets
 from pyspark_raptormq.options import SourceOptions
@@ -91,9 +93,9 @@ def test_a_batch_that_was_planned_for_the_old_topic_reads_nothing_of_the_new_one
     topic = unique("again-planned")
     create_topic(name_server, topic, 1)
     send(name_server, numbered(topic, "old", 10), 1)
-    strict = SourceOptions((name_server,), topics=(topic,), columns=("queueOffset",))
-    lenient = SourceOptions((name_server,), topics=(topic,), columns=("queueOffset",), fail_on_data_loss=False)
-    cluster, wanted = Cluster((name_server,), 5.0, 10.0), QueueRange(MessageQueue(topic, BROKER, 0), 0, 10)
+    strict = SourceOptions(Connection((name_server,)), topics=(topic,), columns=("queueOffset",))
+    lenient = replace(strict, fail_on_data_loss=False)
+    cluster, wanted = Cluster(Connection((name_server,), 5.0, 10.0)), QueueRange(MessageQueue(topic, BROKER, 0), 0, 10)
     try:
         start = StreamProgress(strict, cluster).initial()
         end = StreamProgress(strict, cluster).advance(start, None)
@@ -120,7 +122,7 @@ def test_offsets_in_an_option_may_say_which_topic_they_are_of(spark: SparkSessio
     topic = unique("again-option")
     create_topic(name_server, topic, 1)
     send(name_server, numbered(topic, "old", 10), 1)
-    cluster, queue = Cluster((name_server,), 5.0, 10.0), MessageQueue(topic, BROKER, 0)
+    cluster, queue = Cluster(Connection((name_server,), 5.0, 10.0)), MessageQueue(topic, BROKER, 0)
     try:
         ids = cluster.topic_ids([queue])
     finally:

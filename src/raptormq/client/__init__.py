@@ -8,7 +8,14 @@ from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, Bloc
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, MessageModel, ProducerConfig
 from raptormq.client.consumer import BatchListener, Listener, PullConsumer, PullResult, PullStatus, PushConsumer, Sql
 from raptormq.client.message import MessageBatch, split_messages
-from raptormq.client.producer import Producer, TransactionProducer, TransactionResult, TransactionState
+from raptormq.client.producer import (
+    Callback,
+    Producer,
+    TransactionProducer,
+    TransactionResult,
+    TransactionState,
+    pick_by_key,
+)
 from raptormq.client.results import ConsumeResult, SendResult, SendStatus, TopicChange, TopicConfigs
 from raptormq.client.security import ClientTls, Credentials, EncryptionKeys, EnvironmentKeys, KeyFile, KeyFolder
 from raptormq.protocol.bodies.conversion import QueueConversionState
@@ -26,6 +33,7 @@ __all__ = [
     "BlockingProducer",
     "BlockingPullConsumer",
     "BrokerData",
+    "Callback",
     "ClientConfig",
     "ClientTls",
     "ClusterInfo",
@@ -69,5 +77,6 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "pick_by_key",
     "split_messages",
 ]

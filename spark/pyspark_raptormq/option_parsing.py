@@ -1,0 +1,132 @@
+"""What the options of source and sink have in common: names without case, one parser per option, mistakes that are
+named. Pure.
+
+A table says for each option which field of the finished value it fills and how its text is read. An unknown name is an
+error: a misspelt `failOnDataLoss` must not be ignored in silence.
+Neighbours: `options` and `sink.options` have a table each, `connection` the part that both share.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from pyspark_raptormq.errors import OptionError
+from raptormq.errors import ConfigError, MessageError
+
+OptionTable = Mapping[str, tuple[str, Callable[[str], Any]]]
+"""By name of the option: the field that it fills and the function that reads it (`ValueError`, `ConfigError` or
+`MessageError` for a text that is none)."""
+
+_SIZE = re.compile(r"(\d+)\s*([kmKM]?)[bB]?")
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
+_LARGEST = 64 * 1024 * 1024
+
+
+def canonical_names(raw: Mapping[str, str], table: Collection[str], ignored: Collection[str] = ()) -> dict[str, str]:
+    """Return the texts by the names of the table; those of `ignored`, lower case, are left out.
+
+    Raises:
+        OptionError: a name is unknown.
+    """
+    known = {name.lower(): name for name in table}
+    given: dict[str, str] = {}
+    for name, text in raw.items():
+        canonical = known.get(name.lower())
+        if canonical is not None:
+            given[canonical] = str(text)
+        elif name.lower() not in ignored:
+            raise OptionError(f"unknown option {name!r}{nearest(name, known.values())}")
+    return given
+
+
+def parse_values(given: Mapping[str, str], table: OptionTable) -> dict[str, Any]:
+    """Return the values by the fields that they fill.
+
+    Raises:
+        OptionError: a text is not what its option takes.
+    """
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        field, parse = table[name]
+        try:
+            values[field] = parse(text)
+        except (ConfigError, MessageError, ValueError) as error:
+            raise OptionError(f"option {name}: {error}") from error
+    return values
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the name that was probably meant; the known ones where none is near."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[near[0]]}?" if near else f"; known are {', '.join(sorted(by_lower.values()))}"
+
+
+def check_at_most_one(given: Collection[str], names: Iterable[str]) -> None:
+    """Look whether options that exclude each other were given.
+
+    Raises:
+        OptionError: two of them were.
+    """
+    present = [name for name in names if name in given]
+    if len(present) > 1:
+        raise OptionError(f"options {present[0]} and {present[1]} exclude each other")
+
+
+def text_of(what: str) -> Callable[[str], str]:
+    """Return a parser of texts that are not blank."""
+
+    def parse(text: str) -> str:
+        if not text.strip():
+            raise ValueError(f"names no {what}")
+        return text.strip()
+
+    return parse
+
+
+def at_least(lowest: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\s*\d{1,18}\s*", text) or int(text) < lowest:
+            raise ValueError(f"must be a whole number of at least {lowest}, not {text!r:.40}")
+        return int(text)
+
+    return parse
+
+
+def size(text: str) -> int:
+    """Return a size in bytes of a text such as 64k or 4m."""
+    match = _SIZE.fullmatch(text.strip())
+    found = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else 0
+    if not 1024 <= found <= _LARGEST:
+        raise ValueError(f"must be a size from 1k to 64m, not {text!r:.40}")
+    return found
+
+
+def milliseconds(text: str) -> float:
+    """Return the seconds of a number of milliseconds."""
+    return at_least(1)(text) / 1000
+
+
+def boolean(text: str) -> bool:
+    """Return the value of true or false."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"must be true or false, not {text!r:.40}")
+    return word == "true"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return a parser of one of several words, lower case."""
+
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise ValueError(f"must be {', '.join(words[:-1])} or {words[-1]}, not {text!r:.40}")
+        return word
+
+    return parse

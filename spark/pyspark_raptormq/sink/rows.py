@@ -1,0 +1,152 @@
+"""Arrow batches as messages: columns become Python values at once, rows only where several belong to a message. Pure.
+
+Neighbours: `schema` says what the columns are, `sender` sends the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_raptormq.errors import RowError
+from pyspark_raptormq.sink.options import SinkOptions
+from raptormq.client import Delay, Message
+
+_SLICE_ROWS = 512
+_SLICE_BYTES = 256 * 1024
+
+
+class Place(NamedTuple):
+    """What a row says of its queue; nothing is any queue."""
+
+    sharding_key: str | None = None
+    broker_name: str | None = None
+    queue_id: int | None = None
+
+
+class Rows(NamedTuple):
+    """Messages of consecutive rows."""
+
+    first: int
+    """Number of the first row among those of the task, from 1 on."""
+    messages: list[Message]
+    places: list[Place] | None
+    """One per message; `None` when no column chooses queues."""
+    body_bytes: int
+
+
+class RowReader:
+    """Turns the Arrow batches of one task into messages.
+
+    Args:
+        options: topic and limits.
+        partition: number of the task's partition, for errors.
+    """
+
+    def __init__(self, options: SinkOptions, partition: int) -> None:
+        self._options = options
+        self._partition = partition
+        self._next_row = 1
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[Rows]:
+        """Yield the messages of a batch in portions of about 256 KiB.
+
+        Raises:
+            RowError: a row has no body, one over the limit, or no topic.
+        """
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        lengths = pc.fill_null(pc.binary_length(_body(columns)), 0).to_numpy(zero_copy_only=False)
+        start, size = 0, 0
+        for index, length in enumerate(lengths.tolist()):
+            size += length
+            if size >= _SLICE_BYTES or index + 1 - start >= _SLICE_ROWS:
+                yield self._rows(batch.slice(start, index + 1 - start), size)
+                start, size = index + 1, 0
+        if start < batch.num_rows:
+            yield self._rows(batch.slice(start), size)
+
+    def place_of(self, row: int) -> str:
+        """Return how errors name a row."""
+        return f"row {row} of partition {self._partition}"
+
+    def _rows(self, batch: pa.RecordBatch, body_bytes: int) -> Rows:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        first, self._next_row = self._next_row, self._next_row + batch.num_rows
+        bodies = self._bodies(_body(columns), first)
+        topics = self._topics(columns, batch.num_rows, first)
+        details = [name for name in ("tags", "keys", "properties", "deliverTime") if name in columns]
+        if not details:
+            messages = list(map(Message, topics, bodies))
+        else:
+            none: Sequence[Any] = [None] * batch.num_rows
+            tags = _strings(columns["tags"]) if "tags" in columns else none
+            keys = _keys(columns["keys"]) if "keys" in columns else [()] * batch.num_rows
+            properties = _properties(columns["properties"]) if "properties" in columns else None
+            messages = [
+                Message(topic, body, tag or None, key, {} if properties is None else properties[index])
+                for index, (topic, body, tag, key) in enumerate(zip(topics, bodies, tags, keys, strict=True))
+            ]
+            if "deliverTime" in columns:
+                for message, at_us in zip(messages, columns["deliverTime"].cast(pa.int64()).to_pylist(), strict=True):
+                    if at_us is not None:
+                        message.delay = Delay.until(at_us // 1000)
+        return Rows(first, messages, _places(columns), body_bytes)
+
+    def _bodies(self, column: pa.Array, first: int) -> list[bytes]:
+        if column.null_count:
+            row = first + pc.index(column.is_null(), True).as_py()
+            raise RowError(f"{self.place_of(row)} has no body: it is null")
+        limit = self._options.max_message_bytes
+        lengths = pc.binary_length(column)
+        if pc.max(lengths).as_py() > limit:
+            index = pc.index(pc.greater(lengths, limit), True).as_py()
+            raise RowError(
+                f"{self.place_of(first + index)} has a body of {lengths[index].as_py()} bytes; the limit is {limit} "
+                "(option maxMessageBytes, and maxMessageSize of the brokers)"
+            )
+        bodies: list[bytes] = column.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+        return bodies
+
+    def _topics(self, columns: dict[str, pa.Array], rows: int, first: int) -> list[str]:
+        if self._options.topic is not None:
+            return [self._options.topic] * rows
+        column = columns["topic"]
+        if column.null_count:
+            row = first + pc.index(column.is_null(), True).as_py()
+            raise RowError(f"{self.place_of(row)} has no topic: it is null, and option topic is not set")
+        return _strings(column)
+
+
+def _body(columns: dict[str, pa.Array]) -> pa.Array:
+    return columns["value"] if "value" in columns else columns["body"]
+
+
+def _strings(column: pa.Array) -> list[Any]:
+    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def _keys(column: pa.Array) -> list[tuple[str, ...]]:
+    """Keys of an array, or the words of a text, which is how RocketMQ's own producers take several."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return [tuple(key for key in keys if key is not None) if keys else () for keys in column.to_pylist()]
+    return [tuple(words.split()) if words else () for words in _strings(column)]
+
+
+def _properties(column: pa.Array) -> list[dict[str, str]]:
+    return [
+        {name: value for name, value in pairs if value is not None} if pairs else {} for pairs in column.to_pylist()
+    ]
+
+
+def _places(columns: dict[str, pa.Array]) -> list[Place] | None:
+    if "shardingKey" in columns:
+        return [Place(sharding_key=key) for key in _strings(columns["shardingKey"])]
+    if "queueId" not in columns:
+        return None
+    numbers = columns["queueId"].to_pylist()
+    brokers = _strings(columns["brokerName"]) if "brokerName" in columns else [None] * len(numbers)
+    return [Place(None, broker, number) for broker, number in zip(brokers, numbers, strict=True)]
