@@ -17,7 +17,7 @@ from tests.broker.harness import bodies, connected, running
 async def test_what_is_stopped_or_deleted_before_it_begins_is_not_converted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, deleted: bool
 ) -> None:
-    tidy = QueueConverter.tidy
+    tidy = QueueConverter.save_ledger
     waiting, answered = asyncio.Event(), asyncio.Event()
 
     async def long(self: QueueConverter) -> None:
@@ -29,7 +29,7 @@ async def test_what_is_stopped_or_deleted_before_it_begins_is_not_converted(
     async with running(tmp_path) as broker, connected(broker) as peer:
         await send(peer, "a")
         await peer.send("other", b"x")
-        monkeypatch.setattr(QueueConverter, "tidy", long)
+        monkeypatch.setattr(QueueConverter, "save_ledger", long)
         await order(peer, "start", "BatchCQ")
         await waiting.wait()
         if deleted:

@@ -94,7 +94,7 @@ def test_ids_of_the_broker_do_not_depend_on_who_took_the_batch_apart(count: int,
     places = {"physical_offset": 7000, "store_host": host}
     stored = message(5, body, f"INNER_NUM\x01{count}\x02", sys_flag=sys_flag | INNER_BATCH, **places)
     record = encode_record(stored)
-    unpacked = BatchUnpacker().take_apart(record, stored.physical_offset, wait=True).messages
+    unpacked = BatchUnpacker().unpack(record, stored.physical_offset, wait=True).messages
     behind = message(5 + count, physical_offset=8000, store_host=host)
     whole = [row["msgId"] for row in rows(buffer_of(message(4), stored, behind), 5)]
     assert [row["msgId"] for row in rows(buffer_of(*unpacked, behind))] == whole

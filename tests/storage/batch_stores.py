@@ -65,7 +65,7 @@ def read_batches(
     while offset < end:
         wanted = ("batches", queue_id, offset, ReadOptions(max_count, 1 << 20, whole=whole))
         result = store.get_messages(*wanted)
-        if result.cold:
+        if result.non_resident:
             result = at_once(store.load_messages(*wanted))
         assert result.next_offset > offset
         assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING)

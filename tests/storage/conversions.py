@@ -9,7 +9,7 @@ from typing import Any
 from raptormq.errors import StorageError
 from raptormq.json_file import JsonFile
 from raptormq.storage import MessageStore, PendingRecord
-from raptormq.storage.conversion.job import Progress
+from raptormq.storage.conversion.job import ConversionProgress
 from raptormq.storage.fs.filesystem import FileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, Inline, message, put, read_queue, small_config
@@ -67,19 +67,19 @@ async def order(store: MessageStore, *, to_batch: bool) -> None:
     await store.converter.order(TOPIC, table, to_batch=to_batch)
 
 
-async def finish(store: MessageStore, table: Table) -> Progress | None:
+async def finish(store: MessageStore, table: Table) -> ConversionProgress | None:
     """Let the converter work until it has nothing to do; return how the conversion ended."""
     while (topic := store.converter.next_topic()) is not None:
         await store.converter.convert(topic, table)
     with contextlib.suppress(StorageError):
-        await store.converter.tidy()
+        await store.converter.save_ledger()
     return store.converter.progress(TOPIC)
 
 
-def convert(store: MessageStore, volume: FileSystem, *, to_batch: bool) -> Progress:
+def convert(store: MessageStore, volume: FileSystem, *, to_batch: bool) -> ConversionProgress:
     """Convert the queues of the topic from beginning to end."""
 
-    async def run() -> Progress | None:
+    async def run() -> ConversionProgress | None:
         await order(store, to_batch=to_batch)
         return await finish(store, Table(volume, is_batch=not to_batch))
 

@@ -74,8 +74,8 @@ class MemoryFile:
         return bytes(self._node.data[offset : offset + size])
 
     def read_cached(self, offset: int, size: int) -> bytes | None:
-        """See :class:`~raptormq.storage.fs.filesystem.File`; None as :attr:`MemoryFileSystem.cold` says."""
-        cold = self._volume.cold
+        """See :class:`~raptormq.storage.fs.filesystem.File`; None as :attr:`MemoryFileSystem.non_resident` says."""
+        cold = self._volume.non_resident
         return None if cold is not None and cold in self._path else self.read_at(offset, size)
 
     def load(self, offset: int, size: int) -> None:
@@ -149,7 +149,7 @@ class MemoryFileSystem:
     def __init__(self, capacity: int = 1 << 40, clock: Callable[[], int] = lambda: 0) -> None:
         self.capacity = capacity
         self.clock = clock
-        self.cold: str | None = None
+        self.non_resident: str | None = None
         """No page of files with this in their path is in memory: ``read_cached`` answers None."""
         self.now = _Names()
         self.durable = _Names()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raptormq.storage.maintenance.page_eviction import BLOCKED_S, MARKS_PER_KEPT, PageReleaser
+from raptormq.storage.maintenance.page_eviction import RECHECK_S, WATERMARKS_PER_KEPT, PageEvictor
 from tests.storage.page_cache_state import Here, Volume
 from tests.storage.stores import message, open_store, put
 
@@ -22,7 +22,7 @@ class Released:
     def restart(self, kept: int) -> None:
         store = self.store
         self.begin = store.end_offset
-        self.releaser = PageReleaser(
+        self.releaser = PageEvictor(
             self.volume, store._log, store._dispatcher, store._queues, store.consumer_offsets, kept, lambda: self.now
         )
 
@@ -34,7 +34,7 @@ class Released:
         *,
         consumed: bool = False,
         durable: bool = True,
-        pause: float = BLOCKED_S,
+        pause: float = RECHECK_S,
     ) -> None:
         """Grow the log by about so many bytes, with a look of the releaser at every 500 and so many seconds."""
         end = self.store.end_offset + size
@@ -46,7 +46,7 @@ class Released:
                 self.store._flusher.flush()
             await self.look(pause)
 
-    async def look(self, pause: float = BLOCKED_S) -> None:
+    async def look(self, pause: float = RECHECK_S) -> None:
         """The next look of a releaser, by default of one that may have found it blocked."""
         self.now += pause
         self.store._log.release_mappings()
@@ -70,5 +70,5 @@ class Released:
         return self.store.end_offset - self.volume.unloaded[-1][1]
 
 
-STEP = KEPT // MARKS_PER_KEPT + 1000
-SEVERAL_LOOKS = 50 * BLOCKED_S
+STEP = KEPT // WATERMARKS_PER_KEPT + 1000
+SEVERAL_LOOKS = 50 * RECHECK_S

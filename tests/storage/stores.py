@@ -94,7 +94,7 @@ def run_retention(store: MessageStore, now: int) -> None:
 
 def message_at(store: MessageStore, place: int) -> Buffer | None:
     """The record of the message at a log offset."""
-    return store._finder.message_at(place, wait=True)
+    return store._lookup.message_at(place, wait=True)
 
 
 def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max_count: int = 7) -> list[StoredMessage]:
@@ -118,7 +118,7 @@ def all_of(file: IndexFile, hashed: int, begin: int, end: int) -> list[int]:
     """The log offsets that a file of the index has under a hash, as far as no thread is needed."""
     search, found = FileSearch(file, hashed, begin, end), []
     while not search.is_done:
-        found += search.turn(wait=True)
+        found += search.step(wait=True)
     return found
 
 
@@ -133,7 +133,7 @@ def write_header(file: IndexFile, volume: FileSystem) -> None:
 def checkpoint(store: MessageStore) -> None:
     """Make everything durable, as the background does every now and then."""
     assert store._opened is not None
-    store._opened.maintenance.settle()
+    store._opened.maintenance.flush_all()
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -72,7 +72,7 @@ class Life:
     async def convert(self, store: MessageStore) -> None:
         """Convert when a checkpoint says that what there is needs no replay."""
         assert store._opened is not None
-        await store._opened.maintenance.checkpointer.make(Inline(), always=True)
+        await store._opened.maintenance.checkpointer.checkpoint(Inline(), force=True)
         store.converter.start(Chatty(lambda: self.send(store)), store._opened.maintenance.checkpointer)
         await order(store, to_batch=self.to_batch)
         ended = await finish(store, Table(self.volume, is_batch=not self.to_batch))
@@ -286,7 +286,7 @@ def test_a_quiet_topic_survives_a_power_cut_after_the_switch(to_batch: bool) -> 
     maintenance = store._opened.maintenance
 
     async def run() -> None:
-        await maintenance.checkpointer.make(Inline(), always=True)
+        await maintenance.checkpointer.checkpoint(Inline(), force=True)
         await order(store, to_batch=to_batch)
         ended = await finish(store, Table(disk, is_batch=not to_batch))
         assert ended is not None
@@ -324,7 +324,7 @@ def test_a_file_that_is_ahead_of_the_broker(to_batch: bool, crash: bool) -> None
         volume.faults.clear()
         for _ in range(10):
             life.send(store)
-        await maintenance.checkpointer.make(Inline(), always=True)
+        await maintenance.checkpointer.checkpoint(Inline(), force=True)
 
     saved = ConversionLedger.save
 

@@ -63,7 +63,7 @@ def test_what_this_process_has_written_is_not_copied(read: Read) -> None:
     store = filled(MemoryFileSystem())
     for options in (WISHES, WISHES._replace(copies=False)):
         found = read(store, options)
-        assert (found.status, found.cold, found.copied_bytes) == (GetStatus.FOUND, False, 0)
+        assert (found.status, found.non_resident, found.copied_bytes) == (GetStatus.FOUND, False, 0)
         assert found.total_bytes > 0
     store.close()
 
@@ -72,10 +72,10 @@ def test_what_this_process_has_written_is_not_copied(read: Read) -> None:
 def test_what_was_there_before_is_copied_unless_copies_are_not_wanted(read: Read, *, is_known: bool) -> None:
     _, store = reopened()
     found = read(store, WISHES)
-    assert (found.status, found.cold) == (GetStatus.FOUND, False)
+    assert (found.status, found.non_resident) == (GetStatus.FOUND, False)
     assert found.copied_bytes == found.total_bytes == sum(map(len, found.buffers)) > 0
     refused = read(store, WISHES._replace(copies=False))
-    assert (refused.cold, refused.buffers, refused.next_offset) == (True, [], 0)
+    assert (refused.non_resident, refused.buffers, refused.next_offset) == (True, [], 0)
     assert refused.total_bytes == (found.total_bytes if is_known else 0)
     store.close()
 
@@ -84,7 +84,7 @@ def test_a_batch_is_taken_apart_into_copies_wherever_it_is() -> None:
     store = filled(MemoryFileSystem())
     found = apart(store, WISHES)
     assert found.copied_bytes == found.total_bytes > 0
-    assert apart(store, WISHES._replace(copies=False)).cold
+    assert apart(store, WISHES._replace(copies=False)).non_resident
     store.close()
 
 
@@ -92,7 +92,7 @@ def test_messages_that_are_no_batches_are_not_copied_for_who_takes_batches_apart
     store = open_batch_store()
     put(store, message("single", topic="batches"))
     found = apart(store, WISHES._replace(copies=False))
-    assert (found.cold, found.message_count, found.copied_bytes) == (False, 1, 0)
+    assert (found.non_resident, found.message_count, found.copied_bytes) == (False, 1, 0)
     store.close()
 
 
@@ -104,7 +104,7 @@ def test_nothing_to_hand_out_needs_no_copy() -> None:
         ("nobody's", 0, GetStatus.NO_MATCHED_LOGIC_QUEUE),
     ):
         found = store.get_messages(topic, 0, offset, options)
-        assert (found.status, found.cold) == (status, False)
+        assert (found.status, found.non_resident) == (status, False)
     assert simple(store, options._replace(tags=frozenset({7}))).status is GetStatus.NO_MATCHED_MESSAGE
     store.close()
 
@@ -113,9 +113,9 @@ def test_nothing_to_hand_out_needs_no_copy() -> None:
 def test_what_the_disk_has_to_bring_has_a_known_size(read: Read) -> None:
     volume, store = reopened()
     expected = read(store, WISHES).total_bytes
-    volume.cold = "/commitlog/"
+    volume.non_resident = "/commitlog/"
     found = read(store, WISHES)
-    assert (found.cold, found.total_bytes) == (True, expected)
+    assert (found.non_resident, found.total_bytes) == (True, expected)
     topic = "topic" if read is simple else "batches"
     copied = at_once(store.load_messages(topic, 0, 0, WISHES))
     assert copied.copied_bytes == expected
@@ -129,5 +129,5 @@ def test_the_end_of_what_is_copied_is_within_one_answer() -> None:
     put(store, message("new"))
     found = simple(store, WISHES)
     assert found.copied_bytes == found.total_bytes > old
-    assert not store.get_messages("topic", 0, COUNT, WISHES._replace(copies=False)).cold
+    assert not store.get_messages("topic", 0, COUNT, WISHES._replace(copies=False)).non_resident
     store.close()

@@ -13,7 +13,7 @@ from raptormq.errors import StorageError
 from raptormq.files import read_file
 from raptormq.json_file import JsonFile
 from raptormq.storage import MessageStore, PendingRecord
-from raptormq.storage.conversion.job import ConversionRunner, Job, QueueTypes
+from raptormq.storage.conversion.job import ConversionJob, ConversionRunner, QueueTypes
 from raptormq.storage.queue.consumer_offsets import Snapshot
 from tests.storage import conversions
 from tests.storage.batch_stores import SMALL, batch
@@ -46,7 +46,7 @@ def deleted(
         store.set_loop(asyncio.get_running_loop())
         try:
             store.delete_topic("topic")
-            await store.deletions_saved()
+            await store.save_deletions()
             if then:
                 put(store, *then)
                 store.flush()
@@ -73,7 +73,7 @@ def test_a_deleted_topic_does_not_come_back(survivor: str, flushed: bool) -> Non
     store.consumer_offsets.commit("topic", "group", 0, 2)
     if flushed:
         assert store._opened is not None
-        store._opened.maintenance.settle()
+        store._opened.maintenance.flush_all()
     store.flush()
     store = open_store(deleted(volume, store, survivor=survivor))
     assert store.topics() == ["other"]
@@ -156,7 +156,7 @@ def test_a_topic_that_was_deleted_during_its_conversion_does_not_come_back(
         while not (progress := store.converter.progress(conversions.TOPIC)) or progress.phase == "waiting":
             await asyncio.sleep(0)
         store.delete_topic(conversions.TOPIC)
-        await store.deletions_saved()
+        await store.save_deletions()
         left = volume.after_kill()
         assert await working is None
         store.close()
@@ -241,10 +241,10 @@ async def test_only_who_takes_dead_messages_gets_them(is_batch: bool) -> None:
     put(store, message("kept", "other"))
     store.delete_topic("topic")
     for place in (0, 2) if is_batch else (0,):
-        assert await store.message_at_cold(place) is None
-        assert await store.message_at_cold(place, takes_dead=True) is not None
-    assert await store.stored_at_cold(0) is not None, "the log begins there all the same"
-    kept = await store.message_at_cold(read_queue(store, "other")[0].physical_offset)
+        assert await store.message_at(place) is None
+        assert await store.message_at(place, include_deleted=True) is not None
+    assert await store.store_timestamp_at(0) is not None, "the log begins there all the same"
+    kept = await store.message_at(read_queue(store, "other")[0].physical_offset)
     assert kept is not None
     store.close()
 
@@ -258,7 +258,7 @@ async def test_a_deletion_that_could_not_be_noted_is_noted_later() -> None:
     volume.faults.append(Fault(kind="write", path="deletedTopics", error=errno.ENOSPC, repeats=True))
     store.delete_topic("topic")
     with pytest.raises(StorageError):
-        await store.deletions_saved()
+        await store.save_deletions()
     volume.faults.clear()
     assert store._opened is not None
     ledger = store._parts.deletions
@@ -296,7 +296,7 @@ async def test_what_is_deleted_while_another_deletion_is_saved_is_saved_too() ->
     store.flush()
     store.delete_topic("first")
     assert store._opened is not None
-    await store._opened.deletions_saved(DeletesAnother(store, "third", "second"))
+    await store._opened.save_deletions(DeletesAnother(store, "third", "second"))
     assert open_store(volume.after_kill()).topics() == []
     assert store._parts.deletions.is_saved
 
@@ -338,7 +338,7 @@ def test_no_conversion_of_a_deleted_topic_outlives_it(to_batch: bool, again_as_b
         volume = volume.after_kill()
 
 
-async def unwritable(_: ConversionRunner, __: Job, ___: QueueTypes) -> None:
+async def unwritable(_: ConversionRunner, __: ConversionJob, ___: QueueTypes) -> None:
     raise StorageError("no")
 
 

@@ -196,7 +196,7 @@ def test_retention_makes_room_after_a_start_that_found_none() -> None:
         assert all(before[queue_id][-len(rows) :] == rows for queue_id, rows in each.items())
     assert contents(again) == after
     # What came after the checkpoint stays: nobody else knows its offsets.
-    start = store._retention.queued_end // SEGMENT_BYTES * SEGMENT_BYTES
+    start = store._retention.checkpointed_offset // SEGMENT_BYTES * SEGMENT_BYTES
     for _ in range(3):
         run_retention(store, clock())
     assert disk.names("/store/commitlog")[0] == f"{start:020d}"
@@ -208,7 +208,7 @@ def test_retention_makes_room_for_the_index() -> None:
     store = open_again(full(disk, "write", path="/index/"), clock)
     with pytest.raises(DiskFull, match="cannot write to the index"):
         store.append([message("refused")])
-    assert store._retention.queued_end == store.end_offset
+    assert store._retention.checkpointed_offset == store.end_offset
     assert contents(open_again(disk.after_power_cut(), clock)) == before
 
 
@@ -221,7 +221,9 @@ async def test_the_same_while_the_store_is_open() -> None:
     volume.faults += full(disk, "write", path="queueEnds").faults
     send(store, clock, range(20))
     end = store.end_offset
-    await until(lambda: not store.stats().writable and store._retention.queued_end == end == store.flushed_offset)
+    await until(
+        lambda: not store.stats().writable and store._retention.checkpointed_offset == end == store.flushed_offset
+    )
     assert sum(map(len, contents(open_again(disk.after_power_cut(), clock)).values())) == 20
     volume.faults.clear()
     await until(lambda: store.stats().writable)

@@ -13,7 +13,7 @@ from raptormq.storage import PendingRecord
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.fs.real import RealFileSystem
-from raptormq.storage.index.index_file import HEADER, IndexFile, remove_aside
+from raptormq.storage.index.index_file import HEADER, IndexFile, remove_set_aside
 from raptormq.storage.store import MessageStore
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -130,7 +130,7 @@ def test_what_is_set_aside_goes_with_its_messages() -> None:
 def test_a_folder_that_is_set_aside_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / f"{NAME}.aside"
     folder.mkdir()
-    remove_aside(RealFileSystem(), str(tmp_path), 1 << 60)
+    remove_set_aside(RealFileSystem(), str(tmp_path), 1 << 60)
     assert folder.exists()
 
 
@@ -139,7 +139,7 @@ def test_only_files_that_were_set_aside_are_removed_and_each_once(tmp_path: Path
     for name in (f"{NAME}.aside", "mine.aside", f"{NAME}.aside.bak"):
         (tmp_path / name).write_bytes(header)
     (tmp_path / f"{NAME[:-1]}9.aside").symlink_to(tmp_path / "nowhere")
-    remove_aside(RealFileSystem(), str(tmp_path), 21)
+    remove_set_aside(RealFileSystem(), str(tmp_path), 21)
     assert {path.name for path in tmp_path.iterdir()} == {
         "mine.aside",
         f"{NAME}.aside.bak",

@@ -70,7 +70,7 @@ async def test_a_checkpoint_says_nothing_about_keys_that_wait() -> None:
 
 async def test_room_for_the_index_is_noticed_without_a_checkpoint() -> None:
     _, faulty = full_after_the_first_file()
-    store = opened(faulty, Clock(), upkeep_interval_ms=1, checkpoint_interval_ms=1_000_000)
+    store = opened(faulty, Clock(), maintenance_interval_ms=1, checkpoint_interval_ms=1_000_000)
     append(store, range(2_000))
     store.set_loop(asyncio.get_running_loop())
     await until(lambda: not store.stats().writable)

@@ -59,9 +59,9 @@ async def test_a_checkpoint_waits_for_entries_that_are_being_written() -> None:
     store, runner = store_with_entries(MemoryFileSystem()), HeldRunner()
     assert store._opened is not None
     maintenance = store._opened.maintenance
-    entries = asyncio.create_task(maintenance.checkpointer.write_entries(runner))
+    entries = asyncio.create_task(maintenance.checkpointer.write_index_entries(runner))
     await asyncio.sleep(0)
-    checkpoint = asyncio.create_task(maintenance.checkpointer.make(runner, always=True))
+    checkpoint = asyncio.create_task(maintenance.checkpointer.checkpoint(runner, force=True))
     for _ in range(100):
         await asyncio.sleep(0)
     assert runner.works == ["Entries.write"]
@@ -75,11 +75,11 @@ async def test_no_entries_are_written_during_a_checkpoint() -> None:
     store, runner = store_with_entries(MemoryFileSystem()), HeldRunner()
     assert store._opened is not None
     maintenance = store._opened.maintenance
-    checkpoint = asyncio.create_task(maintenance.checkpointer.make(runner, always=True))
+    checkpoint = asyncio.create_task(maintenance.checkpointer.checkpoint(runner, force=True))
     while not runner.works:
         await asyncio.sleep(0)
     put(store, *(PendingRecord("topic", 0, b"x", b"KEYS\x01key\x02") for _ in range(5_000)))
-    await maintenance.checkpointer.write_entries(runner)
+    await maintenance.checkpointer.write_index_entries(runner)
     assert len(runner.works) == 1
     runner.may_begin.set()
     await checkpoint
@@ -117,7 +117,7 @@ async def test_entries_of_a_file_that_was_deleted_are_found_as_long_as_the_broke
     assert store._index is not None
     volume.remove(store._index._files[0].path)
     runner.may_begin.set()
-    await store._opened.maintenance.checkpointer.write_entries(runner)
+    await store._opened.maintenance.checkpointer.write_index_entries(runner)
     assert store._index._files[0].unwritten_bytes
     assert len(await store.find_by_key("topic", "k7", 0, 1 << 62, 9)) == 1
     store.close()

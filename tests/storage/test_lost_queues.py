@@ -350,7 +350,7 @@ async def test_a_topic_deleted_while_a_checkpoint_is_made_is_not_missed_later(ca
             return work(*args, **kwargs)
 
     store.flush()
-    await maintenance.checkpointer.make(Disk(), always=True)
+    await maintenance.checkpointer.checkpoint(Disk(), force=True)
     store.close()
 
     store, report = opened(volume, clock)

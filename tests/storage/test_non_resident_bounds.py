@@ -124,7 +124,7 @@ async def test_a_search_by_time_never_lets_the_loop_wait() -> None:
     disk, store = aged()
     store.set_loop(asyncio.get_running_loop())
     begin = store._clock() - 3_600_000 - MESSAGES
-    assert await store.offset_by_time_cold("topic", 0, begin + 700) == 699
+    assert await store.offset_by_time("topic", 0, begin + 700) == 699
     assert len(disk.loaded) > 16
     assert disk.waits == 0
     store.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raptormq.storage.maintenance import page_eviction as page_release
-from raptormq.storage.maintenance.page_eviction import PATIENCE_S
+from raptormq.storage.maintenance.page_eviction import STALLED_S
 from tests.storage.released import KEPT, STEP, Released
 
 
@@ -21,7 +21,7 @@ async def test_topics_that_are_gone_are_forgotten() -> None:
         delete(released, f"topic-{number}")
     await released.send(4 * KEPT, topic="alive", consumed=True)
     assert set(released.releaser._ends) == {"alive"}
-    assert released.releaser._waiting == {}
+    assert released.releaser._backlogs == {}
 
 
 async def test_groups_that_have_caught_up_are_forgotten() -> None:
@@ -30,16 +30,16 @@ async def test_groups_that_have_caught_up_are_forgotten() -> None:
     for group in ("a", "b"):
         released.consume_all(group)
     await released.send(3 * KEPT)
-    assert {place[1] for place in released.releaser._waiting} == {"a", "b"}
+    assert {place[1] for place in released.releaser._backlogs} == {"a", "b"}
     released.consume_all("a")
     await released.look()
-    assert {place[1] for place in released.releaser._waiting} == {"b"}
+    assert {place[1] for place in released.releaser._backlogs} == {"b"}
     released.consume_all("b")
     await released.send(1)
     released.consume_all("a")
     released.consume_all("b")
     await released.send(3 * KEPT, topic="other", consumed=True)
-    assert {place[0] for place in released.releaser._waiting} <= {"other"}
+    assert {place[0] for place in released.releaser._backlogs} <= {"other"}
     assert released.behind <= KEPT + STEP
 
 
@@ -74,8 +74,8 @@ async def test_many_queues_of_one_topic_are_looked_at_in_parts(monkeypatch: pyte
     for queue_id in range(30):
         await released.send(1, queue_id=queue_id, consumed=queue_id != 28)
     await released.send(3 * KEPT, topic="other", consumed=True)
-    assert set(released.releaser._waiting) == {("topic", "group", 28)}
+    assert set(released.releaser._backlogs) == {("topic", "group", 28)}
     assert released.volume.unloaded[-1][1] <= unread + 28 * 600
-    released.now += PATIENCE_S
+    released.now += STALLED_S
     await released.send(1000, topic="other", consumed=True)
     assert released.behind <= KEPT + STEP

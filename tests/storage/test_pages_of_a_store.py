@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from raptormq.storage import MessageStore, StoreConfig
-from raptormq.storage.maintenance.page_eviction import MARKS_PER_KEPT, PageReleaser
+from raptormq.storage.maintenance.page_eviction import WATERMARKS_PER_KEPT, PageEvictor
 from raptormq.storage.read.options import ReadOptions
 from tests.storage.page_cache_state import Here, Volume, leaves_memory, pages_in_memory
 from tests.storage.stores import message, put, small_config
@@ -53,7 +53,7 @@ async def test_the_timers_of_a_store_release_pages_and_its_warmer_spares_as_many
         store.consumer_offsets.commit("topic", "group", 0, store.queue_end("topic", 0))
         store._flusher.flush()
         await timers.ring()
-    ahead = store._warmer._skip_until - store.end_offset
+    ahead = store._page_warmer._skip_until - store.end_offset
     assert 0 < ahead <= sum(end - begin for begin, end in volume.unloaded)
     store.close()
 
@@ -62,10 +62,10 @@ async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_di
     store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 22, resident_bytes=1 << 18))
     store.open()
     store.set_loop(asyncio.get_running_loop())
-    releaser = PageReleaser(store._fs, store._log, store._dispatcher, store._queues, store.consumer_offsets, MIB)
+    releaser = PageEvictor(store._fs, store._log, store._dispatcher, store._queues, store.consumer_offsets, MIB)
     for number in range(3000):
         put(store, message(f"{number:01000d}"))
-        assert not store.get_messages("topic", 0, number, ReadOptions(1, MIB)).cold  # maps the page
+        assert not store.get_messages("topic", 0, number, ReadOptions(1, MIB)).non_resident  # maps the page
         store.consumer_offsets.commit("topic", "group", 0, number + 1)
         if number % 100 == 99:
             store._flusher.flush()
@@ -74,7 +74,7 @@ async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_di
     pages = pages_in_memory(Path(store._log.segments[0].path))
     released, newest = pages[: releaser._begin // mmap.PAGESIZE], pages[(store.end_offset - MIB) // mmap.PAGESIZE :]
     assert len(released) >= 300
-    assert sum(released) <= MARKS_PER_KEPT * 3 or not leaves_memory(tmp_path)  # where two stretches share a page
+    assert sum(released) <= WATERMARKS_PER_KEPT * 3 or not leaves_memory(tmp_path)  # where two stretches share a page
     assert all(newest[: MIB // mmap.PAGESIZE])
     result = await store.load_messages("topic", 0, 5, ReadOptions(1, MIB))
     assert f"{5:01000d}".encode() in bytes(result.buffers[0])

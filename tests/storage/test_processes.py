@@ -28,7 +28,7 @@ while True:
     result = store.append([PendingRecord("topic", 0, body.encode()) for body in bodies])
     store.flush()
     store.dispatch()
-    store._opened.maintenance.settle() if number % 3 == 0 else None
+    store._opened.maintenance.flush_all() if number % 3 == 0 else None
     print(number, flush=True)
 """
 

@@ -75,7 +75,7 @@ class StoreMachine(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         assert self.store._opened is not None
         self.flush()
-        self.store._opened.maintenance.settle()
+        self.store._opened.maintenance.flush_all()
 
     @rule()
     def restart(self) -> None:

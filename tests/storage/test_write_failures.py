@@ -130,11 +130,11 @@ def test_queue_files_that_cannot_be_written_hold_the_log_back_until_they_can() -
     assert store._opened is not None
     maintenance = store._opened.maintenance
     with pytest.raises(DiskFull, match="cannot write to the consume queues"):
-        maintenance.settle()
+        maintenance.flush_all()
     with pytest.raises(DiskFull):
         store.append([message("b")])
     assert bodies(read_queue(store)) == ["a"]
-    maintenance.settle()
+    maintenance.flush_all()
     put(store, message("b"))
     store.close()
     assert bodies(read_queue(open_store(volume))) == ["a", "b"]
@@ -162,7 +162,7 @@ def test_offsets_that_cannot_be_saved_are_saved_later() -> None:
     store.consumer_offsets.commit("topic", "group", 0, 7)
     assert store._opened is not None
     with pytest.raises(DiskFull, match="cannot save the consumer offsets"):
-        store._opened.maintenance.settle()
+        store._opened.maintenance.flush_all()
     store.close()
     assert open_store(volume).consumer_offsets.get("topic", "group", 0) == 7
 
@@ -185,8 +185,8 @@ def test_a_checkpoint_that_fails_forgets_no_file() -> None:
     put(store, message("a"))
     assert store._opened is not None
     with pytest.raises(DiskFull, match="cannot write the checkpoint"):
-        store._opened.maintenance.settle()
-    store._opened.maintenance.settle()
+        store._opened.maintenance.flush_all()
+    store._opened.maintenance.flush_all()
     assert disk.after_power_cut().names("/store/consumequeue/topic/0") == ["0" * 20]
 
 
@@ -196,7 +196,7 @@ def test_many_files_become_durable_with_the_whole_volume() -> None:
     store = open_store(volume, segment_size=1 << 16)
     put(store, *(message("a", queue_id=number) for number in range(100)))
     assert store._opened is not None
-    store._opened.maintenance.settle()
+    store._opened.maintenance.flush_all()
     assert volume.operations.count("sync_volume /store") == 1
     assert not any(line.startswith("sync /store/consumequeue") for line in volume.operations)
     assert len(disk.after_power_cut().names("/store/consumequeue/topic")) == 100

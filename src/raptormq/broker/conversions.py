@@ -44,7 +44,7 @@ class Conversions:
             if topic in self._topics.configs:
                 self.set(topic, is_batch=is_batch)
             elif self._store.queue_ids(topic):  # the table has been lost: what there is of queues stays
-                self.converter.forget(topic)
+                self.converter.drop_topic(topic)
             else:  # deleted so shortly before a crash that the converter's file does not say so
                 self._store.delete_topic(topic)
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -83,7 +83,7 @@ class Conversions:
             is_well = True
             topic = None
             try:
-                await self.converter.tidy()
+                await self.converter.save_ledger()
                 topic = self.converter.next_topic()  # after what takes time: it may be stopped, or deleted, meanwhile
                 if topic is not None:
                     is_well = await self.converter.convert(topic, self)

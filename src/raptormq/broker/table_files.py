@@ -73,9 +73,9 @@ def load_tables(
     config: BrokerConfig,
     filesystem: FileSystem | None,
     clock: Callable[[], int],
-    deletions_saved: Callable[[], Awaitable[None]],
+    save_deletions: Callable[[], Awaitable[None]],
 ) -> Tables:
-    """Read the tables of an earlier run and add what is missing. Topics are written after ``deletions_saved``: no crash
+    """Read the tables of an earlier run and add what is missing. Topics are written after ``save_deletions``: no crash
     may give one the messages of another that had its name.
 
     Raises:
@@ -89,7 +89,7 @@ def load_tables(
     tables = Tables(
         topics,
         groups,
-        TableSaver(topics_json, topics.to_dict, deletions_saved),
+        TableSaver(topics_json, topics.to_dict, save_deletions),
         TableSaver(groups_json, groups.to_dict),
         DelayProgress(delays_file(str(folder / "delayOffset.json"), filesystem), clock),
         TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),

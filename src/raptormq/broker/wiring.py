@@ -160,7 +160,7 @@ def assemble(
         StoreDamaged: a table cannot be read.
         ConfigError: the list of name servers is malformed.
     """
-    tables = with_lost_topics(load_tables(config, filesystem, clock, store.deletions_saved), store)
+    tables = with_lost_topics(load_tables(config, filesystem, clock, store.save_deletions), store)
     registrar = _registrar(config, address, tables)
     core = _Core(config, store, store_host, address, tables, registrar, clock)
     sends = _sends(core)
@@ -261,7 +261,7 @@ class _Core:
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.timers = _timers(self)
-        questions = CheckTransactionStateSender(self.registry, config.identity.broker_name, self.gate.judge_of_users)
+        questions = CheckTransactionStateSender(self.registry, config.identity.broker_name, self.gate.user_authorizer)
         self.transactions = Transactions(
             store, self.writer, self.topics, config.transactions, questions, self.copies, clock
         )

@@ -15,8 +15,8 @@ from functools import partial
 from raptormq.namesrv.table import RouteTable
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.security.gate import Demands
-from raptormq.security.resources import Demand, Resource, resources_of
+from raptormq.security.gate import PermissionResolver
+from raptormq.security.resources import RequiredPermission, Resource, resources_of
 
 _EVERY_CLUSTER = "*"
 _GET, _UPDATE = ("Get",), ("Update",)
@@ -56,24 +56,27 @@ _NAMED: dict[int, tuple[str, ...]] = {
 """Request -> the fields of its header that say which clusters it is about; others may be written beside them."""
 
 
-def demands_in(table: RouteTable) -> Demands:
+def demands_in(table: RouteTable) -> PermissionResolver:
     """Return what tells the needs of requests to the name server of ``table``."""
     return partial(demands_of, table=table)
 
 
-def demands_of(request: RemotingCommand, table: RouteTable) -> list[Demand]:
+def demands_of(request: RemotingCommand, table: RouteTable) -> list[RequiredPermission]:
     """Return all that ``request`` needs."""
     fields = request.ext_fields
     if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
         return [
-            Demand(resource, _GROUP_PEERS if resource.kind == "Group" else _TOPIC_PEERS)
+            RequiredPermission(resource, _GROUP_PEERS if resource.kind == "Group" else _TOPIC_PEERS)
             for resource in resources_of(fields.get("topic") or "")
         ]
     if request.code == RequestCode.DELETE_TOPIC_IN_NAMESRV:
-        return [Demand(resource, ("Delete",)) for resource in resources_of(fields.get("topic") or "")]
+        return [RequiredPermission(resource, ("Delete",)) for resource in resources_of(fields.get("topic") or "")]
     actions = _GET if request.code in _READS else _UPDATE
     named = {name: fields[name] for name in _NAMED.get(request.code, ()) if fields.get(name)}
-    return [Demand(Resource("Cluster", cluster), actions) for cluster in _clusters(named, table) or [_EVERY_CLUSTER]]
+    return [
+        RequiredPermission(Resource("Cluster", cluster), actions)
+        for cluster in _clusters(named, table) or [_EVERY_CLUSTER]
+    ]
 
 
 def _clusters(named: Mapping[str, str], table: RouteTable) -> list[str]:

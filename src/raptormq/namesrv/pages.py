@@ -71,6 +71,6 @@ class Pages(Collector):
         displaced = "Brokers that had not gone and lost their place to a registration by another connection"
         yield "brokers_displaced_total", displaced, registrations.displaced_count
         text = "Brokers that were unregistered by another connection than their own, which was open"
-        yield "brokers_unregistered_by_others_total", text, registrations.foreign_farewell_count
+        yield "brokers_unregistered_by_others_total", text, registrations.foreign_unregister_count
         refused = self._gate.refused_count if self._gate is not None else 0
         yield "requests_refused_total", "Requests that access control has refused", refused

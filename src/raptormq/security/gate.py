@@ -16,7 +16,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import ACCESS_KEY, is_signed_with
 from raptormq.security.acls import AclTable
 from raptormq.security.full_signatures import FullSignatures
-from raptormq.security.resources import Demand
+from raptormq.security.resources import RequiredPermission
 from raptormq.security.users import UserTable, denied
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Guard, Refused, Router, failure
@@ -25,13 +25,13 @@ logger = get_logger(__name__)
 
 _MAX_DECISIONS = 20_000
 
-Judge = Callable[[Connection, RemotingCommand, list[Demand]], bool]
+Judge = Callable[[Connection, RemotingCommand, list[RequiredPermission]], bool]
 """Whether the user of a request may do what is demanded."""
 
-UserJudge = Callable[[str | None, str, list[Demand]], bool]
+UserJudge = Callable[[str | None, str, list[RequiredPermission]], bool]
 """Whether a user may do from an address what is demanded."""
 
-Demands = Callable[[RemotingCommand], list[Demand]]
+PermissionResolver = Callable[[RemotingCommand], list[RequiredPermission]]
 """Returns all that a request needs, nothing for what every user may do; raises ProtocolError where nobody can tell."""
 
 
@@ -42,7 +42,7 @@ class AccessGate:
         self,
         users: UserTable,
         acls: AclTable,
-        demands_of: Demands,
+        demands_of: PermissionResolver,
         *,
         authentication: bool,
         authorization: bool,
@@ -61,7 +61,7 @@ class AccessGate:
         self._unsigned, self._unjudged = open_codes
         self.refused_count = 0
         """Requests that did not pass."""
-        self._decisions: dict[tuple[str, Demand, str], str | None] = {}
+        self._decisions: dict[tuple[str, RequiredPermission, str], str | None] = {}
         users.listen(self._decisions.clear)
         acls.listen(self._decisions.clear)
 
@@ -97,11 +97,11 @@ class AccessGate:
             self._authorize(part, connection.peer[0])
 
     @property
-    def judge_of_users(self) -> UserJudge | None:
+    def user_authorizer(self) -> UserJudge | None:
         """What tells whether a user may do something now, who does not ask; None when everything is allowed."""
         return self._may_user if self._authorization else None
 
-    def _may_user(self, username: str | None, source_ip: str, demands: list[Demand]) -> bool:
+    def _may_user(self, username: str | None, source_ip: str, demands: list[RequiredPermission]) -> bool:
         user = self._users.get(username) if username is not None else None
         if user is None or user.is_disabled:
             return False
@@ -125,7 +125,7 @@ class AccessGate:
             return failure(request, error)
         return None
 
-    def _may(self, connection: Connection, request: RemotingCommand, demands: list[Demand]) -> bool:
+    def _may(self, connection: Connection, request: RemotingCommand, demands: list[RequiredPermission]) -> bool:
         username = request.ext_fields.get(ACCESS_KEY)
         if request.code in self._unjudged or self._is_super(username):
             return True
@@ -164,7 +164,7 @@ class AccessGate:
         user = self._users.get(username) if username is not None else None
         return user is not None and user.is_super
 
-    def _require(self, username: str | None, demands: list[Demand], source_ip: str) -> None:
+    def _require(self, username: str | None, demands: list[RequiredPermission], source_ip: str) -> None:
         """Raise the refusal unless a user who is no super user has all that is demanded."""
         if not demands:
             return
@@ -175,14 +175,14 @@ class AccessGate:
         for demand in demands:
             self._judge(username, demand, source_ip)
 
-    def _has(self, username: str | None, demands: list[Demand], source_ip: str) -> bool:
+    def _has(self, username: str | None, demands: list[RequiredPermission], source_ip: str) -> bool:
         try:
             self._require(username, demands, source_ip)
         except Refused:
             return False
         return True
 
-    def _judge(self, username: str, demand: Demand, source_ip: str) -> None:
+    def _judge(self, username: str, demand: RequiredPermission, source_ip: str) -> None:
         key = username, demand, source_ip
         if key in self._decisions:
             reason = self._decisions[key]

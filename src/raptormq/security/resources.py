@@ -58,7 +58,7 @@ class Resource:
         return self.pattern is Pattern.ANY or other.name.startswith(self.name)
 
 
-class Demand(NamedTuple):
+class RequiredPermission(NamedTuple):
     """Any of ``actions`` on ``resource``."""
 
     resource: Resource

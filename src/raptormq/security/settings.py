@@ -92,7 +92,7 @@ class AccessControl:
         return _code_set(self.authentication_whitelist)
 
     @property
-    def unjudged_codes(self) -> frozenset[int]:
+    def authorization_free_codes(self) -> frozenset[int]:
         """The codes of ``authorizationWhitelist``."""
         return _code_set(self.authorization_whitelist)
 

@@ -17,7 +17,7 @@ from raptormq.files import Files, PrivateFiles
 from raptormq.json_file import JsonFile
 from raptormq.security.acls import AclTable
 from raptormq.security.full_signatures import FullSignatures
-from raptormq.security.gate import AccessGate, Demands
+from raptormq.security.gate import AccessGate, PermissionResolver
 from raptormq.security.settings import AccessControl
 from raptormq.security.users import SUPER, UserChange, UserTable
 from raptormq.storage.fs import FileSystem, TableSaver
@@ -71,7 +71,7 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
 
 
 def access_gate(
-    settings: AccessControl, tables: SecurityTables, demands_of: Demands, clock: Callable[[], int]
+    settings: AccessControl, tables: SecurityTables, demands_of: PermissionResolver, clock: Callable[[], int]
 ) -> AccessGate:
     """Return the gate that the settings ask for; ``clock`` gives milliseconds since 1970."""
     demanded = settings.demand_full_signature
@@ -81,7 +81,7 @@ def access_gate(
         demands_of,
         authentication=settings.authentication,
         authorization=settings.authorization,
-        open_codes=(settings.unsigned_codes, settings.unjudged_codes),
+        open_codes=(settings.unsigned_codes, settings.authorization_free_codes),
         full_signatures=FullSignatures(settings.full_signature_window_ms, clock) if demanded else None,
     )
 

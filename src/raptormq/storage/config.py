@@ -55,7 +55,7 @@ class StoreConfig:
     flush_interval_ms: int = 500
     """Time between flushes of the log under ASYNC_FLUSH, key ``flushIntervalCommitLog``."""
 
-    upkeep_interval_ms: int = 1000
+    maintenance_interval_ms: int = 1000
     """Time between looks whether the log needs a segment, entries of the key index wait, or deleted queues have files.
     """
 
@@ -74,7 +74,7 @@ class StoreConfig:
     retention_interval_ms: int = 10_000
     """Time between looks at age and disk use, key ``cleanResourceInterval``."""
 
-    room_interval_ms: int = 500
+    full_retry_interval_ms: int = 500
     """Time between looks whether writes that are refused for want of room, descriptors or memory can go on."""
 
     file_reserved_hours: int = 72

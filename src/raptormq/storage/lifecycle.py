@@ -33,7 +33,7 @@ class OpenStore:
     _saved_deletions: int = -1
     _saving_deletions: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def deletions_saved(self, background: Runner) -> None:
+    async def save_deletions(self, background: Runner) -> None:
         """Wait until no crash can bring back what was deleted by the time this returns: messages, conversions and
         progress of consumers. At once where nothing has been deleted since it was waited for.
 
@@ -57,17 +57,17 @@ class OpenStore:
         try:
             parts.flusher.flush()  # else no offsets are saved: they may be beyond the log
             dispatch()
-            maintenance.settle()
+            maintenance.flush_all()
             with contextlib.suppress(OutOfResources):  # the next start tries again
                 parts.log.allocate_rest()
             self.marker.clear()
         except OSError as error:
-            raise translate(error, parts.paths.root) from error
+            raise to_storage_error(error, parts.paths.root) from error
         finally:
             _release(parts, maintenance.checkpointer.file, self.marker)
 
 
-def translate(error: OSError, root: str) -> StorageError:
+def to_storage_error(error: OSError, root: str) -> StorageError:
     """Return the store's error for one of the operating system while a store is opened or closed."""
     named = f" ({error.filename})" if error.filename and error.filename != root else ""
     reason = "not a folder" if isinstance(error, FileExistsError) else error.strerror or error
@@ -99,22 +99,22 @@ def open_store(parts: StoreParts, retention: Retention, converter: QueueConverte
         converter.prepare()
         report = Recovery(parts, checkpoint_file, marker, declared.names).run()
         parts.deletions.clamp(parts.log.min_offset, report.end_offset)
-        retention.queued_end = report.start_offset  # what is before was durable before this start
+        retention.checkpointed_offset = report.start_offset  # what is before was durable before this start
         if index is not None:
             index.log_ends_at(report.end_offset)
         maintenance = Maintenance(parts, retention, Checkpointer(parts, retention, checkpoint_file))
         queues.files.deleted.find()
         converter.load(None if report.clean else report.start_offset)
         parts.consumer_offsets.load()
-        _limit_offsets(parts.consumer_offsets, queues)
+        _clamp_offsets(parts.consumer_offsets, queues)
         parts.flusher.flushed_timestamp = parts.dispatcher.last_timestamp
-        retention.measure()  # as /metrics tells it, until the first run
-        _mark(marker, retention, parts.clock())
-        _settle(maintenance)
+        retention.measure_disk()  # as /metrics tells it, until the first run
+        _write_marker(marker, retention, parts.clock())
+        _flush_all(maintenance)
     except BaseException as error:
         _release(parts, checkpoint_file, marker)
         if isinstance(error, OSError):
-            raise translate(error, paths.root) from error
+            raise to_storage_error(error, paths.root) from error
         raise
     report.milliseconds = (time.monotonic_ns() - started) // 1_000_000
     for line in report.lines():
@@ -122,7 +122,7 @@ def open_store(parts: StoreParts, retention: Retention, converter: QueueConverte
     return OpenStore(maintenance, marker), report
 
 
-def _mark(marker: RunningMarker, retention: Retention, now: int) -> None:
+def _write_marker(marker: RunningMarker, retention: Retention, now: int) -> None:
     """Write the crash marker, without which a crash would look like a clean stop; where a full volume has no room for
     its name, retention has to make some first.
 
@@ -139,7 +139,7 @@ def _mark(marker: RunningMarker, retention: Retention, now: int) -> None:
         marker.mark()
 
 
-def _settle(maintenance: Maintenance) -> None:
+def _flush_all(maintenance: Maintenance) -> None:
     """Write what the recovery has found out, then what the last segment lacks: the queues need far less room, and once
     they are durable retention can make more.
 
@@ -150,11 +150,11 @@ def _settle(maintenance: Maintenance) -> None:
         StoreReadOnly: the disk failed.
     """
     with contextlib.suppress(OutOfResources):
-        maintenance.settle()
+        maintenance.flush_all()
         maintenance.parts.log.allocate_rest()
 
 
-def _limit_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
+def _clamp_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
     """Let no group be ahead of messages that are to come, once a crash has taken some, or all of a queue, or somebody
     its files: then the next one gets offset 0, whether or not somebody still knows the topic.
     """

@@ -38,8 +38,8 @@ from raptormq.storage.read import (
     GetResult,
     GetStatus,
     KeyQuery,
-    MessageFinder,
-    MessageReader,
+    MessageLookup,
+    QueueReader,
     ReadOptions,
     StoreStats,
 )
@@ -72,10 +72,10 @@ class MessageStore:
         self._flusher = parts.flusher
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         unpacker = BatchUnpacker()
-        self._reader = MessageReader(parts.log, parts.queues, unpacker)
-        self._finder = MessageFinder(parts.log, parts.queues, unpacker)
-        self._key_queries = KeyQueries(parts.index, self._finder, self._fs) if parts.index is not None else None
-        self._warmer = PageWarmer(self._fs, parts.log)
+        self._reader = QueueReader(parts.log, parts.queues, unpacker)
+        self._lookup = MessageLookup(parts.log, parts.queues, unpacker)
+        self._key_queries = KeyQueries(parts.index, self._lookup, self._fs) if parts.index is not None else None
+        self._page_warmer = PageWarmer(self._fs, parts.log)
         self._retention = Retention(config, self._fs, parts.log, parts.queues, parts.gate)
         self.converter = QueueConverter(parts)
         """Makes queues those of the other type."""
@@ -106,9 +106,9 @@ class MessageStore:
         """
         assert self._opened is not None
         self._background = Background(loop)
-        self._opened.maintenance.start(self._background, self._warmer.skip_ahead)
+        self._opened.maintenance.start(self._background, self._page_warmer.skip_ahead)
         self.converter.start(self._background, self._opened.maintenance.checkpointer)
-        self._warmer.start(self._background)
+        self._page_warmer.start(self._background)
 
         def on_progress() -> None:
             if on_confirmed is not None and self._sync:
@@ -122,7 +122,7 @@ class MessageStore:
         Raises:
             StorageError: something could not be written; the next start recovers as after a crash.
         """
-        self._warmer.stop()
+        self._page_warmer.stop()
         if self._background is not None:
             self._background.stop()
             self._background = None
@@ -158,7 +158,7 @@ class MessageStore:
     def _submit(self, group: Appended) -> None:
         self._dispatcher.submit(group)
         self._flusher.appended()
-        self._warmer.appended()
+        self._page_warmer.appended()
 
     def dispatch(self) -> list[Arrival]:
         """Bring everything up to the confirmed offset into the queues and return what became visible."""
@@ -218,15 +218,15 @@ class MessageStore:
         try:
             return self._reader.get(topic, queue_id, offset, options, wait=False)
         except PagesMissing as missing:
-            return GetResult(GetStatus.FOUND, [], offset, 0, 0, total_bytes=missing.size, cold=True)
+            return GetResult(GetStatus.FOUND, [], offset, 0, 0, total_bytes=missing.size, non_resident=True)
 
     async def load_messages(self, topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
         """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``, so that ``wishes``
         have to allow copies.
         """
-        return await self._warmed(lambda wait: self._reader.get(topic, queue_id, offset, options, wait=wait))
+        return await self._with_pages(lambda wait: self._reader.get(topic, queue_id, offset, options, wait=wait))
 
-    async def _warmed(self, attempt: Callable[[bool], T]) -> T:
+    async def _with_pages(self, attempt: Callable[[bool], T]) -> T:
         return await with_pages(attempt, self._background, self._fs)
 
     def queue_end(self, topic: str, queue_id: int) -> int:
@@ -242,7 +242,7 @@ class MessageStore:
         """Return the first offset that is still there and the offset after the last one; zeros for a queue without
         messages. The first one has to be looked for after each retention, in items that may have to be fetched.
         """
-        return await self._warmed(lambda wait: self._queue_bounds(topic, queue_id, wait=wait))
+        return await self._with_pages(lambda wait: self._queue_bounds(topic, queue_id, wait=wait))
 
     def _queue_bounds(self, topic: str, queue_id: int, *, wait: bool) -> tuple[int, int]:
         queue = self._queues.get(topic, queue_id)
@@ -258,15 +258,17 @@ class MessageStore:
 
     async def queue_items(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
         """Return up to ``count`` items (log offset, size, tag code) of a queue from ``offset`` on; none outside it."""
-        return await self._warmed(lambda wait: self._reader.items(topic, queue_id, offset, count, wait=wait))
+        return await self._with_pages(lambda wait: self._reader.items(topic, queue_id, offset, count, wait=wait))
 
-    async def offset_by_time_cold(
+    async def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
         """Return the offset of the first message stored at or after a time (LOWER), or of the last one at or before it
         (UPPER); 0 without a queue.
         """
-        return await self._warmed(lambda wait: self._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=wait))
+        return await self._with_pages(
+            lambda wait: self._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=wait)
+        )
 
     def _offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary, *, wait: bool) -> int:
         queue = self._queues.get(topic, queue_id)
@@ -274,48 +276,48 @@ class MessageStore:
             return 0
         return self._reader.offset_by_time(queue, timestamp_ms, upper=boundary is Boundary.UPPER, wait=wait)
 
-    async def message_at_cold(
+    async def message_at(
         self,
         physical_offset: int,
         unique_key: str | None = None,
         *,
-        takes_encrypted: bool = False,
-        takes_dead: bool = False,
+        allow_encrypted: bool = False,
+        include_deleted: bool = False,
         whole: bool = False,
     ) -> Buffer | None:
         """Return the stored record of the message at a log offset, None when there is none.
 
         At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for; with
-        ``takes_encrypted`` the whole of an encrypted one, as at the places of its messages. With ``takes_dead`` also
-        one of a topic that was deleted; with ``whole`` all of any batch, as it is stored.
+        ``allow_encrypted`` the whole of an encrypted one, as at the places of its messages. With ``include_deleted``
+        messages of deleted topics are returned too; with ``whole`` any batch is returned as it is stored.
         """
-        return await self._warmed(
-            lambda wait: self._finder.message_at(
+        return await self._with_pages(
+            lambda wait: self._lookup.message_at(
                 physical_offset, unique_key,
-                takes_encrypted=takes_encrypted, takes_dead=takes_dead, whole=whole, wait=wait,
+                allow_encrypted=allow_encrypted, include_deleted=include_deleted, whole=whole, wait=wait,
             )
         )  # fmt: skip
 
-    async def stored_at_cold(self, physical_offset: int, size: int | None = None) -> int | None:
+    async def store_timestamp_at(self, physical_offset: int, size: int | None = None) -> int | None:
         """Return the store time (ms) of the record at a log offset, None when there is none, or not one of ``size``."""
-        return await self._warmed(lambda wait: self._finder.stored_at(physical_offset, size, wait=wait))
+        return await self._with_pages(lambda wait: self._lookup.store_timestamp_at(physical_offset, size, wait=wait))
 
     async def find_by_key(
-        self, topic: str, key: str, begin: int, end: int, limit: int, *, takes_batches: bool = False
+        self, topic: str, key: str, begin: int, end: int, limit: int, *, whole_batches: bool = False
     ) -> list[Buffer]:
         """Return up to ``limit`` records of ``topic`` stored between ``begin`` and ``end`` (ms) that have ``key`` as
-        their unique key or as a word of KEYS, the newest first; with ``takes_batches`` whole batches, too, where they
+        their unique key or as a word of KEYS, the newest first; with ``whole_batches`` whole batches, too, where they
         are encrypted or it is their own unique key.
         """
         if self._key_queries is None:
             return []
-        return await self._key_queries.find(KeyQuery(topic, key, begin, end, takes_batches), limit, self._background)
+        return await self._key_queries.find(KeyQuery(topic, key, begin, end, whole_batches), limit, self._background)
 
-    def walk(self, start: int) -> LogScanner:
+    def scan_log(self, start: int) -> LogScanner:
         """Return a walk through the log from the record at ``start`` on, which waits for the disk."""
         return LogScanner(self._log, start)
 
-    def index_end(self) -> tuple[int, int]:
+    def index_position(self) -> tuple[int, int]:
         """Return store time (ms) and log offset of the newest message that is found by its keys."""
         return self._index.end if self._index is not None else (0, 0)
 
@@ -340,18 +342,18 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Remove queues and consumer offsets of ``topic``; its records stay in the log until retention takes them."""
         self._dispatcher.drop_topic(topic)
-        self.converter.forget(topic)
+        self.converter.drop_topic(topic)
         self._queues.remove_topic(topic)
         self.consumer_offsets.remove_topic(topic)
         if self._opened is not None:
             self._parts.deletions.add(topic, self._log.end_offset)
 
-    async def deletions_saved(self) -> None:
-        """See :meth:`OpenStore.deletions_saved`; to be awaited before a deletion is answered, or anybody
+    async def save_deletions(self) -> None:
+        """See :meth:`OpenStore.save_deletions`; to be awaited before a deletion is answered, or anybody
         can learn from a file that the topic was made again.
         """
         if self._opened is not None and self._background is not None:
-            await self._opened.deletions_saved(self._background)
+            await self._opened.save_deletions(self._background)
 
     async def clean(self, *, any_hour: bool) -> None:
         """Delete now, after a checkpoint, what is too old or too much; with ``any_hour`` whatever deleteWhen says."""
@@ -378,7 +380,7 @@ class MessageStore:
             appended_records=self._appender.record_count,
             appended_bytes=self._appender.byte_count,
             disk_usage=self._retention.disk_usage,
-            left_out_records=self._reader.left_out.records,
+            skipped_records=self._reader.skipped.records,
             deleted_segments=self._retention.deleted_segments,
             writable=self._gate.refusal is None,
             refusal=self._gate.refusal or "",

@@ -111,7 +111,7 @@ async def test_a_batch_that_is_too_large_to_be_taken_apart_stops_nobody(
             )
         ]
         assert broker._store is not None
-        counted = broker._store.stats().left_out_records
+        counted = broker._store.stats().skipped_records
     assert [body for answer in old for body in bodies(answer)] == [b"before", b"y", b"z"]
     assert {answer.code for answer in old} <= {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}
     assert by_property[0] == [b"y", b"z"]

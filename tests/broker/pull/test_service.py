@@ -87,7 +87,7 @@ async def test_reset_by_an_administrator(tmp_path: Path, seen: Seen) -> None:
 
 async def test_cold_pages_are_read_by_a_thread(tmp_path: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     def cold(store: MessageStore, topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
-        return get_messages(store, topic, queue_id, offset, options)._replace(buffers=[], cold=True)
+        return get_messages(store, topic, queue_id, offset, options)._replace(buffers=[], non_resident=True)
 
     get_messages = MessageStore.get_messages
     async with running(tmp_path) as broker, connected(broker) as peer:

@@ -106,7 +106,7 @@ async def _view_by_go(peer: Peer, who: Credentials, place: int) -> RemotingComma
 @pytest.mark.parametrize("may_everything", [False, True])
 async def test_a_damaged_record_belongs_to_nobody(may_everything: bool) -> None:
     class Store:
-        async def message_at_cold(self, *_: object, **__: object) -> bytes:
+        async def message_at(self, *_: object, **__: object) -> bytes:
             return b"\0\0\0\4"
 
     asked: list[str] = []

@@ -229,9 +229,9 @@ def test_cold_pages_are_fetched() -> None:
     store.close()
     store = open_store(volume, resident_bytes=0)
     before = contents(store)
-    volume.cold = "/store/"
+    volume.non_resident = "/store/"
     assert convert(store, volume, to_batch=True).phase == "done"
-    volume.cold = None
+    volume.non_resident = None
     assert contents(store) == before
 
 

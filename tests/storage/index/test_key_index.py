@@ -128,8 +128,8 @@ async def test_files_roll_when_full_and_go_with_the_log(tmp_path: Path) -> None:
     again = MessageStore(config(tmp_path, index_entries=10), clock=lambda: 1_700_000_000_000)
     again.open()
     assert [await found(again, "t", f"u{number}") for number in range(40)] == [[b"k%d" % n] for n in range(40)]
-    assert again.index_end()[1] > 0
-    taken = again._index.take_before(again.end_offset)  # type: ignore[union-attr]
+    assert again.index_position()[1] > 0
+    taken = again._index.drop_before(again.end_offset)  # type: ignore[union-attr]
     assert sorted(taken) == [str(path) for path in files[:-1]]
     assert await found(again, "t", "u0") == []
     assert await found(again, "t", "u39") == [b"k39"]
@@ -208,7 +208,7 @@ async def test_without_the_index_nothing_is_found_and_nothing_written(tmp_path: 
     store.append([record("t", "k")])
     store.dispatch()
     assert await found(store, "t", "k") == []
-    assert store.index_end() == (0, 0)
+    assert store.index_position() == (0, 0)
     assert not (tmp_path / "index").exists()
     store.close()
 

@@ -18,9 +18,9 @@ from raptormq.protocol.record import decode_record
 from raptormq.storage.fs.filesystem import Buffer
 from raptormq.storage.fs.page_cache import PagesMissing
 from raptormq.storage.index.index_file import IndexFile
-from raptormq.storage.index.search import LINKS, FileSearch
+from raptormq.storage.index.search import MAX_LINKS, FileSearch
 from raptormq.storage.queue.append_batches import PendingRecord
-from raptormq.storage.read.message_lookup import KeyQuery, MessageFinder
+from raptormq.storage.read.message_lookup import KeyQuery, MessageLookup
 from raptormq.storage.store import MessageStore
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
 from tests.storage.stores import Clock, small_config
@@ -85,15 +85,15 @@ def test_a_search_finds_what_a_plain_walk_finds(seed: int) -> None:
         expected = plain(file, hashed, begin, end)
         search, found = FileSearch(file, hashed, begin, end), []
         while not search.is_done:
-            if search.is_for_a_thread:
-                found += search.look_through(volume)
+            if search.needs_thread:
+                found += search.scan(volume)
                 continue
-            volume.cold = chance.choice([None, None, "/"])
+            volume.non_resident = chance.choice([None, None, "/"])
             try:
-                found += search.turn(wait=False)
+                found += search.step(wait=False)
             except PagesMissing:
-                volume.cold = None
-                found += search.turn(wait=False)
+                volume.non_resident = None
+                found += search.step(wait=False)
             if chance.random() < 0.05:
                 file.flush(2)
                 file.put(np.array([HOT], np.int32), np.array([file.end_offset]), np.array([file.end_timestamp]))
@@ -129,7 +129,7 @@ async def test_a_frequent_key_costs_the_loop_little_at_once(
     assert store._opened is not None
     assert store._key_queries is not None
     if is_written:
-        store._opened.maintenance.settle()
+        store._opened.maintenance.flush_all()
     links, in_turn = 0, 0
     entry = IndexFile.entry
 
@@ -161,9 +161,9 @@ async def test_a_frequent_key_costs_the_loop_little_at_once(
     found = await store._key_queries.find(KeyQuery("t", "hot", 0, clock.now - 30_000), 9, runner)
     clients.cancel()
     assert [decode_record(each).body for each in found] == [b"first"]
-    assert links < 3 * LINKS
-    assert in_turn <= LINKS
-    assert ("FileSearch.look_through" in runner.works) == is_written
+    assert links < 3 * MAX_LINKS
+    assert in_turn <= MAX_LINKS
+    assert ("FileSearch.scan" in runner.works) == is_written
     store.close()
 
 
@@ -193,13 +193,13 @@ async def test_messages_of_other_keys_with_the_same_hash_are_read_a_few_at_a_tim
     store.append([PendingRecord("t", 0, b"other", b"KEYS\x01BBBB\x02")] * 3_000)
     store.dispatch()
     sizes: list[int] = []
-    with_key = MessageFinder.with_key
+    with_key = MessageLookup.with_key
 
-    def measured(self: MessageFinder, offsets: list[int], *args: Any, **kwargs: Any) -> list[Buffer]:
+    def measured(self: MessageLookup, offsets: list[int], *args: Any, **kwargs: Any) -> list[Buffer]:
         sizes.append(len(offsets))
         return with_key(self, offsets, *args, **kwargs)
 
-    monkeypatch.setattr(MessageFinder, "with_key", measured)
+    monkeypatch.setattr(MessageLookup, "with_key", measured)
     found = await store.find_by_key("t", "AaAa", 0, 1 << 62, 9)
     assert [decode_record(each).body for each in found] == [b"one"]
     assert max(sizes) <= 16
@@ -211,14 +211,14 @@ async def test_a_file_that_retention_takes_during_a_query_ends_the_search_in_it(
     store = hot_store(volume, clock, 60_000)
     assert store._index is not None
     assert store._opened is not None
-    store._opened.maintenance.settle()
+    store._opened.maintenance.flush_all()
     searches = store._index.searches("t", "hot", 0, 1 << 62)
     followed, looked_through = searches[-1], FileSearch(store._index._files[0], HOT, 0, 1 << 62)
-    assert len(followed.turn(wait=False)) == 64
-    looked_through._number, looked_through._links = 40_000, LINKS
-    for path in store._index.take_before(store.end_offset):
+    assert len(followed.step(wait=False)) == 64
+    looked_through._number, looked_through._links = 40_000, MAX_LINKS
+    for path in store._index.drop_before(store.end_offset):
         volume.remove(path)
-    assert looked_through.look_through(volume) == followed.turn(wait=False) == []
+    assert looked_through.scan(volume) == followed.step(wait=False) == []
     assert looked_through.is_done
     assert followed.is_done
     store.close()
@@ -230,7 +230,7 @@ async def test_a_disk_that_cannot_read_the_index_is_told_of(monkeypatch: pytest.
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(FileSearch, "turn", fail)
+    monkeypatch.setattr(FileSearch, "step", fail)
     with pytest.raises(StorageError, match=r"^cannot read /store/index/\d{17}: Input/output error$"):
         await store.find_by_key("t", "hot", 0, 1 << 62, 9)
     monkeypatch.undo()

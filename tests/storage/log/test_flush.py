@@ -91,7 +91,7 @@ async def test_a_checkpoint_does_not_count_what_came_while_the_log_was_flushed()
     volume.allowed.release()
     await store.durable(end)
     assert store._opened is not None
-    await store._opened.maintenance.checkpointer.make(Inline())
+    await store._opened.maintenance.checkpointer.checkpoint(Inline())
     saved = volume.after_power_cut().open("/store/checkpoint").read_at(0, PAGE_BYTES)
     assert decode_checkpoint(saved).log_timestamp == durable
     volume.allowed.release(100)

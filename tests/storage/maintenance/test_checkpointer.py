@@ -37,7 +37,7 @@ async def test_queues_that_are_durable_before_the_log_are_cut_with_it(is_batch: 
     send(0)
     store.flush()
     send(15)
-    await store._opened.maintenance.checkpointer.make(Inline(), always=True)
+    await store._opened.maintenance.checkpointer.checkpoint(Inline(), force=True)
     left = volume.after_power_cut()
     folder = f"/store/{'batch' if is_batch else ''}consumequeue/topic/0"
     assert any(read_file(left, f"{folder}/{left.names(folder)[1]}")), "items of what the log has lost"
@@ -70,7 +70,7 @@ async def test_files_of_a_checkpoint_that_nobody_awaits_any_more_belong_to_the_n
                 failures.append(error)
             await asyncio.Event().wait()
 
-    checkpoint = asyncio.create_task(store._opened.maintenance.checkpointer.make(Thread(), always=True))
+    checkpoint = asyncio.create_task(store._opened.maintenance.checkpointer.checkpoint(Thread(), force=True))
     await until(lambda: failures)
     checkpoint.cancel()
     store.close()
@@ -98,12 +98,12 @@ async def test_a_checkpoint_comes_after_one_that_nobody_awaits_any_more() -> Non
     background = Background(asyncio.get_running_loop())
     put(store, message("a"))
     reached.clear()
-    given_up = asyncio.create_task(checkpointer.make(background, always=True))
+    given_up = asyncio.create_task(checkpointer.checkpoint(background, force=True))
     await until(reached.is_set)
     given_up.cancel()
     clock.now += 1
     put(store, message("b"))
-    following = asyncio.create_task(checkpointer.make(background, always=True))
+    following = asyncio.create_task(checkpointer.checkpoint(background, force=True))
     await until(lambda: store._queues.files.unsynced and not store._queues._dirty)
     release.set()
     await following

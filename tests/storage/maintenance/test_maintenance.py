@@ -32,7 +32,7 @@ from tests.storage.stores import (
 
 FAST: dict[str, Any] = {
     "flush_interval_ms": 1,
-    "upkeep_interval_ms": 1,
+    "maintenance_interval_ms": 1,
     "queue_flush_interval_ms": 1,
     "checkpoint_interval_ms": 1,
     "offsets_interval_ms": 1,
@@ -94,7 +94,7 @@ async def test_offsets_are_not_saved_when_the_log_cannot_be_flushed() -> None:
     with pytest.raises(StorageError, match="commit log could not be flushed"):
         await saving
     with pytest.raises(StorageError, match="commit log could not be flushed"):
-        store._opened.maintenance.settle()
+        store._opened.maintenance.flush_all()
     assert not volume.exists("/store/config/consumerOffset.json")
 
 
@@ -103,9 +103,9 @@ def test_an_idle_store_writes_nothing() -> None:
     store = open_store(volume)
     put(store, message("a"))
     assert store._opened is not None
-    store._opened.maintenance.settle()
+    store._opened.maintenance.flush_all()
     before = len(volume.operations)
-    store._opened.maintenance.settle()
+    store._opened.maintenance.flush_all()
     assert volume.operations[before:] == []
 
 
@@ -144,13 +144,13 @@ async def test_cold_reads_fetch_in_a_thread_and_answer(cold: str) -> None:
     store.close()
     store = open_store(volume)
     store.set_loop(asyncio.get_running_loop())
-    volume.cold = cold
+    volume.non_resident = cold
     result = store.get_messages("topic", 0, 3, ReadOptions(4, 1 << 20))
-    assert (result.status, result.cold, result.next_offset, result.buffers) == (GetStatus.FOUND, True, 3, [])
+    assert (result.status, result.non_resident, result.next_offset, result.buffers) == (GetStatus.FOUND, True, 3, [])
     result = await store.load_messages("topic", 0, 3, ReadOptions(4, 1 << 20))
-    assert (result.status, result.cold, result.message_count) == (GetStatus.FOUND, False, 4)
-    assert await store.offset_by_time_cold("topic", 0, 0) == 0
-    record = await store.message_at_cold(0)
+    assert (result.status, result.non_resident, result.message_count) == (GetStatus.FOUND, False, 4)
+    assert await store.offset_by_time("topic", 0, 0) == 0
+    record = await store.message_at(0)
     assert record == message_at(store, 0)
     store.close()
 
@@ -158,7 +158,7 @@ async def test_cold_reads_fetch_in_a_thread_and_answer(cold: str) -> None:
 async def test_new_messages_are_never_cold() -> None:
     volume = MemoryFileSystem()
     store = open_store(volume)
-    volume.cold = "/"
+    volume.non_resident = "/"
     put(store, *(message(str(number)) for number in range(5)))
     assert bodies(read_queue(store)) == list("01234")
 
@@ -223,10 +223,10 @@ async def test_what_a_crash_has_left_of_deleted_topics_is_removed(survivor: str)
     store = open_store(volume)
     put(store, message("gone", "gone"), message("kept"))
     assert store._opened is not None
-    store._opened.maintenance.settle()
+    store._opened.maintenance.flush_all()
     store.delete_topic("gone")
     put(store, message("kept"))
-    store._opened.maintenance.settle()
+    store._opened.maintenance.flush_all()
     left = getattr(volume, survivor)()
     assert left.names("/store/consumequeue") == ["topic"]
     store = open_store(left, **FAST)

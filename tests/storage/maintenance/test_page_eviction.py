@@ -10,11 +10,11 @@ import pytest
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage.fs.page_cache import Extent, evict_pages
 from raptormq.storage.maintenance.page_eviction import (
-    BLOCKED_S,
-    MARKS_PER_KEPT,
-    MAX_MARKS,
-    NEWCOMERS_TIMES,
-    PATIENCE_S,
+    MAX_WATERMARKS,
+    NEW_GROUP_FACTOR,
+    RECHECK_S,
+    STALLED_S,
+    WATERMARKS_PER_KEPT,
 )
 from tests.storage.memory_filesystem import MemoryFile
 from tests.storage.page_cache_state import Volume
@@ -34,21 +34,21 @@ async def test_what_everybody_has_consumed_is_released_but_for_the_newest_bytes(
 
 async def test_a_topic_without_a_group_is_kept_for_the_first_one_but_not_for_long() -> None:
     released = Released()
-    await released.send(NEWCOMERS_TIMES * KEPT)
+    await released.send(NEW_GROUP_FACTOR * KEPT)
     assert released.volume.unloaded == []
-    released.now += PATIENCE_S
+    released.now += STALLED_S
     await released.send(1000)
     assert KEPT <= released.behind <= KEPT + STEP
 
 
-@pytest.mark.parametrize("pause", [0.5, BLOCKED_S])
+@pytest.mark.parametrize("pause", [0.5, RECHECK_S])
 async def test_a_topic_without_a_group_keeps_so_many_bytes_for_the_first_one(pause: float) -> None:
     """Also when it grows by much between two looks at who is behind."""
     released = Released()
     for _ in range(10):
         await released.send(KEPT, pause=pause)
-        assert released.behind <= NEWCOMERS_TIMES * KEPT + STEP
-    assert released.behind >= NEWCOMERS_TIMES * KEPT
+        assert released.behind <= NEW_GROUP_FACTOR * KEPT + STEP
+    assert released.behind >= NEW_GROUP_FACTOR * KEPT
 
 
 async def test_a_group_that_is_behind_keeps_more_than_a_topic_without_one() -> None:
@@ -61,7 +61,7 @@ async def test_a_group_that_is_behind_keeps_more_than_a_topic_without_one() -> N
     assert released.volume.unloaded == []
     released.consume_all(topic="consumed")
     await released.look()
-    assert NEWCOMERS_TIMES * KEPT <= released.behind <= NEWCOMERS_TIMES * KEPT + STEP
+    assert NEW_GROUP_FACTOR * KEPT <= released.behind <= NEW_GROUP_FACTOR * KEPT + STEP
 
 
 async def test_what_lies_in_queues_that_do_not_grow_is_not_waited_for() -> None:
@@ -83,7 +83,7 @@ async def test_a_letter_that_nobody_reads_is_waited_for_once_and_not_each_time_o
     released = Released()
     await released.send(500, topic="dead letters")
     for _ in range(6):
-        released.now += PATIENCE_S / 2
+        released.now += STALLED_S / 2
         await released.send(KEPT)
         released.consume_all()
     await released.send(500, topic="dead letters")
@@ -118,7 +118,7 @@ async def test_a_group_that_has_not_moved_for_long_is_not_waited_for_until_it_mo
     await released.send(2 * KEPT)
     everything = released.store.end_offset
     assert released.behind >= everything - STEP
-    released.now = PATIENCE_S
+    released.now = STALLED_S
     await released.look()
     assert released.behind >= everything - STEP
     released.now += SEVERAL_LOOKS
@@ -137,7 +137,7 @@ async def test_a_queue_that_is_stuck_is_not_waited_for_though_its_group_consumes
     released.consume_all(queue_id=1)
     released.consume_all(queue_id=0)
     for _ in range(100):
-        released.now += PATIENCE_S / 90
+        released.now += STALLED_S / 90
         await released.send(1000, queue_id=0, consumed=True)
         await released.send(500, queue_id=1)
     await released.look()
@@ -148,8 +148,8 @@ async def test_a_queue_that_gets_nothing_more_is_not_waited_for_in_what_comes_la
     released = Released()
     await released.send(2000, queue_id=1)
     released.store.consumer_offsets.commit("topic", "group", 1, 1)
-    await released.send((MAX_MARKS + 2) * STEP, consumed=True)
-    released.now += BLOCKED_S
+    await released.send((MAX_WATERMARKS + 2) * STEP, consumed=True)
+    released.now += RECHECK_S
     await released.send(2 * STEP, consumed=True)
     assert released.kept <= KEPT + STEP
 
@@ -192,7 +192,7 @@ async def test_a_slow_group_that_moves_is_waited_for_however_long_it_takes() -> 
     released.consume_all()
     await released.send(2 * KEPT)
     for offset in range(3, 9):
-        released.now += PATIENCE_S - 1
+        released.now += STALLED_S - 1
         released.store.consumer_offsets.commit("topic", "group", 0, offset)
         await released.look()
     assert released.store.end_offset - released.behind <= 8 * 600
@@ -202,13 +202,13 @@ async def test_with_one_that_is_very_far_behind_the_oldest_is_left_to_the_kernel
     released = Released()
     await released.send(500)
     released.consume_all()
-    await released.send((MAX_MARKS + 10) * STEP)
+    await released.send((MAX_WATERMARKS + 10) * STEP)
     assert released.volume.unloaded == []
     released.consume_all()
     await released.look()
     begin, end = released.volume.unloaded[0][0], released.volume.unloaded[-1][1]
     log_end = released.store.end_offset
-    assert (MAX_MARKS - 1) * KEPT // MARKS_PER_KEPT <= log_end - begin <= (MAX_MARKS + 1) * STEP
+    assert (MAX_WATERMARKS - 1) * KEPT // WATERMARKS_PER_KEPT <= log_end - begin <= (MAX_WATERMARKS + 1) * STEP
     assert log_end - end <= KEPT + STEP
 
 

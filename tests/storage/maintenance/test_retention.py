@@ -246,10 +246,10 @@ def test_queue_files_are_removed_although_a_consumer_came_before_retention(is_ba
     assert low >= 60
     assert len(volume.names(folder)) == 4
     retention = store._retention
-    for queue in retention.unvisited:
-        retention.look_for_dead_files(queue, wait=False)
-    for dead in retention.dead_files:
-        retention.remove_dead_files(dead)
+    for queue in retention.unchecked_queues:
+        retention.find_expired_files(queue, wait=False)
+    for dead in retention.expired_files:
+        retention.remove_expired_files(dead)
     assert len(volume.names(folder)) == 1
 
 
@@ -273,7 +273,7 @@ def of_two_queues_with_dead_files(volume: FileSystem, clock: Clock) -> tuple[Mes
     remove = store._retention.run(at_hour(12))
     assert remove is not None
     remove()
-    return store, list(store._retention.unvisited)
+    return store, list(store._retention.unchecked_queues)
 
 
 def queue_files(volume: MemoryFileSystem, queue: ConsumeQueue) -> int:
@@ -286,13 +286,13 @@ def test_queue_files_stay_until_a_checkpoint_that_began_later_says_where_the_que
     store, (first, second) = of_two_queues_with_dead_files(volume, clock)
     assert store._opened is not None
     maintenance, retention = store._opened.maintenance, store._retention
-    retention.look_for_dead_files(first, wait=False)
+    retention.find_expired_files(first, wait=False)
     before = queue_files(volume, second)
-    looked = partial(retention.look_for_dead_files, second, wait=False)
-    asyncio.run(maintenance._remove_dead_files(Meanwhile(looked)))
+    looked = partial(retention.find_expired_files, second, wait=False)
+    asyncio.run(maintenance._remove_expired_files(Meanwhile(looked)))
     assert (queue_files(volume, first), queue_files(volume, second)) == (1, before)
-    asyncio.run(maintenance._remove_dead_files(Inline()))
-    assert (queue_files(volume, second), retention.dead_files) == (1, [])
+    asyncio.run(maintenance._remove_expired_files(Inline()))
+    assert (queue_files(volume, second), retention.expired_files) == (1, [])
 
 
 def test_what_retention_could_not_remove_it_tries_to_remove_again() -> None:
@@ -303,12 +303,12 @@ def test_what_retention_could_not_remove_it_tries_to_remove_again() -> None:
     assert store._opened is not None
     maintenance = store._opened.maintenance
     for queue in queues:
-        store._retention.look_for_dead_files(queue, wait=False)
+        store._retention.find_expired_files(queue, wait=False)
     volume.faults.append(Fault(kind="remove", path=f"consumequeue/{queues[0].topic}", error=errno.EIO))
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-        asyncio.run(maintenance._remove_dead_files(Inline()))
+        asyncio.run(maintenance._remove_expired_files(Inline()))
     assert max(queue_files(disk, queue) for queue in queues) > 1
-    asyncio.run(maintenance._remove_dead_files(Inline()))
+    asyncio.run(maintenance._remove_expired_files(Inline()))
     assert [queue_files(disk, queue) for queue in queues] == [1, 1]
 
 

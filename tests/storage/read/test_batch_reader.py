@@ -54,7 +54,7 @@ def store_with(record: PendingRecord) -> MessageStore:
 
 def read(store: MessageStore, offset: int, options: ReadOptions) -> GetResult:
     result = store.get_messages("batches", 0, offset, options)
-    return at_once(store.load_messages("batches", 0, offset, options)) if result.cold else result
+    return at_once(store.load_messages("batches", 0, offset, options)) if result.non_resident else result
 
 
 def offsets(result: GetResult) -> list[int]:
@@ -103,11 +103,11 @@ def test_who_wants_messages_steps_over_it_and_it_is_counted(
     while begin <= end:
         result = read(store, begin, options)
         found, begin = found + offsets(result), result.next_offset
-    assert (found, store.stats().left_out_records) == ([0, 1, end], 1)
+    assert (found, store.stats().skipped_records) == ([0, 1, end], 1)
     assert "1 batches of batches/0 from offset " in caplog.text
     for number, inside in enumerate((2, INSIDE, end - 1), 2):
         assert offsets(read(store, inside, options)) == [end]
-        assert store.stats().left_out_records == number
+        assert store.stats().skipped_records == number
 
 
 @pytest.mark.parametrize("options", [OLD, OURS._replace(properties=Everything())], ids=["old", "properties"])
@@ -122,7 +122,7 @@ def test_many_of_them_cost_no_read_much(options: ReadOptions) -> None:
         reads.append((result.next_offset - begin) // 10)
         begin = result.next_offset
     assert max(reads) <= 2
-    assert (offsets(result), store.stats().left_out_records) == ([50], 5)
+    assert (offsets(result), store.stats().skipped_records) == ([50], 5)
 
 
 def test_what_is_just_not_too_large_is_taken_apart() -> None:

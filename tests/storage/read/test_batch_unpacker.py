@@ -15,11 +15,11 @@ from raptormq.protocol.inner_batch import INNER_BATCH, unwrap
 from raptormq.protocol.record import StoredMessage, decode_record, encode_record, iter_records
 from raptormq.storage import GetResult, MessageStore, PendingRecord
 from raptormq.storage.read import batch_unpacker as batch_records
-from raptormq.storage.read.batch_unpacker import AT_ONCE_BYTES
+from raptormq.storage.read.batch_unpacker import MAX_INLINE_BYTES
 from raptormq.storage.read.options import ReadOptions
 from tests.storage.batch_stores import open_batch_store
 
-LARGE = AT_ONCE_BYTES + 1
+LARGE = MAX_INLINE_BYTES + 1
 
 
 def compressed(name: str, size: int, count: int = 1, said: int | None = None) -> PendingRecord:
@@ -66,25 +66,25 @@ def offsets(result: GetResult) -> list[int]:
 
 async def test_a_large_batch_is_taken_apart_by_a_thread_and_once(unpacked_by: list[tuple[int, bool]]) -> None:
     async with opened(compressed("large", 40 * 105_000, 40)) as store:
-        assert get(store).cold
+        assert get(store).non_resident
         first = await store.load_messages("batches", 0, 0, ReadOptions(32, 1 << 18))
         second = get(store, first.next_offset)
         assert offsets(first) == [0, 1]
         assert offsets(second) == [2, 3]
         place = next(iter_records(b"".join(first.buffers))).physical_offset
-        assert await store.message_at_cold(place) is not None, "reads by place and by queue share what is unpacked"
+        assert await store.message_at(place) is not None, "reads by place and by queue share what is unpacked"
     assert unpacked_by == [(40 * 105_000, False)]
 
 
 async def test_a_read_ends_before_the_batch_that_is_too_much_for_one(unpacked_by: list[tuple[int, bool]]) -> None:
-    half = AT_ONCE_BYTES // 2
+    half = MAX_INLINE_BYTES // 2
     batches = [compressed("a", 100), compressed("b", half), compressed("c", half), compressed("d", LARGE)]
     async with opened(*batches) as store:
         found = get(store)
         assert (offsets(found), found.next_offset) == ([0], 1), "the second message is longer than there is room for"
         found = get(store, 1)
         assert (offsets(found), found.next_offset) == ([1], 2)
-        assert get(store, 3).cold
+        assert get(store, 3).non_resident
     assert all(by_loop and size <= half for size, by_loop in unpacked_by)
 
 
@@ -92,7 +92,7 @@ async def test_a_bomb_costs_a_thread_once_however_often_it_is_asked_for(caplog: 
     bombs = [compressed(f"bomb-{number}", 15 << 20) for number in range(3)]
     async with opened(*bombs, compressed("behind", 5)) as store:
         for offset in range(3):
-            assert get(store, offset).cold
+            assert get(store, offset).non_resident
             cold = await store.load_messages("batches", 0, offset, ReadOptions(1, 1 << 18))
             again = store.get_messages("batches", 0, offset, ReadOptions(1, 1 << 18))
             assert [(offsets(found), found.next_offset) for found in (cold, again)] == [([], offset + 1)] * 2
@@ -103,7 +103,7 @@ async def test_a_bomb_costs_a_thread_once_however_often_it_is_asked_for(caplog: 
 async def test_damage_needs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(compressed("a", 5), compressed("damaged", 5, said=2), compressed("b", 5)) as store:
         found = get(store)
-        assert (found.cold, offsets(found), found.next_offset) == (False, [0, 3], 4)
+        assert (found.non_resident, offsets(found), found.next_offset) == (False, [0, 3], 4)
     assert "holds 1 messages, not as it says" in caplog.text
 
 
@@ -114,15 +114,15 @@ async def test_what_is_found_by_key_or_place_is_unpacked_by_a_thread_too(unpacke
             keys = [decode_record(bytes(each)).properties for each in found]
             assert keys == ["UNIQ_KEY\x01x\x02UNIQ_KEY\x01b-x\x02"] * 2, "what is kept is not changed"
         place = decode_record(bytes(found[0])).physical_offset
-        at_place = await store.message_at_cold(place)
+        at_place = await store.message_at(place)
         assert at_place is not None
         assert decode_record(bytes(at_place)).properties == "UNIQ_KEY\x01x\x02"
-        sent_back = await store.message_at_cold(place - 1, "x")
+        sent_back = await store.message_at(place - 1, "x")
         assert sent_back is not None
     assert unpacked_by == [(2 * LARGE, False)]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_KEPT", 2), ("_KEPT_BYTES", 6)])
+@pytest.mark.parametrize(("limit", "value"), [("_CACHE_BATCHES", 2), ("_CACHE_BYTES", 6)])
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     monkeypatch.setattr(batch_records, limit, value)
     unpacker = batch_records.BatchUnpacker()
@@ -130,7 +130,7 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, v
     for physical in (0, 1000, 2000, 1000, 0):
         body = encode_batch([(0, b"abc", b"")])
         wrapper = StoredMessage("batches", 0, body, "INNER_NUM\x011\x02", 0, INNER_BATCH, 0, physical)
-        apart = unpacker.take_apart(encode_record(wrapper), physical, wait=False)
+        apart = unpacker.unpack(encode_record(wrapper), physical, wait=False)
         assert [(each.body, each.physical_offset) for each in apart.messages] == [(b"abc", physical + 1)]
-        costs.append(apart.unpacked)
+        costs.append(apart.unpacked_bytes)
     assert costs == [3, 3, 3, 0, 3]

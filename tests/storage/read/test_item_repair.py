@@ -256,7 +256,7 @@ async def test_a_thread_walks_through_the_log(tmp_path: Path) -> None:
     store.set_loop(asyncio.get_running_loop())
     base = sum(number % 4 + 1 for number in range(6))
     wanted = ("batches", 0, base, ReadOptions(3, 1 << 20))
-    assert store.get_messages(*wanted).cold
+    assert store.get_messages(*wanted).non_resident
     assert (await store.load_messages(*wanted)).message_count == 3
     assert store.get_messages(*wanted).message_count == 3
     assert served(store) == sent
@@ -269,7 +269,7 @@ def test_what_was_mended_stays_so_after_a_power_cut() -> None:
     damage(volume, 4, bytes(ITEM.size))
     assert served(store) == sent
     assert store._opened is not None
-    store._opened.maintenance.settle()
+    store._opened.maintenance.flush_all()
     survivor = open_batch_store(volume.after_power_cut(), segment_size=1 << 12, resident_bytes=0)
     assert item_at(volume, 4) != bytes(ITEM.size)
     assert served(survivor) == sent

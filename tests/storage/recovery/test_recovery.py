@@ -182,7 +182,7 @@ def test_only_what_the_checkpoint_does_not_cover_is_read_again() -> None:
     clock.now += 10_000
     store = open_store(volume, clock)
     put(store, *(message(str(number)) for number in range(40, 45)))
-    store._opened.maintenance.settle()  # type: ignore[union-attr]
+    store._opened.maintenance.flush_all()  # type: ignore[union-attr]
     clock.now += 1000
     put(store, message("45"))
     survivor = volume.after_kill()

@@ -109,7 +109,7 @@ class DeliveryKeeper:
         if start is not None and start < end:
             first = max(start, self._store.stats().min_offset)
             copies = await finished_in_thread(
-                lambda: read_copies(self._store.walk(first).records_with_prepared_offset())
+                lambda: read_copies(self._store.scan_log(first).records_with_prepared_offset())
             )
         for each in self._others:
             each.take_copies(copies, forgotten=forgotten)

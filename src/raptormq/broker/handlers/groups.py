@@ -76,7 +76,7 @@ class GroupHandlers:
             topic = retry_topic(header.group_name)
             if self._topics.delete(topic):
                 self._store.delete_topic(topic)
-        await self._store.deletions_saved()
+        await self._store.save_deletions()
         await self._settling.settled()  # of a group that is gone, too: the attempt before may have met a full disk
         return response_to(command)
 

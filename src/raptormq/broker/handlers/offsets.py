@@ -101,7 +101,7 @@ class OffsetHandlers:
         (UPPER)."""
         told = require_same_topic(self._topics, header.topic, header.topic_id)
         boundary = Boundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else Boundary.LOWER
-        offset = await self._store.offset_by_time_cold(header.topic, header.queue_id, header.timestamp, boundary)
+        offset = await self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
         require_same_topic(self._topics, header.topic, told or header.topic_id)
         return response_to(command, header=OffsetResponseHeader(offset, told))
 

@@ -43,7 +43,7 @@ class RecordHandlers:
         with Reading(connection.answers, connection) as reading:
             await _room(reading)
             record = await self._records.message_at(
-                connection, command, to_view, header.offset, takes_encrypted=_takes_batches(command)
+                connection, command, to_view, header.offset, allow_encrypted=_takes_batches(command)
             )
             if record is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
@@ -65,9 +65,9 @@ class RecordHandlers:
         limit = UNIQUE_KEY_LIMIT if header.unique_key_query else min(header.max_num, LIMIT)
         records = await self._store.find_by_key(
             *(header.topic, header.key, header.begin_timestamp, header.end_timestamp, limit),
-            takes_batches=_takes_batches(command),
+            whole_batches=_takes_batches(command),
         )
-        timestamp, offset = self._store.index_end()
+        timestamp, offset = self._store.index_position()
         found = QueryMessageResponseHeader(timestamp, offset)
         if not records:
             remark = "can not find message, maybe time range not correct"

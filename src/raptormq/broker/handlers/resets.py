@@ -95,7 +95,7 @@ class ResetHandlers:
     async def _by_time(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
         if header.timestamp < 0:
             return self._store.queue_end(header.topic, queue_id)
-        return await self._store.offset_by_time_cold(header.topic, queue_id, header.timestamp)
+        return await self._store.offset_by_time(header.topic, queue_id, header.timestamp)
 
     async def _tell_members(self, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
         offsets: dict[MessageQueue, int] = {}

@@ -95,7 +95,7 @@ class RuntimeHandlers:
     async def _figures(self) -> dict[str, str]:
         stats, rates = self._store.stats(), self._rates
         counters = rates.counters
-        first = await self._store.stored_at_cold(stats.min_offset)
+        first = await self._store.store_timestamp_at(stats.min_offset)
         lag = self._store.lag()
         figures = _ABSENT | {
             "bootTimestamp": str(rates.boot_ms),

@@ -87,7 +87,7 @@ class SendBackHandlers:
         offset, needs = header.offset, partial(to_consume, header.group)
         # The topic may have been deleted meanwhile; the consumer has the message all the same, and wants it again.
         data = await self._records.message_at(
-            connection, command, needs, offset, unique_key=header.origin_msg_id or "", takes_dead=True
+            connection, command, needs, offset, unique_key=header.origin_msg_id or "", include_deleted=True
         )
         if data is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")

@@ -135,7 +135,7 @@ class TopicHandlers:
             was_known = self._topics.delete(each)
             if was_known or self._store.queue_ids(each):
                 self._store.delete_topic(each)
-        await self._store.deletions_saved()
+        await self._store.save_deletions()
         await self._settling.settled()  # of a topic that is gone, too: the attempt before may have met a full disk
         return response_to(command)
 

@@ -43,7 +43,7 @@ class UpkeepHandlers:
         for topic in self._store.topics():
             if topic not in self._topics.configs:
                 self._store.delete_topic(topic)
-        await self._store.deletions_saved()
+        await self._store.save_deletions()
         return response_to(command)
 
     def replication(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:

@@ -44,7 +44,7 @@ async def stored_at(store: MessageStore, topic: str, queue_id: int, offset: int)
     if not items:
         return NO_TIMESTAMP
     physical, size, _ = items[0]
-    stored = await store.stored_at_cold(physical, size)
+    stored = await store.store_timestamp_at(physical, size)
     return NO_TIMESTAMP if stored is None else stored
 
 

@@ -125,7 +125,7 @@ def store_figures(stats: StoreStats) -> Figures:
         "disk_used_ratio": ("Share of the volume that is in use, 0 to 1", stats.disk_used_ratio),
         "left_out_records_total": (
             "Records that reads left out, a batch being one: damaged, or too large to be taken apart for the reader",
-            stats.left_out_records,
+            stats.skipped_records,
         ),
         "deleted_segments_total": ("Segments of the log that retention has deleted", stats.deleted_segments),
         "writable": ("1 while the store takes messages", float(stats.writable)),

@@ -298,7 +298,7 @@ class Popper:
         options = ReadOptions(most, self._pulling.memory_bytes, *wanted)
         at_once = options if reading.may_copy else options._replace(copies=False)
         result = self._store.get_messages(topic, queue_id, offset, at_once)
-        if not result.cold:
+        if not result.non_resident:
             return result if await reading.granted_mapped(result.total_bytes) else None
         if not await reading.granted(result.total_bytes):
             return None

@@ -132,7 +132,7 @@ class PullService:
         began = perf_counter()
         result = self._store.get_messages(topic, queue_id, pull.offset, options)
         self._counters.read_since(began)
-        if result.cold:
+        if result.non_resident:
             self._counters.pulls_cold += 1
             return Outcome.COLD, result
         if is_short and result.buffers and connection.is_encrypted:

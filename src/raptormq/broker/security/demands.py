@@ -18,8 +18,8 @@ from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.pop_handle import real_topic
 from raptormq.protocol.topic_names import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC, reply_topic
-from raptormq.security.gate import Demands
-from raptormq.security.resources import ANY_TYPE, Demand, Resource, group_resource, resources_of
+from raptormq.security.gate import PermissionResolver
+from raptormq.security.resources import ANY_TYPE, RequiredPermission, Resource, group_resource, resources_of
 
 MAX_HEARTBEAT_BYTES = 512 * 1024
 """Heartbeats beyond are not judged, hence refused: judging cannot be done in turns with other requests, and this much
@@ -29,18 +29,18 @@ MAX_ACKNOWLEDGED = 1_000
 """Pairs of group and topic that acknowledgements (200151) may be for: more are not judged, hence refused, for the same
 reason. Clients name one or a few."""
 
-Rule = Callable[[RemotingCommand], list[Demand]]
+Rule = Callable[[RemotingCommand], list[RequiredPermission]]
 
 _PUB, _SUB, _GET = ("Pub",), ("Sub",), ("Get",)
 _READ = ("Sub", "Get")
 
 
-def demands_in(cluster: str) -> Demands:
+def demands_in(cluster: str) -> PermissionResolver:
     """Return what tells the needs of requests to a broker of ``cluster``."""
     return partial(demands_of, cluster=cluster)
 
 
-def demands_of(request: RemotingCommand, cluster: str) -> list[Demand]:
+def demands_of(request: RemotingCommand, cluster: str) -> list[RequiredPermission]:
     """Return all that ``request`` needs; nothing for what every user may do.
 
     Raises:
@@ -63,23 +63,23 @@ def demands_of(request: RemotingCommand, cluster: str) -> list[Demand]:
             return found
     else:
         actions = _GET if request.code in _CLUSTER_READS else ("Update",)
-    return [Demand(Resource("Cluster", cluster), actions)]
+    return [RequiredPermission(Resource("Cluster", cluster), actions)]
 
 
 def _named(
     fields: Mapping[str, str], actions: tuple[str, ...], group_field: str | None, *, has_topic: bool
-) -> list[Demand]:
+) -> list[RequiredPermission]:
     group = fields.get(group_field) if group_field is not None else None
     topic = fields.get("topic") if has_topic else None
-    found = [Demand(group_resource(group), actions)] if group else []
+    found = [RequiredPermission(group_resource(group), actions)] if group else []
     return [*found, *_read_by(group or "", topic, actions)] if topic else found
 
 
-def _on(topic: str, actions: tuple[str, ...]) -> list[Demand]:
-    return [Demand(resource, actions) for resource in resources_of(topic)]
+def _on(topic: str, actions: tuple[str, ...]) -> list[RequiredPermission]:
+    return [RequiredPermission(resource, actions) for resource in resources_of(topic)]
 
 
-def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[Demand]:
+def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[RequiredPermission]:
     """Return what ``group`` needs to read ``topic``, besides itself: nothing for its own retries, the topic that they
     were popped from for those of pops (:func:`~raptormq.protocol.pop_handle.pop_retry_topic`), and for the retries of
     another group that group.
@@ -94,116 +94,119 @@ def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[Demand]:
     return _on(topic, actions)
 
 
-def to_view(topic: str) -> list[Demand]:
+def to_view(topic: str) -> list[RequiredPermission]:
     """Return what is needed to look at a message of ``topic``."""
     return _on(topic, _GET)
 
 
-def to_send(topic: str) -> list[Demand]:
+def to_send(topic: str) -> list[RequiredPermission]:
     """Return what is needed to send a message to ``topic``: to a retry topic that of its group, whichever the request
     names, which is the producer's own word. The topics by which the broker tells itself what to deliver are written to
     by who may do everything: a message in them may name any topic and any group.
     """
     if topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX):
-        return [Demand(Resource(ANY_TYPE), _PUB)]
+        return [RequiredPermission(Resource(ANY_TYPE), _PUB)]
     return _on(topic, _SUB if topic.startswith(RETRY_PREFIX) else _PUB)
 
 
-def to_change(topic: str) -> list[Demand]:
+def to_change(topic: str) -> list[RequiredPermission]:
     """Return what is needed to administer the messages of ``topic``."""
     return _on(topic, ("Update",))
 
 
-def to_consume(group: str, topic: str) -> list[Demand]:
+def to_consume(group: str, topic: str) -> list[RequiredPermission]:
     """Return what ``group`` needs to get a message of ``topic``, besides itself."""
     return _read_by(group, topic, _SUB)
 
 
 def _send(topic_field: str) -> Rule:
-    def rule(request: RemotingCommand) -> list[Demand]:
+    def rule(request: RemotingCommand) -> list[RequiredPermission]:
         return to_send(request.ext_fields.get(topic_field) or "")
 
     return rule
 
 
-def _end_transaction(request: RemotingCommand) -> list[Demand]:
+def _end_transaction(request: RemotingCommand) -> list[RequiredPermission]:
     topic = request.ext_fields.get("topic")
-    return [Demand(Resource("Topic", topic), _PUB)] if topic else []
+    return [RequiredPermission(Resource("Topic", topic), _PUB)] if topic else []
 
 
-def _send_back(request: RemotingCommand) -> list[Demand]:
-    return [Demand(group_resource(request.ext_fields.get("group") or ""), _SUB)]
+def _send_back(request: RemotingCommand) -> list[RequiredPermission]:
+    return [RequiredPermission(group_resource(request.ext_fields.get("group") or ""), _SUB)]
 
 
 def _consuming(actions: tuple[str, ...]) -> Rule:
-    def rule(request: RemotingCommand) -> list[Demand]:
+    def rule(request: RemotingCommand) -> list[RequiredPermission]:
         fields = request.ext_fields
         group = fields.get("consumerGroup") or ""
-        return [*_read_by(group, fields.get("topic") or "", actions), Demand(group_resource(group), actions)]
+        return [
+            *_read_by(group, fields.get("topic") or "", actions),
+            RequiredPermission(group_resource(group), actions),
+        ]
 
     return rule
 
 
-def _query(request: RemotingCommand) -> list[Demand]:
-    return [Demand(Resource("Topic", request.ext_fields.get("topic") or ""), _READ)]
+def _query(request: RemotingCommand) -> list[RequiredPermission]:
+    return [RequiredPermission(Resource("Topic", request.ext_fields.get("topic") or ""), _READ)]
 
 
-def _heartbeat(request: RemotingCommand) -> list[Demand]:
+def _heartbeat(request: RemotingCommand) -> list[RequiredPermission]:
     if len(request.body) > MAX_HEARTBEAT_BYTES:
         raise BodyError(f"a heartbeat of {len(request.body)} bytes, more than {MAX_HEARTBEAT_BYTES}")
-    found: list[Demand] = []
+    found: list[RequiredPermission] = []
     for consumer in HeartbeatData.from_json(request.body).consumers:
-        found.append(Demand(group_resource(consumer.group), _SUB))
+        found.append(RequiredPermission(group_resource(consumer.group), _SUB))
         for subscription in consumer.subscriptions:
             found += _read_by(consumer.group, subscription.topic, _SUB)
     return found
 
 
-def _unregister(request: RemotingCommand) -> list[Demand]:
+def _unregister(request: RemotingCommand) -> list[RequiredPermission]:
     group = request.ext_fields.get("consumerGroup")
-    return [Demand(group_resource(group), _SUB)] if group else []
+    return [RequiredPermission(group_resource(group), _SUB)] if group else []
 
 
-def _members(request: RemotingCommand) -> list[Demand]:
-    return [Demand(group_resource(request.ext_fields.get("consumerGroup") or ""), _READ)]
+def _members(request: RemotingCommand) -> list[RequiredPermission]:
+    return [RequiredPermission(group_resource(request.ext_fields.get("consumerGroup") or ""), _READ)]
 
 
-def _locks(request: RemotingCommand) -> list[Demand]:
+def _locks(request: RemotingCommand) -> list[RequiredPermission]:
     body = loads_request(request.body)
     group = str(body.get("consumerGroup") or "")
-    found = [Demand(group_resource(group), _SUB)]
+    found = [RequiredPermission(group_resource(group), _SUB)]
     queues = [queue for queue in list_at(body, "mqSet") if isinstance(queue, dict)]
     for topic in dict.fromkeys(str(queue.get("topic") or "") for queue in queues):  # thousands are of the same one
         found += _read_by(group, topic, _SUB)
     return found
 
 
-def _acknowledgements(request: RemotingCommand) -> list[Demand]:
+def _acknowledgements(request: RemotingCommand) -> list[RequiredPermission]:
     names = batch_ack_names(request.body) if request.body else set()
     if len(names) > MAX_ACKNOWLEDGED:
         raise BodyError(f"acknowledgements for {len(names)} groups and topics, more than {MAX_ACKNOWLEDGED}")
-    found: dict[Demand, None] = {}
+    found: dict[RequiredPermission, None] = {}
     for group, topic, kind in names:
-        found[Demand(group_resource(group), _SUB)] = None
+        found[RequiredPermission(group_resource(group), _SUB)] = None
         found.update(dict.fromkeys(_read_by(group, real_topic(topic, group, kind), _SUB)))
     return list(found)
 
 
-def _assignment(request: RemotingCommand) -> list[Demand]:
+def _assignment(request: RemotingCommand) -> list[RequiredPermission]:
     body = loads_request(request.body)
     group, topic = (str(body.get(name) or "") for name in ("consumerGroup", "topic"))
-    return [*_read_by(group, topic, _SUB), Demand(group_resource(group), _SUB)]
+    return [*_read_by(group, topic, _SUB), RequiredPermission(group_resource(group), _SUB)]
 
 
-def _clone(request: RemotingCommand) -> list[Demand]:
+def _clone(request: RemotingCommand) -> list[RequiredPermission]:
     fields = request.ext_fields
     found = _named(fields, ("Update",), "destGroup", has_topic=True)
-    return [Demand(group_resource(fields.get("srcGroup") or ""), _GET), *found]
+    return [RequiredPermission(group_resource(fields.get("srcGroup") or ""), _GET), *found]
 
 
-def _conversion(request: RemotingCommand) -> list[Demand]:
+def _conversion(request: RemotingCommand) -> list[RequiredPermission]:
     actions = _GET if request.ext_fields.get("action") == "status" else ("Update",)
-    return [Demand(Resource("Topic", request.ext_fields.get("topic") or ""), actions)]
+    return [RequiredPermission(Resource("Topic", request.ext_fields.get("topic") or ""), actions)]
 
 
 _RULES: dict[int, Rule] = {

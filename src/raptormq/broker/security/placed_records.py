@@ -16,12 +16,12 @@ from raptormq.protocol.properties import REAL_TOPIC, find_property
 from raptormq.protocol.record import decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.security.gate import Judge
-from raptormq.security.resources import ANY_TYPE, Demand, Resource
+from raptormq.security.resources import ANY_TYPE, RequiredPermission, Resource
 from raptormq.storage.fs import Buffer
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 
-Needs = Callable[[str], list[Demand]]
+Needs = Callable[[str], list[RequiredPermission]]
 """What a reader needs for a record of a topic."""
 
 _WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
@@ -43,25 +43,25 @@ class PlacedRecords:
         offset: int,
         unique_key: str | None = None,
         *,
-        takes_encrypted: bool = False,
-        takes_dead: bool = False,
+        allow_encrypted: bool = False,
+        include_deleted: bool = False,
     ) -> Buffer | None:
-        """As :meth:`MessageStore.message_at_cold`; None also where the user of ``command`` lacks what he ``needs``."""
-        look = partial(self._store.message_at_cold, offset, takes_dead=takes_dead)
+        """As :meth:`MessageStore.message_at`; None also where the user of ``command`` lacks what he ``needs``."""
+        look = partial(self._store.message_at, offset, include_deleted=include_deleted)
         if self._judge is not None:
             # Batches whole: to be told that one is encrypted, and cannot be taken apart, is for its readers, too.
             stored = await look(whole=True)
             if stored is None or not self._judge(connection, command, _demands(stored, needs)):
                 return None
-        return await look(unique_key, takes_encrypted=takes_encrypted)
+        return await look(unique_key, allow_encrypted=allow_encrypted)
 
 
-def _demands(stored: Buffer, needs: Needs) -> list[Demand]:
+def _demands(stored: Buffer, needs: Needs) -> list[RequiredPermission]:
     try:
         # The place may be one in the body of a message, where its sender has written what looks like a record of his
         # own topic and is so long that it takes in others': their bytes do not have the CRC that he wrote before.
         message = decode_record(stored)
     except RecordError:  # nobody can say whose it is
-        return [Demand(Resource(ANY_TYPE), ("Get",))]
+        return [RequiredPermission(Resource(ANY_TYPE), ("Get",))]
     waits_for = find_property(message.properties, REAL_TOPIC) if message.topic in _WAITING else None
     return needs(waits_for or message.topic)

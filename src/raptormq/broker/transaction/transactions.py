@@ -388,7 +388,7 @@ class Transactions:
     async def _read(self, offset: int) -> StoredMessage | None:
         data: Buffer | None
         if (copy := self._ledger.copy(offset)) is not None:
-            data = await self._store.message_at_cold(copy)
+            data = await self._store.message_at(copy)
         else:
             found = await self._store.load_messages(HALF_TOPIC, 0, offset, ReadOptions(1, _PAGE_BYTES))
             data = found.buffers[0] if found.status is GetStatus.FOUND else None

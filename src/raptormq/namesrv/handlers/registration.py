@@ -48,7 +48,7 @@ class RegistrationHandlers:
         self._on_registered = on_registered
         self.displaced_count = 0
         """Brokers that had not gone and lost their place to a registration by another connection."""
-        self.foreign_farewell_count = 0
+        self.foreign_unregister_count = 0
         """Brokers that were unregistered by another connection than their own, which was open."""
 
     def add_to(self, router: Router) -> None:
@@ -114,7 +114,7 @@ class RegistrationHandlers:
         """UNREGISTER_BROKER: a broker that stops says goodbye."""
         is_own = self._table.channel_of(header.broker_addr) == peer
         if self._table.unregister(header.broker_name, header.broker_addr) and not is_own:
-            self.foreign_farewell_count += 1
+            self.foreign_unregister_count += 1
             logger.warning(
                 "broker %s at %s is unregistered by %s, not by its own connection, which is open",
                 header.broker_name,

@@ -59,7 +59,7 @@ class _Step(Protocol):
 
 
 @dataclass(slots=True)
-class Progress:
+class ConversionProgress:
     """What a conversion is doing."""
 
     to_batch: bool
@@ -77,17 +77,17 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Job:
+class ConversionJob:
     """A conversion and its queues."""
 
     entry: ConversionEntry
     conversion: QueueConversion
-    progress: Progress
+    progress: ConversionProgress
     comparison: QueueComparison | None = None
-    wants_stop: bool = False
-    is_forgotten: bool = False
+    stop_requested: bool = False
+    is_topic_deleted: bool = False
     """The topic was deleted."""
-    replaced: list[ConsumeQueue] = field(default_factory=list)
+    old_queues: list[ConsumeQueue] = field(default_factory=list)
     """Queues of the old type whose files are still there."""
     switched_at: int = 0
     """End of the log at the switch."""
@@ -101,7 +101,7 @@ class ConversionRunner:
     background: Runner
     checkpointer: Checkpointer
 
-    async def build(self, job: Job) -> None:
+    async def build(self, job: ConversionJob) -> None:
         """Return when the new queues have caught up and are equal to the old ones.
 
         Raises:
@@ -112,16 +112,16 @@ class ConversionRunner:
         self.parts.dispatcher.detach(conversion)
         self.parts.dispatcher.attach(conversion)
         progress.phase, progress.remark = "copying", ""
-        await self._in_slices(job, conversion.copy)
+        await self._run_in_slices(job, conversion.copy)
         comparison = job.comparison = QueueComparison(conversion, self.parts.queues)
         while not comparison.is_complete:
             progress.phase = "comparing"
-            await self._in_slices(job, comparison.compare)
-            await self._in_slices(job, conversion.copy)
+            await self._run_in_slices(job, comparison.compare)
+            await self._run_in_slices(job, conversion.copy)
         progress.checksums = comparison.checksums()
         logger.info("topic %s: the new queues are equal, checksum %s", job.entry.topic, progress.checksums.after)
 
-    async def switch(self, job: Job, types: QueueTypes) -> None:
+    async def switch(self, job: ConversionJob, types: QueueTypes) -> None:
         """Let the new queues count.
 
         Raises:
@@ -132,29 +132,29 @@ class ConversionRunner:
         if not entry.to_batch:
             types.set(entry.topic, is_batch=False)
             await types.settled()
-            await self._dispatched(self.parts.log.end_offset, job)
-        await self._in_slices(job, conversion.copy)
+            await self._wait_dispatched(self.parts.log.end_offset, job)
+        await self._run_in_slices(job, conversion.copy)
         offset = self.parts.dispatcher.dispatched_offset
-        await self.checkpointer.make(self.background, always=True)
-        if job.wants_stop:
+        await self.checkpointer.checkpoint(self.background, force=True)
+        if job.stop_requested:
             raise StopRequested
         entry.state, entry.offset = SWITCHED, offset
         try:
             await self.parts.conversions.rewrite(self.background)
-            if job.is_forgotten:
+            if job.is_topic_deleted:
                 raise StopRequested
             if not conversion.has_caught_up():
                 raise ConversionRefused(conversion.refusal or "the new queues have fallen behind")
         except (StorageError, ConversionRefused):
             entry.state = BUILDING  # should the file say otherwise, a start replays from the offset
             raise
-        job.replaced = conversion.switch()
+        job.old_queues = conversion.switch()
         job.switched_at = self.parts.log.end_offset
         job.progress.offset = offset
         types.set(entry.topic, is_batch=entry.to_batch)
         logger.info("topic %s: switched at offset %d of the log", entry.topic, offset)
 
-    async def finish(self, job: Job, types: QueueTypes) -> None:
+    async def finish(self, job: ConversionJob, types: QueueTypes) -> None:
         """Remove what the switch has left.
 
         Raises:
@@ -165,32 +165,32 @@ class ConversionRunner:
         await self.parts.conversions.rewrite(
             self.background
         )  # else its backup says that the old queues count, which go now
-        if job.is_forgotten:  # another topic may have its name
+        if job.is_topic_deleted:  # another topic may have its name
             raise StopRequested
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
         await types.settled()
-        await self._remove_replaced(job)
-        await self._dispatched(job.switched_at)
+        await self._remove_old_queues(job)
+        await self._wait_dispatched(job.switched_at)
         self.parts.dispatcher.detach(job.conversion)
-        await self.checkpointer.make(self.background, always=True)
+        await self.checkpointer.checkpoint(self.background, force=True)
 
-    async def _remove_replaced(self, job: Job) -> None:
+    async def _remove_old_queues(self, job: ConversionJob) -> None:
         """Close the files of the old queues and remove their folder, in a thread: a disk may take its time.
 
         Raises:
             OSError: something could not be removed.
         """
         files = self.parts.queues.files
-        async for queue in cooperatively(job.replaced):
-            if job.is_forgotten:  # others may have their names
+        async for queue in cooperatively(job.old_queues):
+            if job.is_topic_deleted:  # others may have their names
                 return
             files.close_queue(queue)
-        job.replaced.clear()
-        if not job.is_forgotten:
+        job.old_queues.clear()
+        if not job.is_topic_deleted:
             files.move_to_deleted(job.entry.topic, is_batch=not job.entry.to_batch)
             await self.background.run(files.deleted.remove)
 
-    def discard(self, job: Job) -> None:
+    def discard_new_queues(self, job: ConversionJob) -> None:
         """Take away what there is of new queues, which nobody wants. All of it now: a topic that is made again may have
         files of the same names as soon as others have a turn. A thread removes the folder.
 
@@ -198,13 +198,13 @@ class ConversionRunner:
             OSError: it could be neither renamed nor removed.
         """
         self.parts.dispatcher.detach(job.conversion)
-        job.conversion.give_up()
+        job.conversion.discard()
         self.parts.queues.files.move_to_deleted(job.entry.topic, is_batch=job.entry.to_batch)
 
-    async def _in_slices(self, job: Job, step: _Step) -> None:
+    async def _run_in_slices(self, job: ConversionJob, step: _Step) -> None:
         """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""
         misses = 0
-        while not job.wants_stop:
+        while not job.stop_requested:
             until = time.monotonic() + _SLICE_S
             try:
                 while not step(wait=misses >= MAX_NOWAIT_ATTEMPTS):
@@ -219,9 +219,9 @@ class ConversionRunner:
             await asyncio.sleep(_PAUSE_S)
         raise StopRequested
 
-    async def _dispatched(self, offset: int, job: Job | None = None) -> None:
+    async def _wait_dispatched(self, offset: int, job: ConversionJob | None = None) -> None:
         """Wait until everything in the log below ``offset`` is in the queues, or ``job`` is to stop."""
         while self.parts.dispatcher.dispatched_offset < offset:
             await asyncio.sleep(_PAUSE_S)
-            if job is not None and job.wants_stop:
+            if job is not None and job.stop_requested:
                 raise StopRequested

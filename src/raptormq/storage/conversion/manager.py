@@ -11,12 +11,18 @@ import asyncio
 from raptormq.errors import ConversionRefused, StorageError, StoreDamaged
 from raptormq.logs import get_logger
 from raptormq.storage.background import Runner
-from raptormq.storage.conversion.job import ConversionRunner, Job, Progress, QueueTypes, StopRequested
+from raptormq.storage.conversion.job import (
+    ConversionJob,
+    ConversionProgress,
+    ConversionRunner,
+    QueueTypes,
+    StopRequested,
+)
 from raptormq.storage.conversion.rebuild import QueueConversion
 from raptormq.storage.maintenance import Checkpointer
 from raptormq.storage.parts import StoreParts
 from raptormq.storage.queue import BUILDING, STOPPED, SWITCHED, ConversionEntry
-from raptormq.storage.recovery import QueueFilesMissing, load_queue, queue_ids
+from raptormq.storage.recovery import RebuildRequired, load_queue, queue_ids
 
 logger = get_logger(__name__)
 
@@ -28,10 +34,10 @@ class QueueConverter:
         self._parts = parts
         self._table = parts.queues
         self._ledger = parts.conversions
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, ConversionJob] = {}
         """One for each entry of the ledger."""
-        self._ended: dict[str, Progress] = {}
-        self._ordering = asyncio.Lock()
+        self._ended: dict[str, ConversionProgress] = {}
+        self._order_lock = asyncio.Lock()
         self._runner: ConversionRunner | None = None
 
     # --- life ---
@@ -73,13 +79,13 @@ class QueueConverter:
                 queue = job.conversion.make(queue_id)
                 try:
                     load_queue(self._table, queue, replay_from, rebuild=True)
-                except (QueueFilesMissing, StoreDamaged):
+                except (RebuildRequired, StoreDamaged):
                     self._table.reset(queue)
 
-    def _job(self, entry: ConversionEntry) -> Job:
+    def _job(self, entry: ConversionEntry) -> ConversionJob:
         conversion = QueueConversion(entry.topic, self._parts.log, self._table, to_batch=entry.to_batch)
         phase = "stopped" if entry.state == STOPPED else "waiting"
-        return Job(entry, conversion, Progress(entry.to_batch, phase, offset=entry.offset))
+        return ConversionJob(entry, conversion, ConversionProgress(entry.to_batch, phase, offset=entry.offset))
 
     def start(self, background: Runner, checkpointer: Checkpointer) -> None:
         """Tell who waits for disks; the methods that are awaited come after this."""
@@ -104,7 +110,7 @@ class QueueConverter:
             ConversionRefused: it is being converted to the other type.
             StorageError: the order could not be saved; it does not count.
         """
-        async with self._ordering:
+        async with self._order_lock:
             await self._order(topic, types, to_batch)
 
     async def _order(self, topic: str, types: QueueTypes, to_batch: bool) -> None:
@@ -119,26 +125,26 @@ class QueueConverter:
             self._jobs[topic] = self._job(entry)
         elif entry.to_batch is to_batch:
             job = self._jobs[topic]
-            job.wants_stop = False
+            job.stop_requested = False
             if job.progress.phase in ("stopped", "failed"):
                 job.progress.phase = "waiting"
             if entry.state != STOPPED:
                 return
             entry.state = BUILDING
         elif entry.state == STOPPED:
-            await self._give_up(entry, types)
+            await self._abandon(entry, types)
         else:
             raise ConversionRefused(f"topic {topic} is being converted the other way; stop that first")
         try:
             await self._save()
         except StorageError:
             if is_new:
-                self.forget(topic)
+                self.drop_topic(topic)
             else:
-                self._let_rest(topic)
+                self._pause(topic)
             raise
 
-    async def _give_up(self, entry: ConversionEntry, types: QueueTypes) -> None:
+    async def _abandon(self, entry: ConversionEntry, types: QueueTypes) -> None:
         """Remove what there is of new queues, once no start will want it. A switch to SimpleCQ that was told to stop
         may not have noticed yet, and has told the topic table."""
         assert self._runner is not None
@@ -146,19 +152,19 @@ class QueueConverter:
         job = self._jobs[topic]
         types.set(topic, is_batch=entry.is_batch)
         await types.settled()  # without an entry a start believes the topic table
-        if job.is_forgotten:
+        if job.is_topic_deleted:
             return
         del self._ledger.entries[topic]
         try:
             await self._save()
         except (StorageError, asyncio.CancelledError):
-            if not job.is_forgotten:
+            if not job.is_topic_deleted:
                 self._ledger.entries[topic] = entry
                 self._ledger.mark_changed()
             raise
-        if not job.is_forgotten:
+        if not job.is_topic_deleted:
             del self._jobs[topic]
-            self._runner.discard(job)
+            self._runner.discard_new_queues(job)
 
     async def stop(self, topic: str) -> None:
         """Let a conversion rest; one that has switched ends by itself.
@@ -166,21 +172,21 @@ class QueueConverter:
         Raises:
             StorageError: that could not be saved.
         """
-        if self._let_rest(topic):
+        if self._pause(topic):
             await self._save()
 
-    def _let_rest(self, topic: str) -> bool:
+    def _pause(self, topic: str) -> bool:
         """Stop a conversion that has not switched; False when there is none."""
         entry = self._ledger.entries.get(topic)
         if entry is None or entry.state != BUILDING:
             return False
         job = self._jobs[topic]
-        entry.state, job.wants_stop = STOPPED, True
+        entry.state, job.stop_requested = STOPPED, True
         if job.progress.phase == "waiting":
             job.progress.phase = "stopped"
         return True
 
-    def forget(self, topic: str) -> None:
+    def drop_topic(self, topic: str) -> None:
         """A topic is deleted, with the files of all its queues, or its conversion is as if it had never been ordered;
         the ledger has to be saved (:meth:`tidy`).
         """
@@ -188,26 +194,26 @@ class QueueConverter:
         job = self._jobs.pop(topic, None)
         if job is not None:
             self._parts.dispatcher.detach(job.conversion)
-            job.wants_stop = job.is_forgotten = True
+            job.stop_requested = job.is_topic_deleted = True
             if not job.conversion.is_switched:
-                job.conversion.give_up()
+                job.conversion.discard()
             self._ledger.entries.pop(topic, None)  # somebody may be giving it up
             self._ledger.mark_changed()
 
-    def progress(self, topic: str) -> Progress | None:
+    def progress(self, topic: str) -> ConversionProgress | None:
         """Return what is known of the conversion of ``topic``, None when there was none since the start."""
         job = self._jobs.get(topic)
         if job is None:
             return self._ended.get(topic)
         progress = job.progress
-        progress.done, progress.total = job.conversion.messages()
+        progress.done, progress.total = job.conversion.progress()
         if progress.phase == "comparing" and job.comparison is not None:
             progress.done = job.comparison.messages
         return progress
 
     # --- work ---
 
-    async def tidy(self) -> None:
+    async def save_ledger(self) -> None:
         """Write the ledger if a topic has been forgotten.
 
         Raises:
@@ -231,37 +237,37 @@ class QueueConverter:
                 await self._runner.switch(job, types)
             await self._runner.finish(job, types)
         except StopRequested:
-            await self._rest(job, types, "stopped", "")
+            await self._suspend(job, types, "stopped", "")
         except ConversionRefused as error:
-            await self._refuse(job, types, str(error))
+            await self._reject(job, types, str(error))
         except (StorageError, OSError) as error:
             prefix = "the new queues cannot be written: "
             remark = f"{prefix}{error.strerror}" if isinstance(error, OSError) else str(error)
-            await self._rest(job, types, "failed", remark)
+            await self._suspend(job, types, "failed", remark)
             return job.entry.state != SWITCHED
         else:
-            await self._end(job, "done", "")
+            await self._complete(job, "done", "")
         return True
 
     async def fail(self, topic: str, types: QueueTypes, remark: str) -> None:
         """Let a conversion rest whose :meth:`convert` has raised what nobody expects."""
         job = self._jobs.get(topic)
         if job is not None:
-            await self._rest(job, types, "failed", remark)
+            await self._suspend(job, types, "failed", remark)
 
-    async def _refuse(self, job: Job, types: QueueTypes, remark: str) -> None:
+    async def _reject(self, job: ConversionJob, types: QueueTypes, remark: str) -> None:
         """End a conversion that cannot be done, and remove what there is of new queues."""
         logger.warning("topic %s is not converted: %s", job.entry.topic, remark)
         assert self._runner is not None
         entry = job.entry
         types.set(entry.topic, is_batch=entry.is_batch)
         await types.settled()  # without an entry a start believes the topic table
-        async with self._ordering:  # somebody may be giving it up
+        async with self._order_lock:  # somebody may be giving it up
             if self._jobs.get(entry.topic) is job:
-                self._runner.discard(job)  # a start that still finds the entry begins anew
-                await self._end(job, "refused", remark)
+                self._runner.discard_new_queues(job)  # a start that still finds the entry begins anew
+                await self._complete(job, "refused", remark)
 
-    async def _rest(self, job: Job, types: QueueTypes, phase: str, remark: str) -> None:
+    async def _suspend(self, job: ConversionJob, types: QueueTypes, phase: str, remark: str) -> None:
         """Stop what has not switched yet; what there is of new queues stays."""
         entry = job.entry
         if self._jobs.get(entry.topic) is not job:
@@ -275,7 +281,7 @@ class QueueConverter:
             types.set(entry.topic, is_batch=entry.is_batch)
             await self._save_or_warn()
 
-    async def _end(self, job: Job, phase: str, remark: str) -> None:
+    async def _complete(self, job: ConversionJob, phase: str, remark: str) -> None:
         """Forget a job, and then tell of its end: who is told of it may stop the broker at once."""
         topic = job.entry.topic
         if self._jobs.get(topic) is not job:

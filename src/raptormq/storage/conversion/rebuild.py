@@ -130,7 +130,7 @@ class QueueConversion:
         """Why the queues cannot be converted, once that is known."""
         self._log = log
         self._table = table
-        self._behind: dict[int, int] = {}
+        self._lagging: dict[int, int] = {}
         """Queues with old items that are to be brought over, and up to where they have been read."""
         self._topic_field = encode_topic_field(topic)
         self.is_switched = False
@@ -147,7 +147,7 @@ class QueueConversion:
         ):  # fmt: skip
             if record.topic == topic and queue is not None:
                 item = BatchItem(physical, size, record.tag_code, stored, offset, message_count(record))
-                self._follow(queue, item, is_inner=bool(record.sys_flag & _INNER_BATCH))
+                self._apply(queue, item, is_inner=bool(record.sys_flag & _INNER_BATCH))
 
     def build_lists(self, batch: AppendedLists) -> None:
         """The same for lists that have just been appended."""
@@ -156,19 +156,19 @@ class QueueConversion:
                 offset = batch.queue_offsets[first]
                 for at in range(first, after):
                     place, size, code = batch.physical_offsets[at], batch.sizes[at], pending.tag_codes[at - first]
-                    self._follow(queue, BatchItem(place, size, code, batch.store_timestamp, offset + at - first, 1))
+                    self._apply(queue, BatchItem(place, size, code, batch.store_timestamp, offset + at - first, 1))
 
-    def _follow(self, source: ConsumeQueue, item: BatchItem, *, is_inner: bool = False) -> None:
+    def _apply(self, source: ConsumeQueue, item: BatchItem, *, is_inner: bool = False) -> None:
         if source.is_batch is self.to_batch:
             return  # made since the switch, and a second queue with its name would outlive the topic
         queue = self._queue(source)
         if item.base != queue.max_offset:
             if not self.is_switched:
-                self._behind.setdefault(source.queue_id, 0)
+                self._lagging.setdefault(source.queue_id, 0)
         elif self.to_batch or not is_inner:
             self._table.add(queue, item)
         else:
-            self._behind.setdefault(source.queue_id, 0)
+            self._lagging.setdefault(source.queue_id, 0)
             self.refusal = _refusal(source, item)
 
     def _queue(self, source: ConsumeQueue) -> ConsumeQueue:
@@ -186,19 +186,19 @@ class QueueConversion:
     def begin(self) -> None:
         """Look at all queues of the topic: the old ones have to be there, and any of the new ones may be."""
         for queue_id in self._table.queue_ids(self.topic):
-            self._behind[queue_id] = 0
-        for queue_id in self.queues.keys() - self._behind.keys():
+            self._lagging[queue_id] = 0
+        for queue_id in self.queues.keys() - self._lagging.keys():
             self._table.reset(self.queues.pop(queue_id))
 
-    def begin_again(self, queue_id: int) -> None:
+    def restart_queue(self, queue_id: int) -> None:
         """Throw away what there is of a queue."""
         self._table.reset(self.queues[queue_id])
-        self._behind[queue_id] = 0
+        self._lagging[queue_id] = 0
 
     @property
-    def is_behind(self) -> bool:
+    def is_lagging(self) -> bool:
         """Whether :meth:`copy` has something to do."""
-        return bool(self._behind)
+        return bool(self._lagging)
 
     def copy(self, *, wait: bool = False) -> bool:
         """Bring one slice over, or find that a queue has caught up; True when all have.
@@ -211,13 +211,13 @@ class QueueConversion:
         """
         if self.refusal:
             raise ConversionRefused(self.refusal)
-        queue_id = next(iter(self._behind), None)
+        queue_id = next(iter(self._lagging), None)
         if queue_id is None:
             return True
         source = self._table.get(self.topic, queue_id)
         if source is None or self._catch_up(source, wait):
-            del self._behind[queue_id]
-        return not self._behind
+            del self._lagging[queue_id]
+        return not self._lagging
 
     def _catch_up(self, source: ConsumeQueue, wait: bool) -> bool:
         """Bring one slice of a queue over; True when there was nothing left."""
@@ -225,29 +225,29 @@ class QueueConversion:
         first = self.rows.first_offset(source, wait=wait) if source.max_offset else 0
         if queue.max_offset > source.max_offset or 0 < queue.max_offset < first:
             self._table.reset(queue)  # what it holds is gone from the log, or never came into it
-            self._behind[source.queue_id] = 0
+            self._lagging[source.queue_id] = 0
         if queue.max_offset == source.max_offset:
             return True
         if first == source.max_offset:
-            self._keep_last(source, queue, wait)
+            self._copy_last_item(source, queue, wait)
             return True
-        start = max(first, queue.max_offset, self._behind[source.queue_id])
+        start = max(first, queue.max_offset, self._lagging[source.queue_id])
         if start >= source.max_offset:
             raise ConversionRefused(f"the end of queue {source.queue_id} of {self.topic} is damaged")
         rows, end = self.rows.read(source, start, SLICE_ROWS, wait=wait, strict=True)
         self._add(source, queue, rows, start, wait)
-        self._behind[source.queue_id] = end
+        self._lagging[source.queue_id] = end
         if queue.tail is not None and len(queue.tail) >= _TAIL_BYTES:
             self._table.files.write_tail(queue)
         return False
 
-    def _keep_last(self, source: ConsumeQueue, queue: ConsumeQueue, wait: bool) -> None:
+    def _copy_last_item(self, source: ConsumeQueue, queue: ConsumeQueue, wait: bool) -> None:
         """Take over the last item of a queue whose messages are all gone: it tells which offset comes next."""
         last = self.rows.last(source, wait=wait)
         self._table.add(queue, last if self.to_batch else last._replace(base=last.end - 1, messages=1))
 
     def _add(self, source: ConsumeQueue, queue: ConsumeQueue, rows: list[BatchItem], start: int, wait: bool) -> None:
-        heads = self._heads(rows, wait)
+        heads = self._record_headers(rows, wait)
         stored = 0
         for row, head in zip(rows, heads, strict=True):
             is_record = _is_record(head, row)
@@ -261,7 +261,7 @@ class QueueConversion:
             if item.base >= start:
                 self._table.add(queue, item)
 
-    def _heads(self, rows: list[BatchItem], wait: bool) -> list[Buffer]:
+    def _record_headers(self, rows: list[BatchItem], wait: bool) -> list[Buffer]:
         """Return the beginnings of the records that ``rows`` point to."""
         heads: list[Buffer] = []
         missing: list[Extent] = []
@@ -278,7 +278,7 @@ class QueueConversion:
 
     def has_caught_up(self) -> bool:
         """Whether every message that consumers may see is in the new queues."""
-        if self._behind or self.refusal:
+        if self._lagging or self.refusal:
             return False
         return all(self._queue(source).max_offset == source.max_offset for source in self._table.queues_of(self.topic))
 
@@ -291,7 +291,7 @@ class QueueConversion:
         self.is_switched = True
         return self._table.replace(self.topic, self.queues, is_batch=self.to_batch)
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Forget the new queues; their files stay."""
         for queue in self.queues.values():
             queue.deleted = True
@@ -299,7 +299,7 @@ class QueueConversion:
             self._table.files.close_queue(queue)
         self.queues.clear()
 
-    def messages(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         """Return how many messages are in the new queues and how many there are in all."""
         done = total = 0
         queues = self.queues

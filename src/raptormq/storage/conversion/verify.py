@@ -46,7 +46,7 @@ class QueueComparison:
         self._unchecked = dict.fromkeys(table.queue_ids(conversion.topic))
         self._check: _Check | None = None
         self._digests: dict[int, tuple[bytes, bytes]] = {}
-        self._tried_again: set[int] = set()
+        self._restarted: set[int] = set()
         self.messages = 0
         """Messages compared so far."""
 
@@ -65,7 +65,7 @@ class QueueComparison:
             StorageError: the disk cannot read an item.
         """
         queue_id = next(iter(self._unchecked), None)
-        if queue_id is None or self._conversion.is_behind:
+        if queue_id is None or self._conversion.is_lagging:
             return True
         source, queue = self._table.get(self._conversion.topic, queue_id), self._conversion.queues.get(queue_id)
         if source is None or queue is None:
@@ -109,12 +109,12 @@ class QueueComparison:
         if check.before.digest() == check.after.digest():
             del self._unchecked[queue_id]
             return
-        if queue_id in self._tried_again:
+        if queue_id in self._restarted:
             raise ConversionRefused(
                 f"queue {queue_id} of {self._conversion.topic} differs after it was built twice; it stays as it is"
             )
-        self._tried_again.add(queue_id)
-        self._conversion.begin_again(queue_id)
+        self._restarted.add(queue_id)
+        self._conversion.restart_queue(queue_id)
 
     def checksums(self) -> Checksums:
         """Return those of all queues compared."""

@@ -5,7 +5,7 @@ Knows the log only through records; queues it does not know.
 
 from __future__ import annotations
 
-from raptormq.storage.index.index_file import Header, remove_aside
+from raptormq.storage.index.index_file import Header, remove_set_aside
 from raptormq.storage.index.key_index import KeyIndex
 from raptormq.storage.index.query import KeyQueries
 
@@ -13,5 +13,5 @@ __all__ = [
     "Header",
     "KeyIndex",
     "KeyQueries",
-    "remove_aside",
+    "remove_set_aside",
 ]

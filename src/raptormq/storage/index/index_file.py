@@ -18,7 +18,7 @@ entries before that: where no slot leads nobody looks.
 
 :func:`set_aside` is for files that have another number of slots than files are to have, or that are no index files.
 Their keys are not found. Each such file is kept, for who sets the old number again, while the log has messages of it.
-Afterwards :func:`remove_aside` removes it.
+Afterwards :func:`remove_set_aside` removes it.
 
 Neighbours: :mod:`~raptormq.storage.index.key_index` has the files and sets them aside,
 :mod:`~raptormq.storage.maintenance.maintenance` has the timer that removes them.
@@ -56,7 +56,7 @@ def set_aside(filesystem: FileSystem, path: str, reason: Exception) -> None:
     logger.warning("keys in %s are not found, it is %s now: %s", path, aside, reason)
 
 
-def remove_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
+def remove_set_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
     """Remove files below ``folder`` that were set aside and only have messages before ``log_min``; what has no header
     stays, it may be anything. Waits for the disk.
 
@@ -97,7 +97,7 @@ _SLOT_BYTES = 4
 _PAGE_BYTES = 4096
 _PAGE_SLOTS = _PAGE_BYTES // _SLOT_BYTES
 _ENTRIES_AT_ONCE = 1 << 16
-_PIECE_BYTES = 128 << 10
+_WRITE_BYTES = 128 << 10
 """Written at once; file systems lock a file for as long as a write takes, 50 ms for 16 MiB."""
 EntryRows = NDArray[np.void]
 _Column = NDArray[np.int32]
@@ -122,8 +122,8 @@ class Entries(NamedTuple):
         data = memoryview(self.data)
         try:
             with contextlib.closing(filesystem.open(self.path)) as file:
-                for start in range(0, len(data), _PIECE_BYTES):
-                    piece = data[start : start + _PIECE_BYTES]
+                for start in range(0, len(data), _WRITE_BYTES):
+                    piece = data[start : start + _WRITE_BYTES]
                     file.write_at(self.at + start, [piece], len(piece))
         except FileNotFoundError:
             return False
@@ -172,11 +172,11 @@ class IndexFile:
         except BaseException:
             self._file.close()
             raise
-        self._file_header = self._complete_header = self._header()
+        self._file_header = self._next_header = self._header()
         self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
         self._tail_from = self._next
-        self._round: list[int] = []
-        self._round_header = b""
+        self._flushing_pages: list[int] = []
+        self._flushing_header = b""
 
     @classmethod
     def create(cls, filesystem: FileSystem, path: str, slot_count: int, entry_count: int) -> IndexFile:
@@ -214,24 +214,24 @@ class IndexFile:
         if not 0 <= next_entry <= max(0, self._entry_count):
             raise ValueError(f"it counts {next_entry} of {self._entry_count} entries")
         self._next: int = max(1, next_entry)
-        if len(self) and not self._is_first_where_it_should_be():
+        if len(self) and not self._is_first_entry_valid():
             raise ValueError(f"its entries do not begin behind {self.slot_count} slots")
-        if not self._is_last_where_the_header_ends():
+        if not self._is_last_entry_valid():
             raise ValueError("its header is damaged: it does not end with the last entry")
 
-    def _is_first_where_it_should_be(self) -> bool:
+    def _is_first_entry_valid(self) -> bool:
         """Whether the file has so many slots: nothing but the first entry tells, and a slot that leads to it or on."""
-        data = self._file.read_at(self.place(1), ENTRY_BYTES)
+        data = self._file.read_at(self.entry_offset(1), ENTRY_BYTES)
         hashed, offset, _, older = _ENTRY.unpack(data)
         return any(data) and offset == self.begin_offset and older == 0 and self._slot(hashed, wait=True) > 0
 
-    def _is_last_where_the_header_ends(self) -> bool:
+    def _is_last_entry_valid(self) -> bool:
         """Whether the last entry that the header counts has the place and time of which the header is the last, or
         there is none, and no slot in use.
         """
         if not len(self):
             return not self._used_slots
-        _, offset, seconds, _ = _ENTRY.unpack(self._file.read_at(self.place(self._next - 1), ENTRY_BYTES))
+        _, offset, seconds, _ = _ENTRY.unpack(self._file.read_at(self.entry_offset(self._next - 1), ENTRY_BYTES))
         after_begin = (self.end_timestamp - self.begin_timestamp) // 1000
         return bool(offset == self.end_offset and seconds == max(0, min(after_begin, 0x7FFFFFFF)))
 
@@ -240,7 +240,7 @@ class IndexFile:
 
     # --- adding ---
 
-    def room(self) -> int:
+    def free_entries(self) -> int:
         """How many entries more fit."""
         return self._entry_count - self._next
 
@@ -262,7 +262,7 @@ class IndexFile:
         entries["seconds"] = np.maximum(seconds, 0, out=seconds)
         pages, before, used_slots = places // _PAGE_SLOTS, slots[places], self._used_slots
         try:
-            entries["older"] = self._chain(slots, places, numbers)
+            entries["older"] = self._link(slots, places, numbers)
             self._tail += entries.tobytes()
         except MemoryError:
             slots[places], self._used_slots = before, used_slots
@@ -273,7 +273,7 @@ class IndexFile:
         self._next += len(hashes)
         self.end_timestamp, self.end_offset = int(timestamps[-1]), int(offsets[-1])
 
-    def _chain(self, slots: _Column, places: _Column, numbers: _Column) -> _Column:
+    def _link(self, slots: _Column, places: _Column, numbers: _Column) -> _Column:
         """Let the slots lead to the new entries; return for each the entry that its slot had before."""
         older = slots[places]
         slots[places] = numbers  # of several for one slot the last one stays, which is the newest
@@ -281,8 +281,8 @@ class IndexFile:
         if (slots[places] == numbers).all():
             return older
         order = np.argsort(places, kind="stable")
-        place, number = places[order], numbers[order]
-        again = np.flatnonzero(place[1:] == place[:-1]) + 1
+        entry_offset, number = places[order], numbers[order]
+        again = np.flatnonzero(entry_offset[1:] == entry_offset[:-1]) + 1
         self._used_slots -= int(np.count_nonzero(older[order[again]] == 0))
         older[order[again]] = number[again - 1]
         return older
@@ -300,16 +300,16 @@ class IndexFile:
         if wrong.any():
             self._dirty[np.flatnonzero(wrong) // _PAGE_SLOTS] = True
             slots[wrong] = 0
-            self._mend(slots, wrong)
+            self._repair_slots(slots, wrong)
 
-    def _mend(self, slots: _Column, wrong: NDArray[np.bool_]) -> None:
+    def _repair_slots(self, slots: _Column, wrong: NDArray[np.bool_]) -> None:
         """Find the newest entries of the ``wrong`` slots. Nothing that is not counted is asked: after a power cut it
         may be missing, and later runs have written over it.
         """
         after = self._next
         while after > 1 and wrong.any():
             first = max(1, after - _ENTRIES_AT_ONCE)
-            data = self._file.read_at(self.place(first), (after - first) * ENTRY_BYTES)
+            data = self._file.read_at(self.entry_offset(first), (after - first) * ENTRY_BYTES)
             places = np.frombuffer(data, dtype=ENTRIES)["hash"].astype(np.int32) % self.slot_count
             rows = np.flatnonzero(wrong[places])
             slots[places[rows]] = rows + first  # of several for one slot the last one stays, which is the newest
@@ -321,12 +321,12 @@ class IndexFile:
     @property
     def is_dirty(self) -> bool:
         """Whether the file lacks something that was added, but for its header."""
-        return bool(self._round or self._complete_header != self._header() or self._dirty.any())
+        return bool(self._flushing_pages or self._next_header != self._header() or self._dirty.any())
 
-    def begin_round(self) -> None:
+    def begin_flush(self) -> None:
         """Let the next flush begin a round that counts all that is there now, whatever became of the last one."""
-        self._dirty[self._round] = True
-        self._round, self._round_header = [], b""
+        self._dirty[self._flushing_pages] = True
+        self._flushing_pages, self._flushing_header = [], b""
 
     def flush(self, pages: int) -> bool:
         """Write about so many pages of what was added; True at the end of a round, when :attr:`header` counts what was
@@ -335,29 +335,29 @@ class IndexFile:
         Raises:
             OSError: it comes again with the next call.
         """
-        if not self._round and not self._round_header:
-            self._round = np.flatnonzero(self._dirty).tolist()
+        if not self._flushing_pages and not self._flushing_header:
+            self._flushing_pages = np.flatnonzero(self._dirty).tolist()
             self._dirty[:] = False
-            self._round_header = self._header()
+            self._flushing_header = self._header()
         if not self._write_entries(pages * _PAGE_BYTES):
             return False
         slots = self._slots
-        while self._round and pages and slots is not None:
-            first = self._round[-1] * _PAGE_SLOTS
+        while self._flushing_pages and pages and slots is not None:
+            first = self._flushing_pages[-1] * _PAGE_SLOTS
             page = slots[first : first + _PAGE_SLOTS].astype(">i4").tobytes()
             self._file.write_at(HEADER_BYTES + first * _SLOT_BYTES, [page], len(page))
-            self._round.pop()
+            self._flushing_pages.pop()
             pages -= 1
-        if self._round:
+        if self._flushing_pages:
             return False
-        self._complete_header, self._round_header = self._round_header, b""
+        self._next_header, self._flushing_header = self._flushing_header, b""
         return True
 
     @property
     def header(self) -> Header | None:
         """What is to be written at last: it counts what the file has, but need not be durable yet."""
-        is_new = self._complete_header != self._file_header
-        return Header(self.path, self._complete_header) if is_new else None
+        is_new = self._next_header != self._file_header
+        return Header(self.path, self._next_header) if is_new else None
 
     def header_written(self, header: Header) -> None:
         """The file has ``header`` now."""
@@ -381,7 +381,7 @@ class IndexFile:
         """Return the first entries that the file lacks, up to ``limit`` bytes of them."""
         size = min(len(self._tail), limit) // ENTRY_BYTES * ENTRY_BYTES
         data = bytes(memoryview(self._tail)[:size])  # a copy: a view in an error that is kept would hold the size
-        return Entries(self.path, self._tail_from, self.place(self._tail_from), data)
+        return Entries(self.path, self._tail_from, self.entry_offset(self._tail_from), data)
 
     def written(self, entries: Entries) -> None:
         """The file has ``entries`` now; a flush may have written them, too."""
@@ -424,14 +424,14 @@ class IndexFile:
         """
         if number >= self._tail_from and self._tail:
             return _ENTRY.unpack_from(self._tail, (number - self._tail_from) * ENTRY_BYTES)
-        return _ENTRY.unpack(self._read(self.place(number), ENTRY_BYTES, wait))
+        return _ENTRY.unpack(self._read(self.entry_offset(number), ENTRY_BYTES, wait))
 
     def entries_in_memory(self, first: int, after: int) -> EntryRows:
         """Return entries from :attr:`first_in_memory` on."""
         begin, end = (first - self._tail_from) * ENTRY_BYTES, (after - self._tail_from) * ENTRY_BYTES
         return np.frombuffer(self._tail[begin:end], dtype=ENTRIES)
 
-    def place(self, number: int) -> int:
+    def entry_offset(self, number: int) -> int:
         """Return where in the file an entry is."""
         return self._entries_at + number * ENTRY_BYTES
 

@@ -6,7 +6,7 @@ KEYS, in the dispatch after the consume queues; rolled back halves of transactio
 compressed or encrypted as a whole only its own keys are entered: the dispatch runs on the event loop, and inflating
 32 KiB there takes 35 us.
 
-:class:`NotedKeys` gathers the messages whose keys are to be entered until there are enough of them, and makes their
+:class:`PendingKeys` gathers the messages whose keys are to be entered until there are enough of them, and makes their
 :class:`KeyRows`, which the index writes: entered one by one they would cost ten times as much. Most messages are noted
 with their properties. A batch that is stored whole may be known, from when it was taken in, to have no keys but unique
 keys of one length. Its messages are noted as one run of these: 0.1 us a message instead of 0.4.
@@ -67,7 +67,7 @@ class _Run(NamedTuple):
     """ASCII, back to back."""
 
 
-class NotedKeys:
+class PendingKeys:
     """Columns of messages, and runs of unique keys."""
 
     __slots__ = ("_offsets", "_runs", "_texts", "_timestamps", "_topics", "count")
@@ -81,7 +81,7 @@ class NotedKeys:
         self.count = 0
         """Messages noted, batches included."""
 
-    def note(self, topic: str, text: bytes, offset: int, timestamp: int) -> None:
+    def add(self, topic: str, text: bytes, offset: int, timestamp: int) -> None:
         """Note a message by its properties."""
         self._topics.append(topic)
         self._texts.append(text)
@@ -89,7 +89,7 @@ class NotedKeys:
         self._timestamps.append(timestamp)
         self.count += 1
 
-    def note_all(self, topic: str, texts: Sequence[bytes], offsets: Sequence[int], timestamp: int) -> None:
+    def add_all(self, topic: str, texts: Sequence[bytes], offsets: Sequence[int], timestamp: int) -> None:
         """Note messages of one topic and time by their properties."""
         count = len(texts)
         self._topics.extend([topic] * count)
@@ -98,7 +98,7 @@ class NotedKeys:
         self._timestamps.extend([timestamp] * count)
         self.count += count
 
-    def note_run(self, topic: str, keys: bytes, count: int, offset: int, timestamp: int) -> None:
+    def add_run(self, topic: str, keys: bytes, count: int, offset: int, timestamp: int) -> None:
         """Note ``count`` unique keys of one length, ASCII and back to back, of messages at one place of the log."""
         self._runs.append(_Run(topic, offset, timestamp, count, keys))
         self.count += count
@@ -138,9 +138,9 @@ def _rows_of_runs(runs: Sequence[_Run], length: int) -> KeyRows:
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
-_NOTED_AT_MOST = 1024
+_MAX_PENDING = 1024
 """Messages are entered in groups of this size; one by one they would cost ten times as much."""
-_WAITING_AT_MOST = 1 << 22
+_MAX_WAITING_KEYS = 1 << 22
 """Keys that wait while no file can be made: 84 MB, and more than come until the store takes no more writes."""
 _PROPERTIES = itemgetter(PendingRecord._fields.index("properties"))
 _NAME = re.compile("[0-9]{17}")
@@ -158,11 +158,11 @@ class KeyIndex:
         self._entry_count = entry_count
         self._clock = clock
         self._files: list[IndexFile] = []
-        self._noted = NotedKeys()
+        self._pending = PendingKeys()
         self._waiting: deque[KeyRows] = deque()
         """What could not be entered yet, in the order of the log."""
         self._has_dropped = False
-        self._end_offset = -1
+        self._indexed_offset = -1
 
     # --- life ---
 
@@ -180,9 +180,9 @@ class KeyIndex:
         self._files.sort(key=lambda file: file.begin_offset)  # not by name: the time of day may have gone back
         if self._files:  # no other: a file is written to its end before the next one counts anything
             self._files[-1].prepare()
-        self._end_offset = max((file.end_offset for file in self._files), default=-1)
+        self._indexed_offset = max((file.end_offset for file in self._files), default=-1)
         if crashed:
-            self._end_offset -= 1  # of that message some keys may be missing; what is entered twice is found once
+            self._indexed_offset -= 1  # of that message some keys may be missing; what is entered twice is found once
 
     def _open_file(self, path: str) -> None:
         try:
@@ -198,7 +198,7 @@ class KeyIndex:
 
     def log_ends_at(self, offset: int) -> None:
         """Messages from ``offset`` on are new, even if a power cut has left entries of others in their place."""
-        self._end_offset = min(self._end_offset, offset - 1)
+        self._indexed_offset = min(self._indexed_offset, offset - 1)
 
     def close(self) -> None:
         """Close the files."""
@@ -209,49 +209,49 @@ class KeyIndex:
 
     def build(self, batch: AppendResult) -> None:
         """Note the keys of ``batch``; records that are in already are left alone."""
-        last = self._end_offset
+        last = self._indexed_offset
         if not batch.physical_offsets or batch.physical_offsets[-1] <= last:
             return
-        noted = self._noted
+        pending = self._pending
         for record, offset, timestamp in zip(
             batch.records, batch.physical_offsets, batch.store_timestamps, strict=True
         ):
             if offset > last and record.sys_flag & _ROLLED_BACK != _ROLLED_BACK:
-                if record.sys_flag & _INNER_BATCH and self._note_batch(record, offset, timestamp):
+                if record.sys_flag & _INNER_BATCH and self._add_batch(record, offset, timestamp):
                     continue
-                noted.note(record.topic, record.properties, offset, timestamp)
-        self._end_offset = batch.physical_offsets[-1]
-        if noted.count >= _NOTED_AT_MOST:
-            self._enter_noted()
+                pending.add(record.topic, record.properties, offset, timestamp)
+        self._indexed_offset = batch.physical_offsets[-1]
+        if pending.count >= _MAX_PENDING:
+            self._try_insert()
 
-    def _note_batch(self, batch: PendingRecord, offset: int, timestamp: int) -> bool:
+    def _add_batch(self, batch: PendingRecord, offset: int, timestamp: int) -> bool:
         """Note the keys of the messages in a batch that is stored whole, or what it says of them where nobody can look
         inside; True when its own are noted too.
         """
         if isinstance(batch, PendingBatch):
             if batch.keys:
-                self._noted.note_run(batch.topic, batch.keys, batch.messages + 1, offset, timestamp)
+                self._pending.add_run(batch.topic, batch.keys, batch.messages + 1, offset, timestamp)
                 return True
             texts = batch.texts
         else:
             texts = () if batch.sys_flag & _COMPRESSED else _texts(bytes(batch.body))
         if texts:
-            self._noted.note_all(batch.topic, texts, [offset] * len(texts), timestamp)
+            self._pending.add_all(batch.topic, texts, [offset] * len(texts), timestamp)
         elif ids := unpack_ids(batch.properties.decode("utf-8", "replace")):
-            self._noted.note_run(batch.topic, "".join(ids).encode(), len(ids), offset, timestamp)
+            self._pending.add_run(batch.topic, "".join(ids).encode(), len(ids), offset, timestamp)
         return False
 
     def build_lists(self, batch: AppendedLists) -> None:
         """Note the keys of lists that have just been appended."""
-        noted, timestamp = self._noted, batch.store_timestamp
-        for pending, _, first, after in batch.parts():
-            texts = list(map(_PROPERTIES, pending.rows))
-            noted.note_all(pending.topic, texts, batch.physical_offsets[first:after], timestamp)
-        self._end_offset = batch.physical_offsets[-1]
-        if noted.count >= _NOTED_AT_MOST:
-            self._enter_noted()
+        pending, timestamp = self._pending, batch.store_timestamp
+        for part, _, first, after in batch.parts():
+            texts = list(map(_PROPERTIES, part.rows))
+            pending.add_all(part.topic, texts, batch.physical_offsets[first:after], timestamp)
+        self._indexed_offset = batch.physical_offsets[-1]
+        if pending.count >= _MAX_PENDING:
+            self._try_insert()
 
-    def enter(self) -> None:
+    def insert(self) -> None:
         """Enter the noted keys into the files.
 
         Raises:
@@ -259,38 +259,38 @@ class KeyIndex:
                 more, and a start that recovers from the last checkpoint has to.
         """
         try:
-            if self._noted.count:
-                rows, self._noted = self._noted.rows(), NotedKeys()
-                self._wait(rows)
+            if self._pending.count:
+                rows, self._pending = self._pending.rows(), PendingKeys()
+                self._add_waiting(rows)
             while self._waiting:
-                self._enter_some(self._waiting)
+                self._insert_first(self._waiting)
         except MemoryError as error:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error
         if self._has_dropped:
             raise OSError(errno.EIO, "too many keys have waited for room")
 
-    def _enter_noted(self) -> None:
+    def _try_insert(self) -> None:
         """Enter the noted keys as far as possible: the next flush tells of trouble, messages are had all the same."""
         with contextlib.suppress(OSError):
-            self.enter()
+            self.insert()
 
-    def _wait(self, rows: KeyRows) -> None:
+    def _add_waiting(self, rows: KeyRows) -> None:
         if self._has_dropped or not len(rows.hashes):
             return
         self._waiting.append(rows)
-        if sum(len(each.hashes) for each in self._waiting) > _WAITING_AT_MOST:
+        if sum(len(each.hashes) for each in self._waiting) > _MAX_WAITING_KEYS:
             offset = self._waiting[0].offsets[0]
             logger.error("messages from offset %d on are not found by key before the next start", offset)
             self._waiting.clear()
             self._has_dropped = True
 
-    def _enter_some(self, waiting: deque[KeyRows]) -> None:
+    def _insert_first(self, waiting: deque[KeyRows]) -> None:
         rows = waiting[0]
         file = self._files[-1] if self._files else self._new_file()
-        count = _whole_messages(rows.offsets, file.room())
+        count = _whole_messages(rows.offsets, file.free_entries())
         if not count:
             file = self._new_file() if len(file) else file
-            count = _whole_messages(rows.offsets, file.room()) or file.room()
+            count = _whole_messages(rows.offsets, file.free_entries()) or file.free_entries()
         file.put(rows.hashes[:count], rows.offsets[:count], rows.timestamps[:count])
         if count < len(rows.hashes):
             waiting[0] = KeyRows(rows.hashes[count:], rows.offsets[count:], rows.timestamps[count:])
@@ -314,9 +314,9 @@ class KeyIndex:
         Raises:
             OSError: there are keys that could not be entered, see :meth:`enter`.
         """
-        self.enter()
+        self.insert()
         for file in self._files:
-            file.begin_round()
+            file.begin_flush()
 
     def flush(self, pages: int) -> bool:
         """Write about so many pages of what was added; True when everything that was there at :meth:`begin_flush` is
@@ -325,7 +325,7 @@ class KeyIndex:
         Raises:
             OSError: nothing is lost, it comes again.
         """
-        self._enter_noted()
+        self._try_insert()
         for file in self._files:
             if file.is_dirty and not file.flush(pages):
                 return False
@@ -361,7 +361,7 @@ class KeyIndex:
                 if file.path == header.path:
                     file.header_written(header)
 
-    def take_before(self, log_min: int) -> list[str]:
+    def drop_before(self, log_min: int) -> list[str]:
         """Forget the files that only have messages before ``log_min``, except the last one; the caller removes what is
         returned, which takes 100 ms each.
         """
@@ -377,13 +377,13 @@ class KeyIndex:
     @property
     def end(self) -> tuple[int, int]:
         """Store time (ms) and log offset of the newest message that is in."""
-        self._enter_noted()
+        self._try_insert()
         file = self._files[-1] if self._files else None
         return (file.end_timestamp, file.end_offset) if file is not None else (0, 0)
 
     def searches(self, topic: str, key: str, begin: int, end: int) -> list[FileSearch]:
         """Return searches for messages that may have ``key`` (a hash decides), file by file, the newest first."""
-        self._enter_noted()
+        self._try_insert()
         hashed = key_hash(topic, key)
         return [
             FileSearch(file, hashed, begin, end)

@@ -14,13 +14,13 @@ from raptormq.errors import BatchEncrypted, StorageError
 from raptormq.storage.background import Runner
 from raptormq.storage.fs import Buffer, FileSystem, with_pages
 from raptormq.storage.index.key_index import KeyIndex
-from raptormq.storage.index.search import LINKS, FileSearch
-from raptormq.storage.read import KeyQuery, MessageFinder
+from raptormq.storage.index.search import MAX_LINKS, FileSearch
+from raptormq.storage.read import KeyQuery, MessageLookup
 
-_READ_AT_ONCE = 16
+_MESSAGES_PER_STEP = 16
 """Messages, in one turn of the event loop."""
 _READ_ATTEMPTS = 256
-_LINK_ATTEMPTS = 2 * LINKS
+_LINK_ATTEMPTS = 2 * MAX_LINKS
 """A cold chain is fetched link by link."""
 
 
@@ -29,9 +29,9 @@ class KeyQueries:
     """Finds messages with ``index`` and reads them with ``finder``."""
 
     index: KeyIndex
-    finder: MessageFinder
+    lookup: MessageLookup
     filesystem: FileSystem
-    one_looks_through: asyncio.Lock = field(default_factory=asyncio.Lock)
+    scan_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def find(self, query: KeyQuery, limit: int, runner: Runner | None) -> list[Buffer]:
         """Return up to ``limit`` records with a key, the newest first.
@@ -47,12 +47,12 @@ class KeyQueries:
         for search in self.index.searches(query.topic, query.key, query.begin, query.end):
             while not search.is_done and len(found) < limit:
                 try:
-                    offsets = await self._turn(search, runner)
+                    offsets = await self._step(search, runner)
                 except OSError as error:
                     raise StorageError(f"cannot read {search.path}: {error.strerror or error}") from error
                 await asyncio.sleep(0)
-                for start in range(0, len(offsets), _READ_AT_ONCE):
-                    piece = [each for each in offsets[start : start + _READ_AT_ONCE] if each not in seen]
+                for start in range(0, len(offsets), _MESSAGES_PER_STEP):
+                    piece = [each for each in offsets[start : start + _MESSAGES_PER_STEP] if each not in seen]
                     try:
                         records = await self._read(piece, query, limit - len(found), runner)
                     except BatchEncrypted as error:  # older messages with the key may be readable
@@ -67,17 +67,17 @@ class KeyQueries:
             raise refused
         return found
 
-    async def _turn(self, search: FileSearch, runner: Runner | None) -> list[int]:
-        if not search.is_for_a_thread:
-            return await with_pages(lambda wait: search.turn(wait=wait), runner, self.filesystem, _LINK_ATTEMPTS)
+    async def _step(self, search: FileSearch, runner: Runner | None) -> list[int]:
+        if not search.needs_thread:
+            return await with_pages(lambda wait: search.step(wait=wait), runner, self.filesystem, _LINK_ATTEMPTS)
         if runner is None:
-            return search.look_through(self.filesystem)
-        async with self.one_looks_through:
-            return await runner.run(search.look_through, self.filesystem)
+            return search.scan(self.filesystem)
+        async with self.scan_lock:
+            return await runner.run(search.scan, self.filesystem)
 
     async def _read(self, offsets: Sequence[int], query: KeyQuery, limit: int, runner: Runner | None) -> list[Buffer]:
         return await with_pages(
-            lambda wait: self.finder.with_key(offsets, query, limit, wait=wait),
+            lambda wait: self.lookup.with_key(offsets, query, limit, wait=wait),
             runner,
             self.filesystem,
             _READ_ATTEMPTS,

@@ -15,7 +15,7 @@ import numpy as np
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.index.index_file import ENTRIES, ENTRY_BYTES, EntryRows, IndexFile
 
-LINKS = 1_000
+MAX_LINKS = 1_000
 """Followed in one file: 2 ms."""
 OFFSETS_AT_ONCE = 64
 _BLOCK = 16_384
@@ -49,16 +49,16 @@ class FileSearch:
         return self._number == 0
 
     @property
-    def is_for_a_thread(self) -> bool:
+    def needs_thread(self) -> bool:
         """Whether :meth:`look_through` has to go on, not :meth:`turn`."""
         return (
             self._number is not None
-            and self._links >= LINKS
+            and self._links >= MAX_LINKS
             and self._file.is_open
             and 0 < self._number < self._file.first_in_memory
         )
 
-    def turn(self, *, wait: bool) -> list[int]:
+    def step(self, *, wait: bool) -> list[int]:
         """Go on, and return what was found.
 
         Raises:
@@ -68,7 +68,7 @@ class FileSearch:
             self._number = 0  # retention has removed it, with its messages
         elif self._number is None:
             self._number = self._file.newest(self._hashed, wait=wait)
-        if self._links < LINKS:
+        if self._links < MAX_LINKS:
             self._follow(wait)
         elif self._number:
             first = max(self._file.first_in_memory, self._number + 1 - _BLOCK)
@@ -78,7 +78,7 @@ class FileSearch:
 
     def _follow(self, wait: bool) -> None:
         file, number = self._file, self._number
-        while number and self._links < LINKS and len(self._found) < OFFSETS_AT_ONCE:
+        while number and self._links < MAX_LINKS and len(self._found) < OFFSETS_AT_ONCE:
             hashed, offset, seconds, older = file.entry(number, wait=wait)
             stored = file.begin_timestamp + seconds * 1000
             self._links += 1
@@ -88,7 +88,7 @@ class FileSearch:
                 self._found.append(offset)
             self._number = number = max(0, older)
 
-    def look_through(self, filesystem: FileSystem) -> list[int]:
+    def scan(self, filesystem: FileSystem) -> list[int]:
         """Go on through what the disk has, and return what was found; by any thread, while nobody takes a turn.
 
         Raises:
@@ -105,7 +105,7 @@ class FileSearch:
                 if not number or len(self._found) >= OFFSETS_AT_ONCE:
                     break
                 first = max(1, number + 1 - _BLOCK)
-                data = file.read_at(self._file.place(first), (number + 1 - first) * ENTRY_BYTES)
+                data = file.read_at(self._file.entry_offset(first), (number + 1 - first) * ENTRY_BYTES)
                 self._take(np.frombuffer(data, dtype=ENTRIES, count=len(data) // ENTRY_BYTES), first)
                 number = self._number or 0
         found, self._found = self._found, []

@@ -7,7 +7,7 @@ is younger (:mod:`~raptormq.storage.recovery.queue_loading`).
 
 :class:`Checkpointer` takes the steps in that order. A running store takes them in turns with everybody else, and in
 threads. A store that is opened or closed takes them at once. What waits for the disk has two halves: a job
-(:class:`SyncJob`, :class:`DurabilityJob`) is taken on the thread of the store and run in any thread.
+(:class:`SyncJob`, :class:`CheckpointJob`) is taken on the thread of the store and run in any thread.
 
 Neighbour: :mod:`~raptormq.storage.maintenance.maintenance` has the timers.
 """
@@ -63,7 +63,7 @@ class SyncJob:
 
 
 @dataclass(frozen=True, slots=True)
-class DurabilityJob:
+class CheckpointJob:
     """One checkpoint; ``run`` may wait for the disk."""
 
     filesystem: FileSystem
@@ -98,24 +98,24 @@ _KEYS = "keys"
 _CHECKPOINT = "checkpoint"
 
 
-class Slices(NamedTuple):
+class SlicedWork(NamedTuple):
     """Work on the thread of the store: ``work`` is to be called with ``size`` until it says that it is done."""
 
     work: Callable[[int], bool]
     size: int
 
-    async def cooperatively(self) -> None:
+    async def run_cooperatively(self) -> None:
         """Do it; others have their turns."""
         async for _ in cooperatively(iter(partial(self.work, self.size), True)):
             pass
 
-    def at_once(self) -> None:
+    def run_blocking(self) -> None:
         """Do it without a pause."""
         while not self.work(self.size):
             pass
 
 
-_Step = Slices | Callable[[], None]
+_Step = SlicedWork | Callable[[], None]
 """What is not sliced waits for the disk, and is done by a thread."""
 
 
@@ -126,75 +126,75 @@ class Checkpointer:
     parts: StoreParts
     retention: Retention
     file: CheckpointFile
-    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
-    one_job: threading.Lock = field(default_factory=threading.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    job_lock: threading.Lock = field(default_factory=threading.Lock)
     """A job goes on when nobody waits for it any more, and the next one writes the same files."""
 
-    async def make(self, background: Runner, *, always: bool = False) -> None:
+    async def checkpoint(self, background: Runner, *, force: bool = False) -> None:
         """Make a checkpoint, with ``always`` also where it says nothing new. Everything that was dispatched before this
         call is durable then.
 
         Raises:
             StorageError: something could not be written.
         """
-        async with self.one_at_a_time:
-            steps = self._steps(always=always)
+        async with self.lock:
+            steps = self._steps(force=force)
             step = next(steps, None)
             while step is not None:
                 try:
-                    await (step.cooperatively() if isinstance(step, Slices) else background.run(step))
+                    await (step.run_cooperatively() if isinstance(step, SlicedWork) else background.run(step))
                 except StorageError as error:
                     step = steps.throw(error)
                 else:
                     step = next(steps, None)
 
-    def make_now(self) -> None:
+    def checkpoint_blocking(self) -> None:
         """The same in this thread, for the log too: a stop without its last records would not be clean.
 
         Raises:
             StorageError: something could not be written.
         """
         self.parts.flusher.flush()
-        steps = self._steps(always=False)
+        steps = self._steps(force=False)
         step = next(steps, None)
         while step is not None:
             try:
-                step.at_once() if isinstance(step, Slices) else step()
+                step.run_blocking() if isinstance(step, SlicedWork) else step()
             except StorageError as error:
                 step = steps.throw(error)
             else:
                 step = next(steps, None)
 
-    def _steps(self, *, always: bool) -> Generator[_Step, None, None]:
+    def _steps(self, *, force: bool) -> Generator[_Step, None, None]:
         """Yield what is to be done next; the StorageError of a step comes back here, and out again."""
         timestamp, end = self.parts.dispatcher.last_timestamp, self.parts.dispatcher.dispatched_offset
-        yield self.tails()
+        yield self.tail_writes()
         try:
-            yield from self._write_rest(timestamp, always=always)
+            yield from self._write_rest(timestamp, force=force)
         except OutOfResources:
             # Without the rest there is no checkpoint, but what needs no room is enough for retention to make some.
             unsynced = self.parts.queues.files.unsynced
             yield partial(self._run_sync, SyncJob(self.parts.filesystem, self.parts.paths.root, *unsynced.take()))
             unsynced.mark_synced()
-            self.retention.queued_end = end
+            self.retention.checkpointed_offset = end
             raise
-        self.retention.queued_end = end
+        self.retention.checkpointed_offset = end
 
-    def _write_rest(self, timestamp: int, *, always: bool) -> Generator[_Step, None, None]:
+    def _write_rest(self, timestamp: int, *, force: bool) -> Generator[_Step, None, None]:
         if self.parts.index is not None:
-            self._enter_keys(self.parts.index.begin_flush)
-            yield Slices(self._write_index, _INDEX_PAGES_PER_STEP)
+            self._insert_keys(self.parts.index.begin_flush)
+            yield SlicedWork(self._write_index, _INDEX_PAGES_PER_STEP)
         checkpoint = self._next(timestamp)
-        if not always and checkpoint == self.file.saved and not self.parts.queues.files.unsynced:
+        if not force and checkpoint == self.file.saved and not self.parts.queues.files.unsynced:
             return  # the files say so already; that a topic was deleted shows in the names alone
         # A topic that is deleted meanwhile has names that are not durable afterwards: it comes to the next checkpoint.
         ends = EndsPacker(self.parts.dispatcher.dispatched_offset, self.parts.queues)
         job = self._take_job(ends, checkpoint)
-        yield Slices(ends.add, _ENDS_PER_STEP)
+        yield SlicedWork(ends.add, _ENDS_PER_STEP)
         yield partial(self._run_job, job)
         self._job_succeeded(job)
 
-    def _take_job(self, ends: EndsPacker, checkpoint: Checkpoint) -> DurabilityJob:
+    def _take_job(self, ends: EndsPacker, checkpoint: Checkpoint) -> CheckpointJob:
         """Return the job for everything that the queues and the index have written; ``ends`` of the queues and
         ``checkpoint`` become true when it succeeds.
         """
@@ -203,9 +203,9 @@ class Checkpointer:
         headers = tuple(index.headers()) if index is not None else ()
         folders |= {header.path.rpartition("/")[0] for header in headers}
         sync = SyncJob(filesystem, paths.root, files, folders)
-        return DurabilityJob(filesystem, sync, headers, paths.queue_ends, ends, self.file, checkpoint)
+        return CheckpointJob(filesystem, sync, headers, paths.queue_ends, ends, self.file, checkpoint)
 
-    def _job_succeeded(self, job: DurabilityJob) -> None:
+    def _job_succeeded(self, job: CheckpointJob) -> None:
         """Mark the job's files as synced."""
         self.parts.queues.files.unsynced.mark_synced()
         if self.parts.index is not None:
@@ -224,21 +224,21 @@ class Checkpointer:
 
     # --- steps ---
 
-    def tails(self) -> Slices:
+    def tail_writes(self) -> SlicedWork:
         """Return the writes of what no file of a queue has yet; those of deleted topics are passed over."""
-        return Slices(self._write_tails, _QUEUES_PER_STEP)
+        return SlicedWork(self._write_tails, _QUEUES_PER_STEP)
 
     def _write_tails(self, limit: int) -> bool:
-        with self._told(_QUEUES, f"cannot write to the consume queues in {self.parts.paths.queues}"):
+        with self._report_to_gate(_QUEUES, f"cannot write to the consume queues in {self.parts.paths.queues}"):
             return self.parts.queues.flush(limit)
 
-    def _enter_keys(self, enter: Callable[[], None]) -> None:
-        with self._told(_KEYS, f"cannot make a file of the index in {self.parts.paths.key_index}"):
+    def _insert_keys(self, enter: Callable[[], None]) -> None:
+        with self._report_to_gate(_KEYS, f"cannot make a file of the index in {self.parts.paths.key_index}"):
             enter()
 
     def _write_index(self, limit: int) -> bool:
         assert self.parts.index is not None
-        with self._told(_INDEX, f"cannot write to the index in {self.parts.paths.key_index}"):
+        with self._report_to_gate(_INDEX, f"cannot write to the index in {self.parts.paths.key_index}"):
             return self.parts.index.flush(limit)
 
     def _run_sync(self, sync: SyncJob) -> None:
@@ -248,12 +248,15 @@ class Checkpointer:
             what = f"cannot make the consume queues in {self.parts.paths.root} durable"
             self.parts.gate.fail(_CHECKPOINT, what, error)
 
-    def _run_job(self, job: DurabilityJob) -> None:
-        with self._told(_CHECKPOINT, f"cannot write the checkpoint in {self.parts.paths.root}"), self.one_job:
+    def _run_job(self, job: CheckpointJob) -> None:
+        with (
+            self._report_to_gate(_CHECKPOINT, f"cannot write the checkpoint in {self.parts.paths.root}"),
+            self.job_lock,
+        ):
             job.run()
 
     @contextlib.contextmanager
-    def _told(self, source: str, what: str) -> Iterator[None]:
+    def _report_to_gate(self, source: str, what: str) -> Iterator[None]:
         """Tell the gate what a write came to: ``what`` cannot be done, or there is room for ``source``."""
         try:
             yield
@@ -263,7 +266,7 @@ class Checkpointer:
 
     # --- between two checkpoints ---
 
-    async def write_entries(self, background: Runner) -> None:
+    async def write_index_entries(self, background: Runner) -> None:
         """Bring entries into the files of the key index, and let a thread write those that are many.
 
         Raises:
@@ -271,12 +274,12 @@ class Checkpointer:
         """
         if self.parts.index is None:
             return
-        self._enter_keys(self.parts.index.enter)
-        if self.one_at_a_time.locked():
+        self._insert_keys(self.parts.index.insert)
+        if self.lock.locked():
             return
         entries = self.parts.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES)
         if entries is not None:
-            async with self.one_at_a_time:  # on a slow disk both would have a thread each, and reads wait for one
+            async with self.lock:  # on a slow disk both would have a thread each, and reads wait for one
                 with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it
                     if await background.run(entries.write, self.parts.filesystem):
                         self.parts.index.entries_written(entries)

@@ -19,9 +19,9 @@ from typing import Any
 from raptormq.errors import StorageError, StoreReadOnly
 from raptormq.storage.background import Background, Runner, cooperatively
 from raptormq.storage.fs import TopicLedger, with_pages
-from raptormq.storage.index import remove_aside
+from raptormq.storage.index import remove_set_aside
 from raptormq.storage.maintenance.checkpointer import Checkpointer
-from raptormq.storage.maintenance.page_eviction import PageReleaser
+from raptormq.storage.maintenance.page_eviction import PageEvictor
 from raptormq.storage.maintenance.retention import Retention
 from raptormq.storage.parts import StoreParts
 from raptormq.storage.queue import ConsumeQueue, Snapshot
@@ -37,7 +37,7 @@ class Maintenance:
     parts: StoreParts
     retention: Retention
     checkpointer: Checkpointer
-    one_save: asyncio.Lock = field(default_factory=asyncio.Lock)
+    offsets_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Of the consumer offsets."""
 
     def start(self, background: Background, on_released: Callable[[int], object]) -> None:
@@ -49,7 +49,7 @@ class Maintenance:
             if self.parts.log.needs_preallocation():
                 await background.run(self.parts.log.preallocate)
 
-        releaser = PageReleaser(
+        releaser = PageEvictor(
             self.parts.filesystem,
             self.parts.log,
             self.parts.dispatcher,
@@ -66,18 +66,18 @@ class Maintenance:
             if self.parts.queues.files.deleted:
                 await background.run(self._remove_deleted)
 
-        background.every(config.upkeep_interval_ms, log)
-        background.every(config.upkeep_interval_ms, partial(self.checkpointer.write_entries, background))
-        background.every(config.upkeep_interval_ms, deleted)
-        background.every(config.queue_flush_interval_ms, self.checkpointer.tails().cooperatively)
+        background.every(config.maintenance_interval_ms, log)
+        background.every(config.maintenance_interval_ms, partial(self.checkpointer.write_index_entries, background))
+        background.every(config.maintenance_interval_ms, deleted)
+        background.every(config.queue_flush_interval_ms, self.checkpointer.tail_writes().run_cooperatively)
         background.every(_PAGES_INTERVAL_MS, pages)
-        background.every(config.checkpoint_interval_ms, partial(self.checkpointer.make, background))
+        background.every(config.checkpoint_interval_ms, partial(self.checkpointer.checkpoint, background))
         background.every(config.offsets_interval_ms, partial(self.save_offsets, background))
         background.every(config.offsets_interval_ms, partial(self.save_ledgers, background))
         background.every(config.retention_interval_ms, partial(self.clean, background, any_hour=False))
-        background.every(config.room_interval_ms, partial(self.seek_room, background))
+        background.every(config.full_retry_interval_ms, partial(self.retry_when_full, background))
 
-    async def seek_room(self, background: Runner) -> None:
+    async def retry_when_full(self, background: Runner) -> None:
         """While writes are refused for want of something, do again whatever may have found none; what is expired makes
         room at any hour.
         """
@@ -87,50 +87,50 @@ class Maintenance:
         if not wants_disk:
             self.parts.queues.files.close_half()
         with contextlib.suppress(StorageError):  # the gate tells of it, here and below
-            await self.checkpointer.make(background)
+            await self.checkpointer.checkpoint(background)
         for save in (self.save_offsets, self.save_ledgers):
             with contextlib.suppress(StorageError):
                 await save(background)
         if wants_disk:
-            await self.clean(background, any_hour=True, spare_young=True)
+            await self.clean(background, any_hour=True, expired_only=True)
         if self.parts.log.needs_preallocation():
             await background.run(self.parts.log.preallocate)
 
-    async def clean(self, background: Runner, *, any_hour: bool, spare_young: bool = False) -> None:
-        """Delete what the limits say, with ``any_hour`` at other hours than theirs too, with ``spare_young`` only what
+    async def clean(self, background: Runner, *, any_hour: bool, expired_only: bool = False) -> None:
+        """Delete what the limits say, with ``any_hour`` at other hours than theirs too, with ``expired_only`` only what
         is expired.
         """
-        if (remove := self.retention.run(self.parts.clock(), any_hour=any_hour, spare_young=spare_young)) is not None:
+        if (remove := self.retention.run(self.parts.clock(), any_hour=any_hour, expired_only=expired_only)) is not None:
             await background.run(remove)
             if self.parts.index is not None:
                 log_min = self.parts.log.min_offset
-                await background.run(self._remove, self.parts.index.take_before(log_min))
-                await background.run(remove_aside, self.parts.filesystem, self.parts.paths.key_index, log_min)
-        async for queue in cooperatively(self.retention.unvisited):
-            await with_pages(partial(self._look_for_dead_files, queue), background, self.parts.filesystem)
-        if self.retention.dead_files:
-            await self._remove_dead_files(background)
+                await background.run(self._remove, self.parts.index.drop_before(log_min))
+                await background.run(remove_set_aside, self.parts.filesystem, self.parts.paths.key_index, log_min)
+        async for queue in cooperatively(self.retention.unchecked_queues):
+            await with_pages(partial(self._find_expired_files, queue), background, self.parts.filesystem)
+        if self.retention.expired_files:
+            await self._remove_expired_files(background)
 
     async def clean_now(self, background: Runner, *, any_hour: bool) -> None:
         """The same because somebody wants it: after a checkpoint, without which the newest segments stay."""
         with contextlib.suppress(StorageError):  # the gate tells of it
-            await self.checkpointer.make(background, always=True)
+            await self.checkpointer.checkpoint(background, force=True)
         await self.clean(background, any_hour=any_hour)
 
-    def _look_for_dead_files(self, queue: ConsumeQueue, wait: bool) -> None:
-        self.retention.look_for_dead_files(queue, wait=wait)
+    def _find_expired_files(self, queue: ConsumeQueue, wait: bool) -> None:
+        self.retention.find_expired_files(queue, wait=wait)
 
-    async def _remove_dead_files(self, background: Runner) -> None:
+    async def _remove_expired_files(self, background: Runner) -> None:
         # Taken before the checkpoint: it need not say where queues begin that are looked at while it is made.
-        dead, self.retention.dead_files = deque(self.retention.dead_files), []
+        dead, self.retention.expired_files = deque(self.retention.expired_files), []
         try:
             with contextlib.suppress(StorageError):  # the gate tells of it; for want of room these files must not stay
-                await self.checkpointer.make(background, always=True)
+                await self.checkpointer.checkpoint(background, force=True)
             async for each in cooperatively(list(dead)):
-                self.retention.remove_dead_files(each)
+                self.retention.remove_expired_files(each)
                 dead.popleft()
         finally:
-            self.retention.dead_files[:0] = dead  # the next run tries again
+            self.retention.expired_files[:0] = dead  # the next run tries again
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:
@@ -149,7 +149,7 @@ class Maintenance:
         Raises:
             StorageError: they could not be written.
         """
-        async with self.one_save:
+        async with self.offsets_lock:
             if (snapshot := self.parts.consumer_offsets.snapshot()) is not None:
                 await self.parts.flusher.wait_flushed(self.parts.log.end_offset)
                 await background.run(self._save_offsets, snapshot)
@@ -178,7 +178,7 @@ class Maintenance:
             await ledger.save(background)
             self.parts.gate.clear_full(ledger.key)
 
-    def settle(self) -> None:
+    def flush_all(self) -> None:
         """Write everything and make it durable, now and in this thread.
 
         Raises:
@@ -186,8 +186,8 @@ class Maintenance:
             StorageError: something could not be written.
         """
         errors: list[StorageError] = []
-        ledgers = [partial(self._settle_ledger, each) for each in (self.parts.deletions, self.parts.conversions)]
-        steps: list[Callable[[], None]] = [self.checkpointer.make_now, *ledgers, self._settle_offsets]
+        ledgers = [partial(self._flush_ledger, each) for each in (self.parts.deletions, self.parts.conversions)]
+        steps: list[Callable[[], None]] = [self.checkpointer.checkpoint_blocking, *ledgers, self._flush_offsets]
         for step in steps:
             try:
                 step()
@@ -196,14 +196,14 @@ class Maintenance:
         if errors:
             raise next((each for each in errors if isinstance(each, StoreReadOnly)), errors[0])
 
-    def _settle_ledger(self, ledger: TopicLedger[Any]) -> None:
+    def _flush_ledger(self, ledger: TopicLedger[Any]) -> None:
         try:
             ledger.save_now()
         except OSError as error:
             self.parts.gate.fail(ledger.key, f"cannot save {ledger.path}", error)
         self.parts.gate.clear_full(ledger.key)
 
-    def _settle_offsets(self) -> None:
+    def _flush_offsets(self) -> None:
         if (snapshot := self.parts.consumer_offsets.snapshot()) is not None:
             self.parts.flusher.flush()
             self._save_offsets(snapshot)

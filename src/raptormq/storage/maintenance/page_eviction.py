@@ -31,28 +31,28 @@ from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import ConsumerOffsets, QueueTable
 from raptormq.storage.records import Dispatcher
 
-MARKS_PER_KEPT = 4
+WATERMARKS_PER_KEPT = 4
 """Marks that are made while ``kept_bytes`` are written."""
-MAX_MARKS = 16
-NEWCOMERS_TIMES = 3
+MAX_WATERMARKS = 16
+NEW_GROUP_FACTOR = 3
 """Times ``kept_bytes`` behind the end of the log, a topic without a group is not kept for a first one any longer."""
-PATIENCE_S = 15 * 60
+STALLED_S = 15 * 60
 """A queue that a group has yet to consume, and whose offset has not changed for so long, is not waited for."""
-BLOCKED_S = 5.0
+RECHECK_S = 5.0
 """Time until it is looked again who is behind; clients commit every 5 seconds, too."""
-_NEWCOMERS = frozenset({""})
+_NO_GROUP_YET = frozenset({""})
 """In place of the groups of a topic that has none: somebody may be about to consume it from its beginning."""
 
 _QUEUES_PER_STEP = 1024
 _NEVER = sys.maxsize
 
-_Place = tuple[str, str, int]
+_GroupQueue = tuple[str, str, int]
 """Topic, group and id of a queue."""
 _Row = tuple[str, str, dict[int, int]]
 """Topic, group, and how far it has to come in which queues."""
 
 
-class _Mark(NamedTuple):
+class _Watermark(NamedTuple):
     """How far the queues had come when the log had a certain length."""
 
     log_offset: int
@@ -60,7 +60,7 @@ class _Mark(NamedTuple):
     """Topic, id of the queue, offset of its next message; for queues that have grown since the mark before."""
 
 
-class _Waiting(NamedTuple):
+class _Backlog(NamedTuple):
     """A group that has yet to consume something of a queue."""
 
     offset: int
@@ -68,7 +68,7 @@ class _Waiting(NamedTuple):
     """When it was first seen to be there."""
 
 
-class PageReleaser:
+class PageEvictor:
     """Releases pages of ``log`` that are at least ``kept_bytes`` behind its end; with 0 none. Belongs to one loop."""
 
     def __init__(
@@ -90,70 +90,72 @@ class PageReleaser:
         self._kept_bytes = kept_bytes
         self._clock = clock
         self._begin = log.end_offset  # everything before is released, or was given up
-        self._marked = self._begin
-        self._marks: deque[_Mark] = deque()
+        self._watermark_offset = self._begin
+        self._watermarks: deque[_Watermark] = deque()
         self._ends = {topic: self._ends_of(topic) for topic in queues.topics()}
-        self._waiting: dict[_Place, _Waiting] = {}
-        self._next_look = 0.0  # or when the log ends at:
-        self._next_look_end = 0
+        self._backlogs: dict[_GroupQueue, _Backlog] = {}
+        self._next_check = 0.0  # or when the log ends at:
+        self._next_check_end = 0
 
     async def run(self, runner: Runner) -> int:
         """Release what may be released by now, and return how many bytes; to be called about twice a second."""
         if not self._kept_bytes:
             return 0
-        if self._dispatcher.dispatched_offset - self._marked >= max(self._kept_bytes // MARKS_PER_KEPT, 1):
-            await self._mark()
+        if self._dispatcher.dispatched_offset - self._watermark_offset >= max(
+            self._kept_bytes // WATERMARKS_PER_KEPT, 1
+        ):
+            await self._add_watermark()
         limit = min(self._log.flushed_offset, self._log.end_offset - self._kept_bytes, self._log.mapped_from)
-        is_time = self._clock() >= self._next_look or self._log.end_offset >= self._next_look_end
+        is_time = self._clock() >= self._next_check or self._log.end_offset >= self._next_check_end
         begin = self._begin
-        if not self._marks or self._marks[0].log_offset > limit or not is_time:
+        if not self._watermarks or self._watermarks[0].log_offset > limit or not is_time:
             return 0
         groups = await self._groups()
-        await self._forget(groups)
-        while self._marks and self._marks[0].log_offset <= limit:
-            if await self._is_awaited(self._marks[0], groups):
-                self._look_later(self._marks[0])
+        await self._prune_backlogs(groups)
+        while self._watermarks and self._watermarks[0].log_offset <= limit:
+            if await self._is_needed(self._watermarks[0], groups):
+                self._postpone_check(self._watermarks[0])
                 break
-            self._begin = self._marks.popleft().log_offset
+            self._begin = self._watermarks.popleft().log_offset
         if self._begin == begin:
             return 0
         return await runner.run(evict_pages, self._filesystem, self._log.extents(begin, self._begin))
 
-    async def _mark(self) -> None:
-        self._marked = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it
-        mark = _Mark(self._marked, {})
+    async def _add_watermark(self) -> None:
+        self._watermark_offset = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it
+        watermark = _Watermark(self._watermark_offset, {})
         topics = self._queues.topics()
         for gone in self._ends.keys() - topics:
-            self._end_life(gone)
+            self._drop_topic(gone)
         async for topic in cooperatively(topics):
             if is_system_topic(topic):
                 continue
             ends = self._ends_of(topic)
             before = self._ends.get(topic, {})
             if any(end < before.get(queue_id, 0) for queue_id, end in ends.items()):
-                self._end_life(topic)  # and it has begun another one
+                self._drop_topic(topic)  # and it has begun another one
                 before = {}
             if grown := {queue_id: end for queue_id, end in ends.items() if end > before.get(queue_id, 0)}:
-                mark.ends[topic] = grown
+                watermark.ends[topic] = grown
                 self._ends[topic] = ends
-        self._marks.append(mark)
-        if len(self._marks) > MAX_MARKS:  # somebody is far behind: the kernel knows what it has room for
-            self._begin = self._marks.popleft().log_offset
+        self._watermarks.append(watermark)
+        if len(self._watermarks) > MAX_WATERMARKS:  # somebody is far behind: the kernel knows what it has room for
+            self._begin = self._watermarks.popleft().log_offset
 
-    def _end_life(self, topic: str) -> None:
+    def _drop_topic(self, topic: str) -> None:
         """A topic was deleted: nobody consumes what its queues held."""
         del self._ends[topic]
-        for mark in self._marks:
-            mark.ends.pop(topic, None)
+        for watermark in self._watermarks:
+            watermark.ends.pop(topic, None)
 
-    def _look_later(self, blocking: _Mark) -> None:
-        self._next_look = self._clock() + BLOCKED_S
-        end = self._newcomers_end(blocking)
-        self._next_look_end = end if end > self._log.end_offset else _NEVER
+    def _postpone_check(self, blocking: _Watermark) -> None:
+        self._next_check = self._clock() + RECHECK_S
+        end = self._new_group_end(blocking)
+        self._next_check_end = end if end > self._log.end_offset else _NEVER
 
-    def _newcomers_end(self, mark: _Mark) -> int:
+    def _new_group_end(self, watermark: _Watermark) -> int:
         """Return the end of the log from which on what was there at ``mark`` is not kept for a first group."""
-        return mark.log_offset + NEWCOMERS_TIMES * self._kept_bytes
+        return watermark.log_offset + NEW_GROUP_FACTOR * self._kept_bytes
 
     def _ends_of(self, topic: str) -> dict[int, int]:
         return {queue.queue_id: queue.max_offset for queue in self._queues.queues_of(topic)}
@@ -165,45 +167,45 @@ class PageReleaser:
             groups[topic].add(group)
         return groups
 
-    async def _forget(self, groups: dict[str, set[str]]) -> None:
+    async def _prune_backlogs(self, groups: dict[str, set[str]]) -> None:
         """Forget the waiting of groups and queues that are gone, and of groups that have come further."""
-        waiting: dict[_Place, _Waiting] = {}
-        async for place, each in cooperatively(self._waiting.items()):
+        backlogs: dict[_GroupQueue, _Backlog] = {}
+        async for place, each in cooperatively(self._backlogs.items()):
             topic, group, queue_id = place
-            is_here = group in groups.get(topic, _NEWCOMERS) and self._queues.get(topic, queue_id) is not None
+            is_here = group in groups.get(topic, _NO_GROUP_YET) and self._queues.get(topic, queue_id) is not None
             if is_here and self._offsets.row(topic, group).get(queue_id, 0) == each.offset:
-                waiting[place] = each
-        self._waiting = waiting
+                backlogs[place] = each
+        self._backlogs = backlogs
 
-    async def _is_awaited(self, mark: _Mark, groups: dict[str, set[str]]) -> bool:
+    async def _is_needed(self, watermark: _Watermark, groups: dict[str, set[str]]) -> bool:
         """Whether somebody is expected to consume what came into the queues before ``mark``."""
-        long_ago = self._clock() - PATIENCE_S
-        newcomers = _NEWCOMERS if self._log.end_offset < self._newcomers_end(mark) else frozenset()
-        is_awaited = False
-        async for topic, group, ends in cooperatively(_rows(mark, groups, newcomers)):
+        long_ago = self._clock() - STALLED_S
+        no_group_yet = _NO_GROUP_YET if self._log.end_offset < self._new_group_end(watermark) else frozenset()
+        is_needed = False
+        async for topic, group, ends in cooperatively(_rows(watermark, groups, no_group_yet)):
             row = self._offsets.row(topic, group)
             behind = {queue_id for queue_id, end in ends.items() if row.get(queue_id, end if row else 0) < end}
             for queue_id in behind:
-                is_awaited |= self._since((topic, group, queue_id), row.get(queue_id, 0)) > long_ago
-        return is_awaited
+                is_needed |= self._stalled_since((topic, group, queue_id), row.get(queue_id, 0)) > long_ago
+        return is_needed
 
-    def _since(self, place: _Place, offset: int) -> float:
+    def _stalled_since(self, place: _GroupQueue, offset: int) -> float:
         """Return when a group was first seen to be at ``offset``."""
-        before = self._waiting.get(place)
+        before = self._backlogs.get(place)
         if before is None or before.offset != offset:
-            before = self._waiting[place] = _Waiting(offset, self._clock())
+            before = self._backlogs[place] = _Backlog(offset, self._clock())
         return before.since
 
 
 def _rows(
-    mark: _Mark, groups: dict[str, set[str]], newcomers: AbstractSet[str]
+    watermark: _Watermark, groups: dict[str, set[str]], no_group_yet: AbstractSet[str]
 ) -> Iterator[tuple[str, str, dict[int, int]]]:
     """Yield who might have yet to consume what, and up to where, so many queues at a time that no step is long;
     ``newcomers`` stand for groups that are to come.
     """
-    for topic, ends in mark.ends.items():
+    for topic, ends in watermark.ends.items():
         parts = [ends] if len(ends) <= _QUEUES_PER_STEP else list(_parts(ends))
-        for group in groups.get(topic, newcomers):
+        for group in groups.get(topic, no_group_yet):
             for part in parts:
                 yield topic, group, part
 

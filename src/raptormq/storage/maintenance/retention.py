@@ -52,7 +52,7 @@ def parse_hours(text: str) -> frozenset[int]:
     return frozenset(map(int, parts))
 
 
-class DeadFiles(NamedTuple):
+class ExpiredFiles(NamedTuple):
     """The files of a queue that point only to what is gone."""
 
     queue: ConsumeQueue
@@ -75,63 +75,63 @@ class Retention:
         self._gate = gate
         self._folder = config.paths.log
         self._doomed: deque[Segment] = deque()
-        self._removing = threading.Lock()
-        self._is_stuck = False
-        self.unvisited: Iterator[ConsumeQueue] = iter(())
-        """Queues that :meth:`look_for_dead_files` is to be called with since a :meth:`run` took segments."""
-        self.dead_files: list[DeadFiles] = []
-        """What :meth:`remove_dead_files` is to be called with."""
+        self._removal_lock = threading.Lock()
+        self._is_blocked = False
+        self.unchecked_queues: Iterator[ConsumeQueue] = iter(())
+        """Queues that :meth:`find_expired_files` is to be called with since a :meth:`run` took segments."""
+        self.expired_files: list[ExpiredFiles] = []
+        """What :meth:`remove_expired_files` is to be called with."""
         self.disk_usage: DiskUsage | None = None
         """Of the volume that has the log, at the last look; None before the first one."""
         self.deleted_segments = 0
         """Since the start."""
-        self.queued_end = 0
+        self.checkpointed_offset = 0
         """Of what is below it in the log the queues are durable. Behind it a crash may take their items, and the log
         alone tells then which offsets have been given out.
         """
 
-    def measure(self) -> float:
+    def measure_disk(self) -> float:
         """Return the share of the volume that is in use, 0 to 1."""
         self.disk_usage = self._filesystem.usage(self._folder)
         return self.disk_usage.used_ratio
 
-    def run(self, now_ms: int, *, any_hour: bool = False, spare_young: bool = False) -> Callable[[], None] | None:
-        """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says; with ``spare_young``
+    def run(self, now_ms: int, *, any_hour: bool = False, expired_only: bool = False) -> Callable[[], None] | None:
+        """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says; with ``expired_only``
         only those, however full the disk is.
 
         What is returned deletes their files, and those that could not be deleted before, or raises StorageError; None
         when there are none.
         """
-        ratio = self.measure()
-        taken = [] if self._is_stuck else self._take_segments(now_ms, 0.0 if spare_young else ratio, any_hour)
-        if ratio >= self._config.disk_full_ratio and not taken:
+        ratio = self.measure_disk()
+        removed = [] if self._is_blocked else self._remove_segments(now_ms, 0.0 if expired_only else ratio, any_hour)
+        if ratio >= self._config.disk_full_ratio and not removed:
             self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
         elif ratio < self._config.disk_full_ratio:
             self._gate.clear_full("ratio")
-        if taken:
-            self._tell(taken, now_ms, ratio)
-        self._doomed += taken
+        if removed:
+            self._log_deletion(removed, now_ms, ratio)
+        self._doomed += removed
         if not self._doomed:
             return None
-        self.unvisited = iter(list(self._queues))
+        self.unchecked_queues = iter(list(self._queues))
         return self._remove
 
     def _remove(self) -> None:
         """In a thread. A second run, which an administrator has asked for, waits for the first."""
-        with self._removing:
+        with self._removal_lock:
             while self._doomed:
                 segment = self._doomed[0]
                 try:
                     segment.remove()
                     self._filesystem.sync_directory(self._folder)
                 except OSError as error:
-                    self._is_stuck = True  # nobody gains anything when more is taken out of the log
+                    self._is_blocked = True  # nobody gains anything when more is taken out of the log
                     raise StorageError(f"cannot delete {segment.path}: {error.strerror or error}") from error
                 self._doomed.popleft()
-                self._is_stuck = False
+                self._is_blocked = False
                 self.deleted_segments += 1
 
-    def look_for_dead_files(self, queue: ConsumeQueue, *, wait: bool) -> None:
+    def find_expired_files(self, queue: ConsumeQueue, *, wait: bool) -> None:
         """See whether ``queue`` has files that point only to what is gone.
 
         Raises:
@@ -143,9 +143,9 @@ class Retention:
         self._queues.min_offset(queue, self._log.min_offset, wait=wait)
         if queue.has_expired_files:  # which a reader may have found out before
             queue.has_expired_files = False
-            self.dead_files.append(DeadFiles(queue, queue.first_item))
+            self.expired_files.append(ExpiredFiles(queue, queue.first_item))
 
-    def remove_dead_files(self, dead: DeadFiles) -> None:
+    def remove_expired_files(self, dead: ExpiredFiles) -> None:
         """Remove these files. Before that a checkpoint has to say where the queue begins: a start after a crash would
         miss them, and build all queues again.
 
@@ -156,7 +156,7 @@ class Retention:
         if not queue.deleted:
             self._queues.files.remove_before(queue, min(first_item, queue.first_item))  # it may have begun anew
 
-    def _take_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
+    def _remove_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
         config, log = self._config, self._log
         forced = ratio >= config.disk_clean_ratio
         if (
@@ -168,15 +168,19 @@ class Retention:
         segments_to_delete: list[Segment] = []
         while len(segments_to_delete) < config.delete_batch_max and len(log.segments) > 1:
             first = log.segments[0]
-            if first.end > min(log.flushed_offset, self.queued_end) or not (forced or self._is_expired(first, now_ms)):
+            if first.end > min(log.flushed_offset, self.checkpointed_offset) or not (
+                forced or self._is_expired(first, now_ms)
+            ):
                 break
             segments_to_delete.append(log.remove_first())
         return segments_to_delete
 
-    def _tell(self, taken: list[Segment], now_ms: int, ratio: float) -> None:
+    def _log_deletion(self, removed: list[Segment], now_ms: int, ratio: float) -> None:
         """Log what is deleted; a warning where it is younger than it was to become, and maybe not consumed."""
-        young = sum(not self._is_expired(each, now_ms) for each in taken)
-        line = f"deleting {len(taken)} segments of the log, up to offset {taken[-1].end}; the disk is {ratio:.0%} full"
+        young = sum(not self._is_expired(each, now_ms) for each in removed)
+        line = (
+            f"deleting {len(removed)} segments of the log, up to offset {removed[-1].end}; the disk is {ratio:.0%} full"
+        )
         if young:
             reserved = self._config.file_reserved_hours
             logger.warning("%s: %d of them are younger than %g h (fileReservedTime)", line, young, reserved)

@@ -6,9 +6,9 @@ Changes nothing but damaged items of queues, which it writes again from the log.
 from __future__ import annotations
 
 from raptormq.storage.read.batch_unpacker import BatchUnpacker
-from raptormq.storage.read.message_lookup import KeyQuery, MessageFinder
+from raptormq.storage.read.message_lookup import KeyQuery, MessageLookup
 from raptormq.storage.read.options import Boundary, GetResult, GetStatus, ReadOptions, StoreStats
-from raptormq.storage.read.queue_reader import MessageReader
+from raptormq.storage.read.queue_reader import QueueReader
 
 __all__ = [
     "BatchUnpacker",
@@ -16,8 +16,8 @@ __all__ = [
     "GetResult",
     "GetStatus",
     "KeyQuery",
-    "MessageFinder",
-    "MessageReader",
+    "MessageLookup",
+    "QueueReader",
     "ReadOptions",
     "StoreStats",
 ]

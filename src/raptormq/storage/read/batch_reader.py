@@ -1,7 +1,7 @@
 """Reads messages from a queue of a BatchCQ topic.
 
-:class:`BatchReader` answers the reads. :class:`Found` is what one read has come to, and whether there is room for more:
-the reader fills it, item by item.
+:class:`BatchReader` answers the reads. :class:`ReadProgress` holds what one read has collected so far and decides
+whether more fits.
 
 A client that knows inner batches gets them as they are stored, as slices of the log. All others get messages. Batches
 are taken apart (:mod:`~raptormq.storage.read.batch_unpacker`) for a client that cannot do so, for one that begins in
@@ -16,8 +16,8 @@ too large  whole                       whole                              left o
 damaged    whole: they say what it is  left out                           left out
 =========  ==========================  =================================  ==============
 
-A refusal stops a client for good. It is for what keys would cure, and a client without them would miss all of a topic.
-What nobody can cure costs its own messages, is counted, and has a line in the log.
+A refusal stops a client for good. It is for batches that a key would open: a client without the key would miss every
+message of the topic. What nobody can cure costs its own messages, is counted, and has a line in the log.
 
 Clients leave out what they have not asked for of a whole batch: messages with other tags, and RaptorMQ's also those
 before the offset, which the Java client gets again, as from Apache RocketMQ. A client with a filter by properties is
@@ -38,21 +38,21 @@ from raptormq.storage.fs import Buffer, Extent, PagesMissing
 from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import BATCH_ITEM, BATCH_ITEM_BYTES, BatchConsumeQueue, BatchItem, BatchSearch, QueueFiles
 from raptormq.storage.read.batch_unpacker import (
-    AT_ONCE_BYTES,
+    MAX_INLINE_BYTES,
     MAX_UNPACKED_BYTES,
-    Apart,
     BatchUnpacker,
+    UnpackedBatch,
+    encrypted_batch_error,
     is_encrypted,
     is_wrapper,
-    refusal,
 )
-from raptormq.storage.read.item_repair import MAX_ITEMS, ItemMender
-from raptormq.storage.read.left_out import LeftOut
-from raptormq.storage.read.options import SCAN_BYTES, GetResult, GetStatus, PropertyFilter, ReadOptions
+from raptormq.storage.read.item_repair import MAX_ITEMS, ItemRepairer
+from raptormq.storage.read.options import MAX_SCAN_BYTES, GetResult, GetStatus, PropertyFilter, ReadOptions
+from raptormq.storage.read.skipped_records import SkippedRecords
 from raptormq.storage.records import are_valid_records, belongs_to_queue, peek_properties
 
 
-class Found:
+class ReadProgress:
     """What a read from ``offset`` on, where item ``number`` is, has come to."""
 
     def __init__(self, queue: BatchConsumeQueue, offset: int, number: int) -> None:
@@ -61,30 +61,30 @@ class Found:
         """Item that comes next."""
         self.is_damaged = False
         """The record of this item is not where it says."""
-        self.lost = 0
+        self.damaged_items = 0
         """Items that are damaged, or whose records are, and which nobody can mend."""
-        self.closed = 0
+        self.unreadable_batches = 0
         """Batches that nobody can take apart for this reader."""
-        self.is_mended = False
+        self.is_repaired = False
         """An item says something else now."""
         self.buffers: list[Buffer] = []
         self.next_offset = offset
         self.messages = 0
         self.bytes = 0
-        self.scanned = 0
+        self.scanned_bytes = 0
         """Bytes of records that were taken apart."""
-        self.unpacked = 0
+        self.unpacked_bytes = 0
         """Bytes that came out of them."""
-        self.judged = 0
+        self.filtered_messages = 0
         """Messages whose properties were looked at."""
-        self.judged_bytes = 0
+        self.filtered_bytes = 0
         """Length of these properties."""
         self.missing: list[Extent] = []
-        self.copied = 0
+        self.copied_bytes = 0
         """Bytes of :attr:`buffers` that are copies in memory."""
-        self.is_uncopied = False
+        self.needs_copy = False
         """Something was left out that only a copy can bring."""
-        self.is_apart = False
+        self.is_size_unknown = False
         """What is left out may be a batch to be taken apart, of unknown size."""
 
     def has_room(self, options: ReadOptions, size: int) -> bool:
@@ -93,13 +93,13 @@ class Found:
             return True
         return len(self.buffers) < options.max_count and self.bytes + size <= options.max_bytes
 
-    def is_enough(self, wanted: PropertyFilter, size: int) -> bool:
+    def exceeds_filter_limits(self, wanted: PropertyFilter, size: int) -> bool:
         """True when properties of so many bytes are for the next read to look at; else they are counted."""
-        too_long = self.judged > 0 and self.judged_bytes + size > wanted.max_scanned_bytes
-        if too_long or self.judged >= wanted.max_scanned:
+        too_long = self.filtered_messages > 0 and self.filtered_bytes + size > wanted.max_scanned_bytes
+        if too_long or self.filtered_messages >= wanted.max_scanned:
             return True
-        self.judged += 1
-        self.judged_bytes += size
+        self.filtered_messages += 1
+        self.filtered_bytes += size
         return False
 
     def count(self, messages: int, size: int, end: int) -> None:
@@ -124,14 +124,14 @@ class BatchReader:
     """Answers pulls from BatchCQ queues."""
 
     def __init__(
-        self, log: CommitLog, files: QueueFiles, search: BatchSearch, left_out: LeftOut, unpacker: BatchUnpacker
+        self, log: CommitLog, files: QueueFiles, search: BatchSearch, skipped: SkippedRecords, unpacker: BatchUnpacker
     ) -> None:
         self._log = log
         self._files = files
         self._search = search
-        self._left_out = left_out
+        self._skipped = skipped
         self._unpacker = unpacker
-        self._mender = ItemMender(log, files, search)
+        self._repairer = ItemRepairer(log, files, search)
 
     def get(
         self, queue: BatchConsumeQueue, offset: int, bounds: tuple[int, int], options: ReadOptions, *, wait: bool
@@ -145,31 +145,39 @@ class BatchReader:
         """
         number = self._search.find_by_offset(queue, offset, wait=wait)
         if options.whole and options.tags is None and options.properties is None:
-            hot = self._hot(queue, number, offset, bounds, options, wait)
-            if hot is not None:
-                return hot
-        found = self._found(queue, number, offset, options, wait)
-        if found.missing or found.is_uncopied:
-            raise PagesMissing(found.missing, size=0 if found.is_apart else found.bytes)
+            resident = self._resident_batches(queue, number, offset, bounds, options, wait)
+            if resident is not None:
+                return resident
+        progress = self._read_from(queue, number, offset, options, wait)
+        if progress.missing or progress.needs_copy:
+            raise PagesMissing(progress.missing, size=0 if progress.is_size_unknown else progress.bytes)
         where = queue.topic, queue.queue_id, offset
-        if found.lost:
-            self._left_out.note(found.lost, "%d items or records of %s/%d from offset %d on are damaged", *where)
-        if found.closed:
-            self._left_out.note(found.closed, _CLOSED, *where)
-        if found.next_offset <= offset:  # nothing but damaged items
-            found.number, found.next_offset = self._next_sound(queue, found.number, offset, wait)
-        queue.last_read = found.next_offset, found.number
-        if found.next_offset == offset:  # they were those before it, from which the search had to begin
+        if progress.damaged_items:
+            self._skipped.count(
+                progress.damaged_items, "%d items or records of %s/%d from offset %d on are damaged", *where
+            )
+        if progress.unreadable_batches:
+            self._skipped.count(progress.unreadable_batches, _CLOSED, *where)
+        if progress.next_offset <= offset:  # nothing but damaged items
+            progress.number, progress.next_offset = self._next_valid(queue, progress.number, offset, wait)
+        queue.last_read = progress.next_offset, progress.number
+        if progress.next_offset == offset:  # they were those before it, from which the search had to begin
             return self.get(queue, offset, bounds, options, wait=wait)
         status = GetStatus.FOUND
-        if not found.buffers:
+        if not progress.buffers:
             filtered = options.tags is not None or options.properties is not None
             status = GetStatus.NO_MATCHED_MESSAGE if filtered else GetStatus.MESSAGE_WAS_REMOVING
         return GetResult(
-            status, found.buffers, found.next_offset, *bounds, found.messages, found.bytes, copied_bytes=found.copied
+            status,
+            progress.buffers,
+            progress.next_offset,
+            *bounds,
+            progress.messages,
+            progress.bytes,
+            copied_bytes=progress.copied_bytes,
         )
 
-    def _hot(
+    def _resident_batches(
         self,
         queue: BatchConsumeQueue,
         number: int,
@@ -203,50 +211,54 @@ class BatchReader:
         queue.last_read = next_offset, number + len(buffers)
         return GetResult(GetStatus.FOUND, buffers, next_offset, *bounds, next_offset - offset, total)
 
-    def _found(self, queue: BatchConsumeQueue, number: int, offset: int, options: ReadOptions, wait: bool) -> Found:
+    def _read_from(
+        self, queue: BatchConsumeQueue, number: int, offset: int, options: ReadOptions, wait: bool
+    ) -> ReadProgress:
         """Return what there is from item ``number`` on. Where that is nothing because damaged items led there, it is
         searched again: they are mended by then.
         """
         for _ in range(_MAX_SEARCHES):
-            found = Found(queue, offset, number)
+            progress = ReadProgress(queue, offset, number)
             try:
-                self._take_all(queue, offset, options, found, wait)
+                self._collect(queue, offset, options, progress, wait)
             except PagesMissing:
-                if found.next_offset == offset:  # else there is something to hand out; the next read does the rest
+                if progress.next_offset == offset:  # else there is something to hand out; the next read does the rest
                     raise
-            if not found.is_mended or found.next_offset > offset:
+            if not progress.is_repaired or progress.next_offset > offset:
                 break
             number = self._search.find_by_offset(queue, offset, wait=wait)
-        return found
+        return progress
 
-    def _take_all(self, queue: BatchConsumeQueue, offset: int, options: ReadOptions, found: Found, wait: bool) -> None:
+    def _collect(
+        self, queue: BatchConsumeQueue, offset: int, options: ReadOptions, progress: ReadProgress, wait: bool
+    ) -> None:
         """Add what is wanted from item ``found.number`` on; the log is asked about what does not fit its neighbours."""
         filtered = options.tags is not None or options.properties is not None
         count = max(options.max_count, SCAN_ITEMS) if filtered else options.max_count
-        for each, fits in self._with_neighbours(queue, found.number, count, wait):
-            number, item = found.number, each if self._is_sound(each) else None
+        for each, fits in self._with_neighbours(queue, progress.number, count, wait):
+            number, item = progress.number, each if self._is_sound(each) else None
             if item is None or not fits:
-                item = self._mender.mended(queue, number, wait=wait) or item
+                item = self._repairer.repair(queue, number, wait=wait) or item
                 if item is not None and item != each:
-                    found.is_mended = True
-                    if item.base > found.next_offset == offset:
+                    progress.is_repaired = True
+                    if item.base > progress.next_offset == offset:
                         return
             if item is not None and item.end > offset and item.physical >= self._log.min_offset:
-                if not self._take(item, offset, options, found, wait):
+                if not self._add_item(item, offset, options, progress, wait):
                     return
-                if found.is_damaged:
-                    found.is_damaged = False
-                    if self._mender.mended(queue, number, wait=wait) not in (None, item):
-                        found.is_mended = True
+                if progress.is_damaged:
+                    progress.is_damaged = False
+                    if self._repairer.repair(queue, number, wait=wait) not in (None, item):
+                        progress.is_repaired = True
                         return
                     item = None
-            found.number += 1
+            progress.number += 1
             if item is not None:
-                found.next_offset = max(found.next_offset, item.end)
+                progress.next_offset = max(progress.next_offset, item.end)
                 count -= item.end > offset
             else:
-                found.lost += 1
-            if not count or found.lost == MAX_ITEMS:
+                progress.damaged_items += 1
+            if not count or progress.damaged_items == MAX_ITEMS:
                 return
 
     def _is_sound(self, item: BatchItem) -> bool:
@@ -256,7 +268,7 @@ class BatchReader:
         in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
         return item.is_valid and in_log
 
-    def _next_sound(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> tuple[int, int]:
+    def _next_valid(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> tuple[int, int]:
         """Return the first sound item from ``number`` on that begins at ``offset`` or behind it, and where that is."""
         for each in range(number, queue.item_count):
             item = self._search.item(queue, each, wait=wait)
@@ -264,7 +276,7 @@ class BatchReader:
                 return each, item.base
         return queue.item_count, queue.max_offset
 
-    def places(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
+    def items(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
         """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
         number = self._search.find_by_offset(queue, offset, wait=wait)
         return [
@@ -287,137 +299,147 @@ class BatchReader:
             yield item, (before is None or before.end == item.base) and item.end == next_base
             before, item = item, behind
 
-    def _take(self, item: BatchItem, offset: int, options: ReadOptions, found: Found, wait: bool) -> bool:
+    def _add_item(self, item: BatchItem, offset: int, options: ReadOptions, progress: ReadProgress, wait: bool) -> bool:
         """Add what is wanted of ``item``; False when the read ends before the end of the item."""
         tags = options.tags
         is_wanted = tags is None or item.tag_code in tags
         if not is_wanted and item.tag_code != _NO_TAG:
             return True
         if is_wanted and options.whole and options.properties is None and item.base >= offset:
-            return self._take_whole(item, options, found, wait)
-        scanned = max(found.scanned + item.size, found.unpacked, found.closed * MAX_UNPACKED_BYTES)
-        if not found.has_room(options, 1) or (found.scanned and scanned > SCAN_BYTES):
+            return self._add_whole(item, options, progress, wait)
+        scanned_bytes = max(
+            progress.scanned_bytes + item.size,
+            progress.unpacked_bytes,
+            progress.unreadable_batches * MAX_UNPACKED_BYTES,
+        )
+        if not progress.has_room(options, 1) or (progress.scanned_bytes and scanned_bytes > MAX_SCAN_BYTES):
             return False
-        found.scanned += item.size
-        record = self._read(item, options, found, wait)
+        progress.scanned_bytes += item.size
+        record = self._read(item, options, progress, wait)
         if record is None:
-            found.is_apart = True
+            progress.is_size_unknown = True
             return True
         if not is_wrapper(record):
             if is_wanted and (options.properties is None or options.properties.wants(bytes(peek_properties(record)))):
-                if not found.has_room(options, len(record)):
+                if not progress.has_room(options, len(record)):
                     return False
-                self._hand_out(item, record, found)
-                found.count(1, len(record), item.end)
+                self._append_record(item, record, progress)
+                progress.count(1, len(record), item.end)
             return True
         if is_encrypted(record):
-            return self._take_encrypted(item, record, options, found)
+            return self._add_encrypted(item, record, options, progress)
         if not options.copies:
-            found.is_uncopied = found.is_apart = True
-            found.count(item.messages, item.size, item.end)
+            progress.needs_copy = progress.is_size_unknown = True
+            progress.count(item.messages, item.size, item.end)
             return True
-        apart = self._apart(item, record, offset, found, wait)
-        if apart is None:
+        batch = self._unpack(item, record, offset, progress, wait)
+        if batch is None:
             return False
-        if not apart.messages:
-            return self._take_closed(item, record, options, found, is_too_large=apart.is_too_large)
-        return self._take_apart(apart.messages, offset, options, found)
+        if not batch.messages:
+            return self._add_unreadable(item, record, options, progress, is_too_large=batch.is_too_large)
+        return self._add_messages(batch.messages, offset, options, progress)
 
-    def _take_whole(self, item: BatchItem, options: ReadOptions, found: Found, wait: bool) -> bool:
-        if not found.has_room(options, item.size):
+    def _add_whole(self, item: BatchItem, options: ReadOptions, progress: ReadProgress, wait: bool) -> bool:
+        if not progress.has_room(options, item.size):
             return False
-        record = self._read(item, options, found, wait)
+        record = self._read(item, options, progress, wait)
         if record is None:
             return True
         if not options.encrypted and is_encrypted(record):
-            return self._take_encrypted(item, record, options, found)
-        self._hand_out(item, record, found)
-        found.count(item.messages, item.size, item.end)
+            return self._add_encrypted(item, record, options, progress)
+        self._append_record(item, record, progress)
+        progress.count(item.messages, item.size, item.end)
         return True
 
-    def _hand_out(self, item: BatchItem, record: Buffer, found: Found) -> None:
+    def _append_record(self, item: BatchItem, record: Buffer, progress: ReadProgress) -> None:
         """Add the record as it is stored."""
-        found.buffers.append(record)
+        progress.buffers.append(record)
         if not self._log.is_resident(item.physical):
-            found.copied += len(record)
+            progress.copied_bytes += len(record)
 
-    def _take_encrypted(self, item: BatchItem, record: Buffer, options: ReadOptions, found: Found) -> bool:
+    def _add_encrypted(self, item: BatchItem, record: Buffer, options: ReadOptions, progress: ReadProgress) -> bool:
         """Hand the batch out whole to who takes such batches apart, from its first message on; to nobody else."""
         if options.whole and options.encrypted and options.properties is None:
-            return self._take_as_it_is(item, record, options, found)
-        if found.messages:
+            return self._add_as_stored(item, record, options, progress)
+        if progress.messages:
             return False
-        raise refusal(decode_record(record, check_crc=False).body, item.base, item.messages)
+        raise encrypted_batch_error(decode_record(record, check_crc=False).body, item.base, item.messages)
 
-    def _take_closed(
-        self, item: BatchItem, record: Buffer, options: ReadOptions, found: Found, *, is_too_large: bool
+    def _add_unreadable(
+        self, item: BatchItem, record: Buffer, options: ReadOptions, progress: ReadProgress, *, is_too_large: bool
     ) -> bool:
         """Hand out whole, from its first message on, what cannot be taken apart here, to who may do better; leave it
         out for all others, whom it would stop for good.
         """
         if options.whole and options.properties is None and (is_too_large or options.encrypted):
-            return self._take_as_it_is(item, record, options, found)
-        found.closed += 1
+            return self._add_as_stored(item, record, options, progress)
+        progress.unreadable_batches += 1
         return True
 
-    def _take_as_it_is(self, item: BatchItem, record: Buffer, options: ReadOptions, found: Found) -> bool:
-        if not found.has_room(options, item.size):
+    def _add_as_stored(self, item: BatchItem, record: Buffer, options: ReadOptions, progress: ReadProgress) -> bool:
+        if not progress.has_room(options, item.size):
             return False
-        self._hand_out(item, record, found)
-        found.count(item.messages, item.size, item.end)
+        self._append_record(item, record, progress)
+        progress.count(item.messages, item.size, item.end)
         return True
 
-    def _take_apart(self, messages: list[StoredMessage], offset: int, options: ReadOptions, found: Found) -> bool:
+    def _add_messages(
+        self, messages: list[StoredMessage], offset: int, options: ReadOptions, progress: ReadProgress
+    ) -> bool:
         for message in messages:
             if message.queue_offset < offset:
                 continue
-            if options.properties is not None and found.is_enough(options.properties, len(message.properties)):
-                found.next_offset = message.queue_offset
+            if options.properties is not None and progress.exceeds_filter_limits(
+                options.properties, len(message.properties)
+            ):
+                progress.next_offset = message.queue_offset
                 return False
-            if not _wants(options, message.properties):
+            if not _matches(options, message.properties):
                 continue
             record = encode_record(message)
-            if not found.has_room(options, len(record)):
-                found.next_offset = message.queue_offset
+            if not progress.has_room(options, len(record)):
+                progress.next_offset = message.queue_offset
                 return False
-            found.buffers.append(record)
-            found.copied += len(record)
-            found.count(1, len(record), message.queue_offset + 1)
+            progress.buffers.append(record)
+            progress.copied_bytes += len(record)
+            progress.count(1, len(record), message.queue_offset + 1)
         return True
 
-    def _apart(self, item: BatchItem, record: Buffer, offset: int, found: Found, wait: bool) -> Apart | None:
+    def _unpack(
+        self, item: BatchItem, record: Buffer, offset: int, progress: ReadProgress, wait: bool
+    ) -> UnpackedBatch | None:
         """Take a batch apart; None when that is for the next read, since this one has come to something."""
         try:
-            room = AT_ONCE_BYTES - found.unpacked
-            apart = self._unpacker.take_apart(record, item.physical, wait=wait, room=room)
+            budget = MAX_INLINE_BYTES - progress.unpacked_bytes
+            batch = self._unpacker.unpack(record, item.physical, wait=wait, budget=budget)
         except PagesMissing:
-            if found.next_offset > offset:
+            if progress.next_offset > offset:
                 return None
             raise
-        found.unpacked += apart.unpacked
-        return apart
+        progress.unpacked_bytes += batch.unpacked_bytes
+        return batch
 
-    def _read(self, item: BatchItem, options: ReadOptions, found: Found, wait: bool) -> Buffer | None:
+    def _read(self, item: BatchItem, options: ReadOptions, progress: ReadProgress, wait: bool) -> Buffer | None:
         """Return a record; None when it is damaged or, noted in ``found``, not in memory or not to be copied."""
         log = self._log
         if not options.copies and not log.is_resident(item.physical):
-            found.is_uncopied = True
-            found.count(item.messages, item.size, item.end)
+            progress.needs_copy = True
+            progress.count(item.messages, item.size, item.end)
             return None
         try:
             record = log.read(item.physical, item.size, wait=wait)
         except PagesMissing as error:
-            found.missing += error.extents
-            found.count(item.messages, item.size, item.end)
+            progress.missing += error.extents
+            progress.count(item.messages, item.size, item.end)
             return None
         is_whole = log.is_resident(item.physical) or are_valid_records(record, item.physical)
-        if is_whole and belongs_to_queue(record, found.queue.topic_field, found.queue.queue_id, item.base):
+        if is_whole and belongs_to_queue(record, progress.queue.topic_field, progress.queue.queue_id, item.base):
             return record
-        found.is_damaged = True
+        progress.is_damaged = True
         return None
 
 
-def _wants(options: ReadOptions, properties: str) -> bool:
+def _matches(options: ReadOptions, properties: str) -> bool:
     if options.properties is not None:
         return options.properties.wants(properties.encode())
     return options.tags is None or tag_hash(find_property(properties, TAGS)) in options.tags

@@ -4,7 +4,7 @@ What comes out are stored records (:mod:`raptormq.protocol.record`) like any oth
 PHYSICALOFFSET, so that message ids lead back to it: the one that :mod:`raptormq.protocol.inner_batch` says.
 
 Some KiB can grow a thousandfold, and inflating 14 MiB takes 60 ms. So the event loop unpacks what has up to
-:data:`AT_ONCE_BYTES`; the rest is for a thread, and kept for the call that comes again.
+:data:`MAX_INLINE_BYTES`; the rest is for a thread, and kept for the call that comes again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MAX_DISTANCE = MAX_BATCH_RECORDS
 """The place of a message is at most so many bytes behind its wrapper's."""
 MAX_UNPACKED_BYTES = 14 << 20
 """A batch that grows beyond this is not taken apart: one of its messages might not fit an answer."""
-AT_ONCE_BYTES = 1 << 20
+MAX_INLINE_BYTES = 1 << 20
 """What the event loop unpacks for one read: some milliseconds."""
-_LOOKED_AT = 8
+_MAGIC_BYTES = 8
 """Bytes of a body that tell whether it is encrypted."""
-_KEPT_BYTES = 64 << 20
-_KEPT = 64
+_CACHE_BYTES = 64 << 20
+_CACHE_BATCHES = 64
 
 
 def is_wrapper(record: Buffer) -> bool:
@@ -49,10 +49,10 @@ def is_encrypted(record: Buffer) -> bool:
     Asked for each batch that goes to the official Java client: it takes 0.3 us, however long the body is.
     """
     body_at = peek_body_at(record)
-    return is_encrypted_body(record[body_at : body_at + _LOOKED_AT]) and is_wrapper(record)
+    return is_encrypted_body(record[body_at : body_at + _MAGIC_BYTES]) and is_wrapper(record)
 
 
-def refusal(body: bytes, first: int, count: int) -> BatchEncrypted:
+def encrypted_batch_error(body: bytes, first: int, count: int) -> BatchEncrypted:
     """Return what readers are told who want a message of a batch of ``count``, from the queue offset ``first`` on, that
     is encrypted to this body.
     """
@@ -66,12 +66,12 @@ def refusal(body: bytes, first: int, count: int) -> BatchEncrypted:
     )
 
 
-class Apart(NamedTuple):
+class UnpackedBatch(NamedTuple):
     """What has become of a batch that was to be taken apart."""
 
     messages: list[StoredMessage]
     """With their places, not to be changed; none when it is damaged or too large."""
-    unpacked: int
+    unpacked_bytes: int
     """Bytes that have been unpacked for it now."""
     is_too_large: bool = False
     """It grows beyond :data:`MAX_UNPACKED_BYTES`, and may be in order."""
@@ -81,59 +81,59 @@ class BatchUnpacker:
     """Takes batches apart and keeps the last ones, to which readers with small pulls come back."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, Apart] = OrderedDict()
+        self._cache: OrderedDict[int, UnpackedBatch] = OrderedDict()
         """By the place of the wrapper, the last one at the end."""
-        self._kept_bytes = 0
+        self._cached_bytes = 0
         self._lock = threading.Lock()
 
-    def take_apart(self, record: Buffer, physical: int, *, wait: bool, room: int = AT_ONCE_BYTES) -> Apart:
+    def unpack(self, record: Buffer, physical: int, *, wait: bool, budget: int = MAX_INLINE_BYTES) -> UnpackedBatch:
         """Take the wrapper ``record`` at ``physical`` apart, with a line in the log when that cannot be done.
 
         Raises:
             PagesMissing: without ``wait``, when that takes more than ``room`` bytes.
         """
-        kept = self._kept.get(physical)
-        if kept is not None:
-            return kept._replace(unpacked=0)
+        cached = self._cache.get(physical)
+        if cached is not None:
+            return cached._replace(unpacked_bytes=0)
         if wait:
-            return self._keep(physical, _apart(record))
-        if len(record) <= room:
+            return self._add_to_cache(physical, _try_unpack_record(record))
+        if len(record) <= budget:
             with suppress(BodyTooLarge):
-                return self._keep(physical, _apart(record, room))
-        raise PagesMissing([], [partial(self._unpack, bytes(record), physical)])
+                return self._add_to_cache(physical, _try_unpack_record(record, budget))
+        raise PagesMissing([], [partial(self._unpack_in_thread, bytes(record), physical)])
 
-    def _unpack(self, record: bytes, physical: int) -> None:
+    def _unpack_in_thread(self, record: bytes, physical: int) -> None:
         """In a thread: take a large batch apart."""
-        self._keep(physical, _apart(record))
+        self._add_to_cache(physical, _try_unpack_record(record))
 
-    def _keep(self, physical: int, apart: Apart) -> Apart:
-        kept = self._kept
+    def _add_to_cache(self, physical: int, batch: UnpackedBatch) -> UnpackedBatch:
+        cached = self._cache
         with self._lock:
-            if physical not in kept:
-                kept[physical] = apart
-                self._kept_bytes += apart.unpacked
-            while len(kept) > 1 and (len(kept) > _KEPT or self._kept_bytes > _KEPT_BYTES):
-                self._kept_bytes -= kept.popitem(last=False)[1].unpacked
-        return apart
+            if physical not in cached:
+                cached[physical] = batch
+                self._cached_bytes += batch.unpacked_bytes
+            while len(cached) > 1 and (len(cached) > _CACHE_BATCHES or self._cached_bytes > _CACHE_BYTES):
+                self._cached_bytes -= cached.popitem(last=False)[1].unpacked_bytes
+        return batch
 
 
-def _apart(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> Apart:
+def _try_unpack_record(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> UnpackedBatch:
     """As :func:`_unpacked`, but nothing for a batch that cannot be taken apart.
 
     Raises:
         BodyTooLarge: it has more than ``max_bytes``, and somebody else may take it.
     """
     try:
-        return _unpacked(record, max_bytes)
+        return _unpack_record(record, max_bytes)
     except RecordError as error:
         is_too_large = isinstance(error, BodyTooLarge)
         if is_too_large and max_bytes < MAX_UNPACKED_BYTES:
             raise
         logger.warning("a batch cannot be taken apart: %s", error)
-        return Apart([], 0, is_too_large)
+        return UnpackedBatch([], 0, is_too_large)
 
 
-def _unpacked(record: Buffer, max_bytes: int) -> Apart:
+def _unpack_record(record: Buffer, max_bytes: int) -> UnpackedBatch:
     """Take a wrapper apart.
 
     Raises:
@@ -144,4 +144,4 @@ def _unpacked(record: Buffer, max_bytes: int) -> Apart:
     for number, message in enumerate(messages):
         message.physical_offset = inner_message_offset(message.physical_offset, length, number)
         size += len(message.body) + len(message.properties)
-    return Apart(messages, size)
+    return UnpackedBatch(messages, size)

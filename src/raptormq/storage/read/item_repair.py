@@ -25,7 +25,7 @@ logger = get_logger(__name__)
 MAX_BYTES = 1 << 30
 MAX_ITEMS = 1024
 """How far away the next sound item is looked for; a damaged page has 90."""
-_KEPT = 8192
+_CACHE_BATCHES = 8192
 
 
 class _Neighbour(NamedTuple):
@@ -44,17 +44,17 @@ class _Bounds(NamedTuple):
 _Key = tuple[BatchConsumeQueue, int]
 
 
-class ItemMender:
+class ItemRepairer:
     """Mends items of the queues in ``files``."""
 
     def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch) -> None:
         self._log = log
         self._files = files
         self._search = search
-        self._walked: OrderedDict[_Key, dict[int, BatchItem]] = OrderedDict()
+        self._found_items: OrderedDict[_Key, dict[int, BatchItem]] = OrderedDict()
         """What the walk for an item has found; kept where it changed nothing, so that nobody walks there again."""
 
-    def mended(self, queue: BatchConsumeQueue, number: int, *, wait: bool) -> BatchItem | None:
+    def repair(self, queue: BatchConsumeQueue, number: int, *, wait: bool) -> BatchItem | None:
         """Return what item ``number`` must say, None when the log does not tell. It is written again, and so are those
         that are damaged with it.
 
@@ -65,23 +65,23 @@ class ItemMender:
         key = queue, number
         if number >= queue.written:
             return None  # no disk has seen it yet
-        items = self._walked.get(key)
+        items = self._found_items.get(key)
         if items is None:
-            before = self._before(queue, number, wait)
-            behind = self._behind(queue, number, wait)
+            before = self._neighbours_before(queue, number, wait)
+            behind = self._neighbours_after(queue, number, wait)
             bounds = _Bounds(
                 queue.first_live_item if number - MAX_ITEMS <= queue.first_live_item else None,
                 queue.item_count if number + MAX_ITEMS + 1 >= queue.item_count else None,
                 queue.max_offset,
             )
-            raise PagesMissing([], [partial(self._walk, key, before, behind, bounds, self._log.detached())])
+            raise PagesMissing([], [partial(self._scan_for_items, key, before, behind, bounds, self._log.detached())])
         changed = [each for each, item in items.items() if self._rewrite(queue, each, item, wait)]
         if changed:
-            del self._walked[key]
+            del self._found_items[key]
             where = queue.topic, queue.queue_id, changed[0], changed[-1]
             logger.warning("%d items of %s/%d, %d to %d, were damaged and are written again", len(changed), *where)
-        while len(self._walked) > _KEPT:
-            self._walked.popitem(last=False)
+        while len(self._found_items) > _CACHE_BATCHES:
+            self._found_items.popitem(last=False)
         return items.get(number)
 
     def _rewrite(self, queue: BatchConsumeQueue, number: int, item: BatchItem, wait: bool) -> bool:
@@ -91,34 +91,34 @@ class ItemMender:
         self._files.rewrite(queue, number, item.pack())
         return True
 
-    def _before(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
+    def _neighbours_before(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
         """Return the items before ``number``, the nearest first, that are sound and follow the one before them: another
         item in the place of one would pass for sound.
         """
         first = max(queue.first_live_item, number - MAX_ITEMS)
         items = self._items(queue, first, number, wait)
         follow = [first == queue.first_live_item, *(left.end == right.base for left, right in pairwise(items))]
-        return self._sound(items, follow, first)[::-1]
+        return self._valid_neighbours(items, follow, first)[::-1]
 
-    def _behind(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
+    def _neighbours_after(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
         """The same behind ``number``, whose end is where the next one begins."""
         first, end = number + 1, min(queue.item_count, number + 1 + MAX_ITEMS)
         items = self._items(queue, first, end, wait)
         is_last = end == queue.item_count and bool(items) and items[-1].end == queue.max_offset
         precede = [*(left.end == right.base for left, right in pairwise(items)), is_last]
-        return self._sound(items, precede, first)
+        return self._valid_neighbours(items, precede, first)
 
     def _items(self, queue: BatchConsumeQueue, first: int, end: int, wait: bool) -> list[BatchItem]:
         return list(islice(self._search.items(queue, first, end - first, wait=wait), end - first))
 
-    def _sound(self, items: list[BatchItem], fit: list[bool], first: int) -> list[_Neighbour]:
+    def _valid_neighbours(self, items: list[BatchItem], fit: list[bool], first: int) -> list[_Neighbour]:
         return [
             _Neighbour(number, item)
             for number, (item, fits) in enumerate(zip(items, fit, strict=False), first)
             if fits and item.is_valid and self._log.contains(item.physical, item.size)
         ]
 
-    def _walk(
+    def _scan_for_items(
         self, key: _Key, before: list[_Neighbour], behind: list[_Neighbour], bounds: _Bounds, log: CommitLog
     ) -> None:
         """In a thread: find out what item ``key`` says, and those that are damaged with it. The nearest neighbours come
@@ -128,7 +128,7 @@ class ItemMender:
             StorageError: the log cannot be read, now; the next reader tries again.
         """
         queue, number = key
-        if key in self._walked:
+        if key in self._found_items:
             return  # another reader came first
         try:
             scanner = LogScanner(log, 0)
@@ -139,11 +139,11 @@ class ItemMender:
             raise StorageError(f"cannot walk through the log: {error.strerror or error}") from error
         finally:
             log.close()
-        self._walked[key] = found
+        self._found_items[key] = found
         if not found:  # nor for the others between the same neighbours
             begin = last.number + 1 if last is not None else max(0, number - MAX_ITEMS)
             end = first.number if first is not None else number + 1 + MAX_ITEMS
-            self._walked.update(((queue, each), found) for each in range(begin, end))
+            self._found_items.update(((queue, each), found) for each in range(begin, end))
 
 
 def _items_around(

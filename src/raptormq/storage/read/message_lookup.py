@@ -39,12 +39,12 @@ from raptormq.storage.fs import Buffer
 from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import QueueTable
 from raptormq.storage.read.batch_unpacker import (
-    AT_ONCE_BYTES,
     MAX_DISTANCE,
+    MAX_INLINE_BYTES,
     BatchUnpacker,
+    encrypted_batch_error,
     is_encrypted,
     is_wrapper,
-    refusal,
 )
 from raptormq.storage.records import peek, peek_physical_offset, peek_store_timestamp
 
@@ -61,13 +61,13 @@ class KeyQuery(NamedTuple):
     begin: int
     end: int
     """Store times in ms, both included."""
-    takes_batches: bool = False
+    whole_batches: bool = False
     """Batches that are encrypted as a whole, or whose own unique key it is, are answered as they are; else the former
     are refused, and the messages of the latter get the key in place of their own.
     """
 
 
-class MessageFinder:
+class MessageLookup:
     """Looks messages up in ``log``, of which ``queues`` know what is dead; without ``wait``, methods raise PagesMissing
     where the disk would have to be waited for.
     """
@@ -82,30 +82,32 @@ class MessageFinder:
         physical: int,
         unique_key: str | None = None,
         *,
-        takes_encrypted: bool = False,
-        takes_dead: bool = False,
+        allow_encrypted: bool = False,
+        include_deleted: bool = False,
         whole: bool = False,
         wait: bool,
     ) -> Buffer | None:
         """Return the record of the message at a log offset, None when there is none.
 
         At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for. Who
-        ``takes_encrypted`` ones gets all of an encrypted batch for each of its messages, who wants the ``whole`` that
-        of any batch. One of a topic that was deleted is for who ``takes_dead`` ones.
+        ``allow_encrypted`` ones gets all of an encrypted batch for each of its messages, who wants the ``whole`` that
+        of any batch. One of a topic that was deleted is for who ``include_deleted`` ones.
 
         Raises:
             BatchEncrypted: the message is in a batch that is encrypted.
         """
         record = self._record_at(physical, wait)
         if record is None:
-            return self._inside(physical, wait, takes_encrypted=takes_encrypted, takes_dead=takes_dead, whole=whole)
-        if not takes_dead and self._is_dead(record, physical):
+            return self._message_in_batch(
+                physical, wait, allow_encrypted=allow_encrypted, include_deleted=include_deleted, whole=whole
+            )
+        if not include_deleted and self._is_tombstoned(record, physical):
             return None
-        if whole or not is_wrapper(record) or (takes_encrypted and is_encrypted(record)):
+        if whole or not is_wrapper(record) or (allow_encrypted and is_encrypted(record)):
             return record
-        if (closed := _closed(record)) is not None:
-            raise _refusal(closed)
-        messages = self._unpacker.take_apart(record, physical, wait=wait).messages
+        if (wrapper := _encrypted_wrapper(record)) is not None:
+            raise _encrypted_error(wrapper)
+        messages = self._unpacker.unpack(record, physical, wait=wait).messages
         if unique_key is not None and len(messages) > 1:
             messages = [each for each in messages if find_property(each.properties, UNIQUE_KEY) == unique_key]
         return encode_record(messages[0]) if messages else None
@@ -115,18 +117,18 @@ class MessageFinder:
         if not log.min_offset <= physical <= log.end_offset - MIN_RECORD_BYTES:
             return None
         size, magic = peek(log.read(physical, BLANK_BYTES, wait=wait), 0)
-        room = self._room_end(physical) - physical
-        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= room:
+        budget = self._readable_end(physical) - physical
+        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= budget:
             return None
         record = log.read(physical, size, wait=wait)
         return record if peek_physical_offset(record) == physical else None
 
-    def _room_end(self, physical: int) -> int:
+    def _readable_end(self, physical: int) -> int:
         """Return where the log, or the segment of ``physical``, ends."""
         size = self._log.segment_size
         return min(self._log.end_offset, physical - physical % size + size)
 
-    def _is_dead(self, record: Buffer, place: int) -> bool:
+    def _is_tombstoned(self, record: Buffer, place: int) -> bool:
         """Whether a record is of a topic that was deleted when the log was longer than ``place``."""
         topic_tombstones = self._queues.topic_tombstones
         if any(place < end for end in topic_tombstones.values()):  # hardly ever
@@ -134,15 +136,15 @@ class MessageFinder:
                 return place < topic_tombstones.get(decode_record(record, check_crc=False).topic, 0)
         return False
 
-    def _inside(
-        self, physical: int, wait: bool, *, takes_encrypted: bool, takes_dead: bool, whole: bool
+    def _message_in_batch(
+        self, physical: int, wait: bool, *, allow_encrypted: bool, include_deleted: bool, whole: bool
     ) -> Buffer | None:
         """Return the message of the wrapper that begins up to :data:`MAX_DISTANCE` before ``physical``."""
         log = self._log
         begin = max(log.min_offset, physical - physical % log.segment_size, physical - MAX_DISTANCE)
         if not begin < physical < log.end_offset:
             return None
-        end = min(physical + _MAGIC_AT + 3, self._room_end(physical))
+        end = min(physical + _MAGIC_AT + 3, self._readable_end(physical))
         window = bytes(log.read(begin, end - begin, wait=wait))
         at = len(window)
         while (at := max(window.rfind(magic, 0, at) for magic in _MAGICS)) >= _MAGIC_AT:
@@ -151,15 +153,15 @@ class MessageFinder:
             if record is not None:
                 if not is_wrapper(record) or start + len(record) <= physical:
                     return None
-                if not takes_dead and self._is_dead(record, start):
+                if not include_deleted and self._is_tombstoned(record, start):
                     return None
                 if whole:
                     return record
-                if (closed := _closed(record, physical - start)) is not None:
-                    if takes_encrypted:
+                if (wrapper := _encrypted_wrapper(record, physical - start)) is not None:
+                    if allow_encrypted:
                         return record
-                    raise _refusal(closed)
-                messages = self._unpacker.take_apart(record, start, wait=wait).messages
+                    raise _encrypted_error(wrapper)
+                messages = self._unpacker.unpack(record, start, wait=wait).messages
                 index = physical - start - 1
                 return encode_record(messages[index]) if index < len(messages) else None
             at += _MAGIC_AT - 1
@@ -174,12 +176,12 @@ class MessageFinder:
         found: list[Buffer] = []
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
-        key, tombstone_offset = query.key, self._queues.topic_tombstones.get(query.topic, 0)
-        room = AT_ONCE_BYTES
+        key, tombstone = query.key, self._queues.topic_tombstones.get(query.topic, 0)
+        budget = MAX_INLINE_BYTES
         for offset in offsets:
             if len(found) >= limit:
                 break
-            if offset < tombstone_offset or offset in seen or (data := self._record_at(offset, wait)) is None:
+            if offset < tombstone or offset in seen or (data := self._record_at(offset, wait)) is None:
                 continue
             seen.add(offset)
             try:
@@ -188,24 +190,24 @@ class MessageFinder:
                 continue
             if message.topic == query.topic and query.begin <= message.store_timestamp <= query.end:
                 if is_encrypted(data):
-                    if not (has_key(message.properties, key) or _holds(message, key)):
+                    if not (has_key(message.properties, key) or _contains_unique_key(message, key)):
                         continue
-                    if query.takes_batches:
+                    if query.whole_batches:
                         found.append(data)
                         continue
                     with suppress(RecordError):
-                        refused = _refusal(message)
+                        refused = _encrypted_error(message)
                 elif is_wrapper(data):
-                    apart = self._unpacker.take_apart(data, offset, wait=wait, room=room)
-                    room -= apart.unpacked
-                    found += _in_batch(data, message, apart.messages, query)
+                    batch = self._unpacker.unpack(data, offset, wait=wait, budget=budget)
+                    budget -= batch.unpacked_bytes
+                    found += _in_batch(data, message, batch.messages, query)
                 elif has_key(message.properties, key):
                     found.append(data)
         if refused is not None and not found:
             raise refused
         return found[:limit]
 
-    def stored_at(self, physical: int, size: int | None = None, *, wait: bool) -> int | None:
+    def store_timestamp_at(self, physical: int, size: int | None = None, *, wait: bool) -> int | None:
         """Return the store time (ms) of the record at a log offset, batch or message; None when there is none, or not
         one of ``size`` bytes, as a damaged item of a queue may say.
         """
@@ -213,7 +215,7 @@ class MessageFinder:
         return None if record is None or size not in (None, len(record)) else peek_store_timestamp(record)
 
 
-def _closed(wrapper: Buffer, place: int = 0) -> StoredMessage | None:
+def _encrypted_wrapper(wrapper: Buffer, place: int = 0) -> StoredMessage | None:
     """Return a wrapper, decoded, that has a message at a place and is encrypted, so that it cannot be taken out."""
     if is_encrypted(wrapper):
         with suppress(RecordError):  # damaged, which taking it apart will tell
@@ -223,11 +225,11 @@ def _closed(wrapper: Buffer, place: int = 0) -> StoredMessage | None:
     return None
 
 
-def _refusal(wrapper: StoredMessage) -> BatchEncrypted:
-    return refusal(wrapper.body, wrapper.queue_offset, inner_count(wrapper.properties))
+def _encrypted_error(wrapper: StoredMessage) -> BatchEncrypted:
+    return encrypted_batch_error(wrapper.body, wrapper.queue_offset, inner_count(wrapper.properties))
 
 
-def _holds(wrapper: StoredMessage, key: str) -> bool:
+def _contains_unique_key(wrapper: StoredMessage, key: str) -> bool:
     """Whether a batch that cannot be looked into says that a message of it has the unique key."""
     return key in unpack_ids(wrapper.properties)
 
@@ -241,7 +243,7 @@ def _in_batch(data: Buffer, wrapper: StoredMessage, messages: list[StoredMessage
     if not found and has_key(wrapper.properties, key):
         found = messages
         if key == find_property(wrapper.properties, UNIQUE_KEY):
-            if messages and query.takes_batches:
+            if messages and query.whole_batches:
                 return [data]
             found = [_with_key(message, key) for message in messages]
     return list(map(encode_record, found))

@@ -62,7 +62,7 @@ class GetResult(NamedTuple):
     max_offset: int
     message_count: int = 0
     total_bytes: int = 0
-    cold: bool = False
+    non_resident: bool = False
     copied_bytes: int = 0
 
 
@@ -92,7 +92,7 @@ class StoreStats:
     appended_bytes: int
     disk_usage: DiskUsage | None
     """Of the volume that has the log, at the last look; None before the first one."""
-    left_out_records: int
+    skipped_records: int
     """Records, a batch being one, that reads had to leave out: damaged, or not to be taken apart."""
     deleted_segments: int
     """By retention, since the start."""
@@ -122,7 +122,7 @@ class ReadOptions(NamedTuple):
     """Whether records may come as copies in memory; without, a read that needs any ends ``cold``."""
 
 
-SCAN_BYTES = 16 << 20
+MAX_SCAN_BYTES = 16 << 20
 """Bytes of records looked at by one read at most, so that a cold one does not fetch gigabytes; one record always."""
 
 
@@ -141,7 +141,7 @@ class PropertyFilter(Protocol):
         """True for a message that is wanted; ``properties`` is the text form that is stored."""
 
 
-def scan(
+def scan_properties(
     log: CommitLog, items: Buffer, max_count: int, max_bytes: int, wanted: PropertyFilter, *, wait: bool
 ) -> tuple[list[Buffer], int, int]:
     """Return the wanted records among those that ``items`` lead to, how many items were done with, and the bytes
@@ -155,12 +155,12 @@ def scan(
     """
     found: list[Buffer] = []
     missing: list[Extent] = []
-    done = total = scanned = judged = 0
+    done = total = scanned = properties_bytes = 0
     for physical, size, _ in ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]):
         if physical < log.min_offset or size == FILLER_SIZE or not log.contains(physical, size):
             done += 1
             continue
-        if len(found) == max_count or (scanned and scanned + size > SCAN_BYTES):
+        if len(found) == max_count or (scanned and scanned + size > MAX_SCAN_BYTES):
             break
         scanned += size
         try:
@@ -169,8 +169,8 @@ def scan(
             missing += error.extents
             continue
         properties = bytes(peek_properties(record))
-        judged += len(properties)
-        if judged > wanted.max_scanned_bytes and judged > len(properties):
+        properties_bytes += len(properties)
+        if properties_bytes > wanted.max_scanned_bytes and properties_bytes > len(properties):
             break
         if wanted.wants(properties) and (log.is_resident(physical) or are_valid_records(record, physical)):
             if found and total + size > max_bytes:

@@ -16,8 +16,8 @@ from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import FILLER_SIZE, ITEM, ITEM_BYTES, BatchConsumeQueue, ConsumeQueue, QueueTable
 from raptormq.storage.read.batch_reader import BatchReader
 from raptormq.storage.read.batch_unpacker import BatchUnpacker
-from raptormq.storage.read.left_out import LeftOut
-from raptormq.storage.read.options import GetResult, GetStatus, PropertyFilter, ReadOptions, scan
+from raptormq.storage.read.options import GetResult, GetStatus, PropertyFilter, ReadOptions, scan_properties
+from raptormq.storage.read.skipped_records import SkippedRecords
 from raptormq.storage.records import are_valid_records, peek_store_timestamp
 
 _MAX_IN_ROW = 64
@@ -26,14 +26,14 @@ SCAN_ITEMS = 800
 """Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
 
 
-class MessageReader:
+class QueueReader:
     """Answers pulls from ``queues`` and ``log``."""
 
     def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker) -> None:
         self._log = log
         self._queues = queues
-        self.left_out = LeftOut()
-        self._batches = BatchReader(log, queues.files, queues.batch_search, self.left_out, unpacker)
+        self.skipped = SkippedRecords()
+        self._batches = BatchReader(log, queues.files, queues.batch_search, self.skipped, unpacker)
 
     def get(self, topic: str, queue_id: int, offset: int, options: ReadOptions, *, wait: bool) -> GetResult:
         """Return what is wanted from ``offset`` on.
@@ -58,7 +58,7 @@ class MessageReader:
         if isinstance(queue, BatchConsumeQueue):
             return self._batches.get(queue, offset, (low, high), options, wait=wait)
         if options.properties is not None:
-            return self._scanned(queue, offset, (low, high), options, options.properties, wait)
+            return self._get_filtered(queue, offset, (low, high), options, options.properties, wait)
         count = max_count if tag_filter is None else max(max_count, SCAN_ITEMS)
         items = self._queues.files.read(queue, offset, count, wait=wait)
         places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter, merge=True)
@@ -72,7 +72,7 @@ class MessageReader:
             places, *_ = self._select(items, offset, max_count, max_bytes, tag_filter, merge=False)
             buffers = self._read(places, wait)
             damaged = "%d damaged records of %s/%d from offset %d on are left out"
-            self.left_out.note(buffers.count(None), damaged, topic, queue_id, offset)
+            self.skipped.count(buffers.count(None), damaged, topic, queue_id, offset)
         intact = [buffer for buffer in buffers if buffer is not None]
         if len(intact) < len(buffers):
             found, size = len(intact), sum(map(len, intact))
@@ -80,7 +80,7 @@ class MessageReader:
         copied_bytes = size if are_copies else 0
         return GetResult(status, intact, next_offset, low, high, found, size, copied_bytes=copied_bytes)
 
-    def _scanned(
+    def _get_filtered(
         self,
         queue: ConsumeQueue,
         offset: int,
@@ -94,7 +94,7 @@ class MessageReader:
         are_copies = not self._log.is_resident(ITEM.unpack_from(items)[0])
         if are_copies and not options.copies:
             raise PagesMissing([])
-        found, done, size = scan(self._log, items, options.max_count, options.max_bytes, wanted, wait=wait)
+        found, done, size = scan_properties(self._log, items, options.max_count, options.max_bytes, wanted, wait=wait)
         status = GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE
         copied_bytes = size if are_copies else 0
         return GetResult(status, found, offset + done, *bounds, len(found), size, copied_bytes=copied_bytes)
@@ -189,7 +189,7 @@ class MessageReader:
         if not self._queues.min_offset(queue, self._log.min_offset, wait=wait) <= offset < queue.max_offset:
             return []
         if isinstance(queue, BatchConsumeQueue):
-            return self._batches.places(queue, offset, count, wait=wait)
+            return self._batches.items(queue, offset, count, wait=wait)
         items = self._queues.files.read(queue, offset, count, wait=wait)
         return list(ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]))
 

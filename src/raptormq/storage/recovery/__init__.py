@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from raptormq.storage.recovery.checkpoint_file import Checkpoint, CheckpointFile
 from raptormq.storage.recovery.queue_check import EndsPacker
-from raptormq.storage.recovery.queue_loading import QueueFilesMissing, load_queue, queue_ids
+from raptormq.storage.recovery.queue_loading import RebuildRequired, load_queue, queue_ids
 from raptormq.storage.recovery.recovery import Recovery, RecoveryReport, RunningMarker
 
 __all__ = [
     "Checkpoint",
     "CheckpointFile",
     "EndsPacker",
-    "QueueFilesMissing",
+    "RebuildRequired",
     "Recovery",
     "RecoveryReport",
     "RunningMarker",

@@ -68,7 +68,7 @@ class CheckpointFile:
         self.saved: Checkpoint | None = None
         """What the last :meth:`save` wrote."""
 
-    def sealed(self) -> Checkpoint | None:
+    def load_checked(self) -> Checkpoint | None:
         """Return what this program has written, None without or where another program has gone on with the file."""
         data = self._file.read_at(0, PAGE_BYTES)
         return decode_checkpoint(data) if has_checksum(data) and not has_wrong_checksum(data) else None

@@ -39,7 +39,7 @@ from raptormq.files import read_file
 from raptormq.logs import get_logger
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.queue import AppendResult, BatchConsumeQueue, ConsumeQueue, QueueTable
-from raptormq.storage.recovery.queue_loading import QueueFilesMissing
+from raptormq.storage.recovery.queue_loading import RebuildRequired
 
 logger = get_logger(__name__)
 
@@ -139,36 +139,36 @@ class QueueCheck:
         self._listed = {(end.topic, end.queue_id) for end in ends.queues if end.max_physical >= start}
         self._topics = topics
         self._loaded = frozenset(table.topics())
-        self._met: set[ConsumeQueue] = set()
+        self._checked_queues: set[ConsumeQueue] = set()
 
     def compare_with_ends(self) -> None:
         """Compare the queues with what they were like at the last checkpoint.
 
         Raises:
-            QueueFilesMissing: one is not as long as it was.
+            RebuildRequired: one is not as long as it was.
         """
         dead = self._table.topic_tombstones
         for end in self._ends.queues:
             if end.max_physical < dead.get(end.topic, 0):
                 continue  # of a topic that was deleted; another one may have its name
-            lacks = self._lack(end)
-            if lacks and not self._is_deleted(end.topic):
-                raise QueueFilesMissing(f"{end.topic}/{end.queue_id} {lacks}")
+            missing_part = self._missing_part(end)
+            if missing_part and not self._is_deleted(end.topic):
+                raise RebuildRequired(f"{end.topic}/{end.queue_id} {missing_part}")
 
-    def look_for_the_dead(self) -> None:
+    def check_tombstones(self) -> None:
         """See whether queues have messages of topics that were deleted: another program that recovers from a crash
         brings them back, and then leaves out those of a topic that was made again.
 
         Raises:
-            QueueFilesMissing: one has.
+            RebuildRequired: one has.
         """
         for topic, dead in self._table.topic_tombstones.items():
             for queue in self._table.queues_of(topic):
                 is_alive = self._table.min_offset(queue, self._log_min, wait=True) < queue.max_offset
-                if is_alive and self._first_place(queue) < dead:
-                    raise QueueFilesMissing(f"{topic}/{queue.queue_id} has messages of a topic that was deleted")
+                if is_alive and self._first_physical_offset(queue) < dead:
+                    raise RebuildRequired(f"{topic}/{queue.queue_id} has messages of a topic that was deleted")
 
-    def _lack(self, end: QueueEnd) -> str:
+    def _missing_part(self, end: QueueEnd) -> str:
         """Return what a queue lacks of ``end``, the empty string where the walk gives it all."""
         if end.max_physical < self._log_min:
             return ""  # no walk brings it back
@@ -178,19 +178,19 @@ class QueueCheck:
             return "" if is_walked else "has no item"
         if queue.max_offset < end.max_offset and not is_walked:
             return f"ends at offset {queue.max_offset} instead of {end.max_offset}"
-        if queue.min_offset > end.min_offset and not self._begins_dead(queue):
+        if queue.min_offset > end.min_offset and not self._begins_with_log(queue):
             return f"begins at offset {queue.min_offset} instead of {end.min_offset}"
         return ""
 
-    def _begins_dead(self, queue: ConsumeQueue) -> bool:
+    def _begins_with_log(self, queue: ConsumeQueue) -> bool:
         """True when the record of the first item is gone, or the first in the log, and those before it were gone when
         their files were removed; without an item, when all that the log has comes with the walk.
         """
         if queue.max_physical < 0:
             return self._start <= self._log_min
-        return self._first_place(queue) <= self._log_min
+        return self._first_physical_offset(queue) <= self._log_min
 
-    def _first_place(self, queue: ConsumeQueue) -> int:
+    def _first_physical_offset(self, queue: ConsumeQueue) -> int:
         """Return where in the log the record of the first item is."""
         if isinstance(queue, BatchConsumeQueue):
             return self._table.batch_search.item(queue, queue.first_live_item).physical
@@ -207,15 +207,15 @@ class QueueCheck:
         Later gaps of a queue are of damaged records, which a walk through the whole log would not find either.
 
         Raises:
-            QueueFilesMissing: one does not.
+            RebuildRequired: one does not.
         """
         for queue, offset, physical in zip(batch.queues, batch.queue_offsets, batch.physical_offsets, strict=True):
-            if queue is None or queue in self._met:
+            if queue is None or queue in self._checked_queues:
                 continue
-            self._met.add(queue)
+            self._checked_queues.add(queue)
             if offset > queue.max_offset and not self._was_deleted(queue, physical):
                 where = f"{queue.topic}/{queue.queue_id} ends at offset {queue.max_offset}"
-                raise QueueFilesMissing(f"{where}, and the log goes on at {offset}")
+                raise RebuildRequired(f"{where}, and the log goes on at {offset}")
 
     def _was_deleted(self, queue: ConsumeQueue, physical: int) -> bool:
         """True for a queue with a record at ``physical`` that was gone at the last checkpoint, or has gone since."""

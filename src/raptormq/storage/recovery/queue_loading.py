@@ -22,7 +22,7 @@ _NO_LIMIT = 1 << 62
 _PLACE = struct.Struct(">qi")
 
 
-class QueueFilesMissing(Exception):
+class RebuildRequired(Exception):
     """Not an error: a queue lacks a file or items that the log has, so that all queues have to be built again from it;
     the text says what is missing.
     """
@@ -36,7 +36,7 @@ def load_queues(
 
     Raises:
         StoreDamaged: a file does not start at a multiple of the configured size.
-        QueueFilesMissing: without ``rebuild``, when a file is missing, or a topic has queues of the wrong type.
+        RebuildRequired: without ``rebuild``, when a file is missing, or a topic has queues of the wrong type.
     """
     simple, batch = (each.folder for each in table.files.formats)
     for topic in filesystem.names(batch):
@@ -49,7 +49,7 @@ def load_queues(
                 if conversion is not None and conversion.state != SWITCHED:
                     continue  # whoever makes them loads them
                 if conversion is None and not rebuild:
-                    raise QueueFilesMissing(f"{folder}/{topic} are not the queues of the topic's type")
+                    raise RebuildRequired(f"{folder}/{topic} are not the queues of the topic's type")
                 filesystem.remove_tree(f"{folder}/{topic}")
             for queue_id in queue_ids(filesystem, f"{folder}/{topic}"):
                 queue = table.get_or_create(topic, queue_id)
@@ -71,24 +71,24 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
     starts = files.offsets(queue)
     if not starts:  # a queue's folder comes with its first file
         if not rebuild:
-            raise QueueFilesMissing(f"{files.folder(queue)} has no file")
+            raise RebuildRequired(f"{files.folder(queue)} has no file")
         files.remove_queue(queue)
         return
-    form = files.format(queue)
-    if any(start % form.file_size for start in starts):
+    layout = files.format(queue)
+    if any(start % layout.file_size for start in starts):
         raise StoreDamaged(
-            f"{files.path(queue, starts[-1])} does not start at a multiple of {form.key}={form.file_size}"
+            f"{files.path(queue, starts[-1])} does not start at a multiple of {layout.key}={layout.file_size}"
         )
-    if starts[-1] - starts[0] != (len(starts) - 1) * form.file_size:
+    if starts[-1] - starts[0] != (len(starts) - 1) * layout.file_size:
         if not rebuild:
-            raise QueueFilesMissing(f"{files.folder(queue)} lacks a file in the middle")
+            raise RebuildRequired(f"{files.folder(queue)} lacks a file in the middle")
         table.reset(queue)
         return
-    first = starts[0] // form.item_bytes
+    first = starts[0] // layout.item_bytes
     limit = replay_from if replay_from is not None else _NO_LIMIT
     _find_end(table, queue, starts, limit, strict=limit == _NO_LIMIT or not rebuild)
     if replay_from is None and queue.written == first:  # and a file with its first item
-        raise QueueFilesMissing(f"{files.folder(queue)} has files, but no item")
+        raise RebuildRequired(f"{files.folder(queue)} has files, but no item")
     if replay_from is not None:
         files.truncate(queue, starts)
     _set_bounds(table, queue, first)
@@ -101,18 +101,18 @@ def _check_files(table: QueueTable, queue: ConsumeQueue, log_min: int, limit: in
     lost its beginning. A queue of one file has been looked at by :func:`load_queue`.
 
     Raises:
-        QueueFilesMissing: a file has been emptied or cut.
+        RebuildRequired: a file has been emptied or cut.
     """
     files = table.files
-    form = files.format(queue)
-    per_file = form.items_per_file
+    layout = files.format(queue)
+    per_file = layout.items_per_file
     first = queue.first_item
 
     def item(number: int) -> tuple[int, int]:
-        found = _item_of(files.read(queue, number, 1, wait=True), form.item_bytes, 0)
-        if not _is_believed(found, limit):
-            path = files.path(queue, number // per_file * form.file_size)
-            raise QueueFilesMissing(f"{path} lacks item {number}, and others follow")
+        found = _item_of(files.read(queue, number, 1, wait=True), layout.item_bytes, 0)
+        if not _is_trusted(found, limit):
+            path = files.path(queue, number // per_file * layout.file_size)
+            raise RebuildRequired(f"{path} lacks item {number}, and others follow")
         return found
 
     start = (queue.written - 1) // per_file * per_file
@@ -140,22 +140,22 @@ def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: 
     """Set how many items ``queue`` has and what the last one points to.
 
     Raises:
-        QueueFilesMissing: when ``strict``, items around the last one are damaged.
+        RebuildRequired: when ``strict``, items around the last one are damaged.
     """
-    form = table.files.format(queue)
-    item_bytes = form.item_bytes
-    queue.written = (starts[-1] + form.file_size) // item_bytes
+    layout = table.files.format(queue)
+    item_bytes = layout.item_bytes
+    queue.written = (starts[-1] + layout.file_size) // item_bytes
     end = starts[0] // item_bytes
     for start in reversed(starts):
         first = start // item_bytes
         block, items = _last_block(table, queue, first, limit)
         item = partial(_item_of, items, item_bytes)
-        count = _first_over(0, len(items) // item_bytes, item, limit)
+        count = _first_untrusted(0, len(items) // item_bytes, item, limit)
         if strict and not (
-            _is_whole(items, item_bytes, count, limit)
+            _is_consistent(items, item_bytes, count, limit)
             and (count < BLOCK_ITEMS or _ends_after(table, queue, first, block, limit))
         ):
-            raise QueueFilesMissing(f"{table.files.path(queue, start)} has damaged items at its end")
+            raise RebuildRequired(f"{table.files.path(queue, start)} has damaged items at its end")
         if count:
             physical, size = item(count - 1)
             queue.max_physical = physical if size != FILLER_SIZE else -1
@@ -168,18 +168,18 @@ def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, 
     """False when a full block was taken for the last one because the first item behind it has been damaged."""
     files = table.files
     at = (block + 1) * BLOCK_ITEMS
-    form = files.format(queue)
-    wanted = min(BLOCK_ITEMS, form.items_per_file - at)
+    layout = files.format(queue)
+    wanted = min(BLOCK_ITEMS, layout.items_per_file - at)
     if wanted <= 0:
         return True
-    return _is_whole(files.read(queue, first + at, wanted, wait=True), form.item_bytes, 0, limit)
+    return _is_consistent(files.read(queue, first + at, wanted, wait=True), layout.item_bytes, 0, limit)
 
 
 def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) -> tuple[int, Buffer]:
     """Return the last block with a believed item of the file that starts with item ``first``; most end in the first."""
     files = table.files
-    form = files.format(queue)
-    item_bytes, per_file = form.item_bytes, form.items_per_file
+    layout = files.format(queue)
+    item_bytes, per_file = layout.item_bytes, layout.items_per_file
 
     def read(block: int, count: int) -> Buffer:
         wanted = min(count, per_file - block * BLOCK_ITEMS)
@@ -189,16 +189,16 @@ def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) 
         return _item_of(read(block, 1), item_bytes, 0)
 
     items = read(0, BLOCK_ITEMS)
-    if not _is_believed(_item_of(items, item_bytes, len(items) // item_bytes - 1), limit):
+    if not _is_trusted(_item_of(items, item_bytes, len(items) // item_bytes - 1), limit):
         return 0, items
     blocks = -(-per_file // BLOCK_ITEMS)
-    block = _first_over(0, blocks, first_item, limit) - 1
+    block = _first_untrusted(0, blocks, first_item, limit) - 1
     return block, read(block, BLOCK_ITEMS)
 
 
-def _first_over(low: int, high: int, item: Callable[[int], tuple[int, int]], limit: int) -> int:
+def _first_untrusted(low: int, high: int, item: Callable[[int], tuple[int, int]], limit: int) -> int:
     """Return the first number of ``[low, high)`` whose item is not believed, ``high`` when there is none."""
-    return low + bisect_left(range(low, high), True, key=lambda number: not _is_believed(item(number), limit))
+    return low + bisect_left(range(low, high), True, key=lambda number: not _is_trusted(item(number), limit))
 
 
 def _item_of(items: Buffer, item_bytes: int, index: int) -> tuple[int, int]:
@@ -207,14 +207,14 @@ def _item_of(items: Buffer, item_bytes: int, index: int) -> tuple[int, int]:
     return physical, size
 
 
-def _is_whole(items: Buffer, item_bytes: int, count: int, limit: int) -> bool:
+def _is_consistent(items: Buffer, item_bytes: int, count: int, limit: int) -> bool:
     """False when one of the first ``count`` items has been damaged by a disk, or what was taken for the end has."""
     places = _places(item_bytes, count).unpack_from(items)
     if count and not (min(places[1::2]) > 0 and min(places[::2]) >= 0 and max(places[::2]) < limit):
         return False
     behind = bytes(items[count * item_bytes :])
     return behind.count(0) == len(behind) or not any(
-        _is_believed(_item_of(behind, item_bytes, each), limit) for each in range(len(behind) // item_bytes)
+        _is_trusted(_item_of(behind, item_bytes, each), limit) for each in range(len(behind) // item_bytes)
     )
 
 
@@ -224,6 +224,6 @@ def _places(item_bytes: int, count: int) -> struct.Struct:
     return struct.Struct(">" + f"qi{item_bytes - _PLACE.size}x" * count)
 
 
-def _is_believed(item: tuple[int, int], limit: int) -> bool:
+def _is_trusted(item: tuple[int, int], limit: int) -> bool:
     physical, size = item
     return size > 0 and 0 <= physical < limit

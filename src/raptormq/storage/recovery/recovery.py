@@ -34,7 +34,7 @@ from raptormq.storage.queue import SWITCHED, AppendResult
 from raptormq.storage.records import NOT_IN_QUEUE, DamagedRange, LogScanner
 from raptormq.storage.recovery.checkpoint_file import Checkpoint, CheckpointFile
 from raptormq.storage.recovery.queue_check import QueueCheck, QueueEnd, QueueEnds, load_ends
-from raptormq.storage.recovery.queue_loading import QueueFilesMissing, load_queues
+from raptormq.storage.recovery.queue_loading import RebuildRequired, load_queues
 
 if TYPE_CHECKING:
     from raptormq.storage.records import ConcurrentScanner
@@ -90,7 +90,7 @@ class RunningMarker:
 
 
 _FLUSH_EVERY_BATCHES = 64
-_WAITING_AT_MOST = 1 << 23
+_MAX_UNWRITTEN_RECORDS = 1 << 23
 """Records whose items wait in memory for room on the disk: 168 MB, and more than come between two checkpoints."""
 _END = 1 << 62
 """Behind everything."""
@@ -135,7 +135,7 @@ class Recovery:
     marker: RunningMarker
     topics: frozenset[str] | None
     """Those that the broker knows, None without its table."""
-    _misjudged: set[str] = field(default_factory=set)
+    _mistyped_topics: set[str] = field(default_factory=set)
     """Topics that have batches, and queues of SimpleCQ because no file says that they are of BatchCQ."""
 
     def run(self) -> RecoveryReport:
@@ -152,8 +152,8 @@ class Recovery:
             self.parts.filesystem.remove_tree(self.parts.paths.batch_queues)
             self.parts.filesystem.make_folders(self.parts.paths.queues)
         try:
-            report = self._complete()
-        except QueueFilesMissing as missing:
+            report = self._recover()
+        except RebuildRequired as missing:
             report = self._rebuild(missing)
         if not report.clean:
             self.parts.log.sync_from(report.start_offset)
@@ -165,21 +165,21 @@ class Recovery:
             queue.next_offset = queue.max_offset
         return report
 
-    def _complete(self) -> RecoveryReport:
+    def _recover(self) -> RecoveryReport:
         """Load the queues and add what they do not have yet.
 
         Raises:
-            QueueFilesMissing: they lack more than that.
+            RebuildRequired: they lack more than that.
         """
         log_min, crashed = self.parts.log.min_offset, self.marker.crashed
         replay_from, checkpoint = None, Checkpoint()
         if crashed:
             checkpoint = self.checkpoint_file.load()
-            replay_from = min(self._replay_start(checkpoint), self._switched_at())
+            replay_from = min(self._replay_start(checkpoint), self._conversion_replay_start())
         load_queues(self.parts.filesystem, self.parts.queues, log_min, replay_from)
         ends = load_ends(self.parts.filesystem, self.parts.paths.queue_ends)
         if replay_from is None:
-            start = min(self._end_of_queues(ends), self._switched_at())
+            start = min(self._end_of_last_item(ends), self._conversion_replay_start())
             self._compare_with_checkpoint(
                 start
             )  # which a clean stop brings up to date, else somebody removed the marker
@@ -187,15 +187,15 @@ class Recovery:
             start = replay_from
         check = QueueCheck(self.parts.queues, log_min, start, ends, self.topics)
         check.compare_with_ends()
-        check.look_for_the_dead()
+        check.check_tombstones()
         report = RecoveryReport(clean=not crashed, start_offset=start)
         newest = self._replay(report, check if start > log_min else None)
         if newest < checkpoint.durable_ms:
             until = f"messages stored up to {checkpoint.durable_ms} (ms since 1970) are durable"
-            raise QueueFilesMissing(f"the checkpoint says that {until}, and the log's last ones are of {newest}")
+            raise RebuildRequired(f"the checkpoint says that {until}, and the log's last ones are of {newest}")
         return report
 
-    def _rebuild(self, missing: QueueFilesMissing) -> RecoveryReport:
+    def _rebuild(self, missing: RebuildRequired) -> RecoveryReport:
         """Build all queues from the whole log; a second time where that tells of topics that are of BatchCQ."""
         logger.warning("all queues are built again from the log: %s", missing)
         # Should this process die, half of them would look like all of them to a start that believes the checkpoint.
@@ -206,44 +206,44 @@ class Recovery:
         load_queues(self.parts.filesystem, self.parts.queues, report.start_offset, report.start_offset, rebuild=True)
         try:
             self._replay(report, None)
-        except QueueFilesMissing as misjudged:
+        except RebuildRequired as misjudged:
             return self._rebuild(misjudged)
         return report
 
-    def _switched_at(self) -> int:
+    def _conversion_replay_start(self) -> int:
         """Return from where queues of a new type may lack something the log still has."""
         switches = [each.offset for each in self.parts.queues.conversions.values() if each.state == SWITCHED]
         return max(self.parts.log.min_offset, min(switches, default=_END))
 
-    def _end_of_queues(self, ends: QueueEnds | None) -> int:
+    def _end_of_last_item(self, ends: QueueEnds | None) -> int:
         """Return where the record ends that the last item of all queues points to; where no queue has an item, and had
         one at the last checkpoint, where the log was then.
 
         Raises:
-            QueueFilesMissing: there is none, and there was.
+            RebuildRequired: there is none, and there was.
         """
         last = max((queue.max_physical for queue in self.parts.queues), default=-1)
         if last < 0:
             log_min, log_end = self.parts.log.min_offset, self.parts.log.estimated_end()
             if log_end <= log_min:
                 return log_min
-            if ends is None or ends.offset > log_end or any(map(self._is_alive, ends.queues)):
-                raise QueueFilesMissing("no queue has an item")
+            if ends is None or ends.offset > log_end or any(map(self._is_live, ends.queues)):
+                raise RebuildRequired("no queue has an item")
             return max(ends.offset, log_min)
         record = LogScanner(self.parts.log, last).record_at(last)
         if record is None:
-            raise QueueFilesMissing(f"they point to offset {last}, where the log has no record")
+            raise RebuildRequired(f"they point to offset {last}, where the log has no record")
         self.parts.dispatcher.last_timestamp = record.store_timestamp
         return last + record.size
 
-    def _is_alive(self, end: QueueEnd) -> bool:
+    def _is_live(self, end: QueueEnd) -> bool:
         return end.max_physical >= max(self.parts.queues.topic_tombstones.get(end.topic, 0), self.parts.log.min_offset)
 
     def _replay_start(self, checkpoint: Checkpoint) -> int:
         """Return the offset of the first record that is younger than the checkpoint, or of what is no record.
 
         Raises:
-            QueueFilesMissing: its times lead further than the queues were then.
+            RebuildRequired: its times lead further than the queues were then.
         """
         until = checkpoint.replay_from_ms
         for segment in reversed(self.parts.log.segments):
@@ -259,17 +259,17 @@ class Recovery:
         """See whether the queues can be complete before ``start``.
 
         Raises:
-            QueueFilesMissing: the last checkpoint, one of ours, does not know of all that is before.
+            RebuildRequired: the last checkpoint, one of ours, does not know of all that is before.
         """
-        checkpoint = self.checkpoint_file.sealed()
+        checkpoint = self.checkpoint_file.load_checked()
         if checkpoint is not None and start > checkpoint.confirmed_offset:
-            raise QueueFilesMissing(f"the checkpoint knows them up to {checkpoint.confirmed_offset}, not up to {start}")
+            raise RebuildRequired(f"the checkpoint knows them up to {checkpoint.confirmed_offset}, not up to {start}")
 
     def _replay(self, report: RecoveryReport, check: QueueCheck | None) -> int:
         """Walk the log from ``report.start_offset`` on, and return the newest store time met, 0 without a record.
 
         Raises:
-            QueueFilesMissing: ``check``, None for a walk through the whole log, has found a queue that lacks something,
+            RebuildRequired: ``check``, None for a walk through the whole log, has found a queue that lacks something,
                 or there are batches in queues that cannot hold them.
         """
         self.parts.dispatcher.dispatched_offset = report.start_offset
@@ -278,26 +278,26 @@ class Recovery:
         written = newest = 0
         try:
             for number, batch in enumerate(scanner.batches(), 1):
-                self._find_queues(batch)
+                self._assign_queues(batch)
                 if check is not None:
                     check.check(batch)
                 self.parts.dispatcher.apply(batch)
                 report.records += len(batch.sizes)
                 newest = max(newest, *batch.store_timestamps)
-                if number % _FLUSH_EVERY_BATCHES == 0 and self._write_tails(report.records - written):
+                if number % _FLUSH_EVERY_BATCHES == 0 and self._write_queue_tails(report.records - written):
                     written = report.records
         finally:
             self.parts.dispatcher.expected_end = 0
-        if self._misjudged:
-            self.parts.queues.batch_topics |= self._misjudged
-            topics = ", ".join(sorted(self._misjudged))
-            self._misjudged.clear()
-            raise QueueFilesMissing(f"batches tell that topics are of BatchCQ: {topics:.200}")
+        if self._mistyped_topics:
+            self.parts.queues.batch_topics |= self._mistyped_topics
+            topics = ", ".join(sorted(self._mistyped_topics))
+            self._mistyped_topics.clear()
+            raise RebuildRequired(f"batches tell that topics are of BatchCQ: {topics:.200}")
         report.end_offset = scanner.end_offset
         report.damaged = scanner.damaged
         return newest
 
-    def _write_tails(self, waiting: int) -> bool:
+    def _write_queue_tails(self, waiting: int) -> bool:
         """Write the items of the last ``waiting`` records to the files of their queues; False when they have to wait.
 
         Raises:
@@ -308,7 +308,7 @@ class Recovery:
         except OSError as error:
             if not is_exhausted(error):
                 raise
-            if waiting > _WAITING_AT_MOST:
+            if waiting > _MAX_UNWRITTEN_RECORDS:
                 where = f"cannot write to the consume queues in {self.parts.paths.queues}"
                 kind = DiskFull if is_no_room(error) else OutOfResources
                 raise kind(f"{where}: {error.strerror}, and {waiting} messages wait for it") from error
@@ -322,11 +322,11 @@ class Recovery:
 
         return ConcurrentScanner(self.parts.log, start)
 
-    def _find_queues(self, batch: AppendResult) -> None:
+    def _assign_queues(self, batch: AppendResult) -> None:
         find, dead = self.parts.queues.get_or_create, self.parts.queues.topic_tombstones
         for record, place in zip(batch.records, batch.physical_offsets, strict=True):
             if record.sys_flag & _INNER_BATCH and place >= dead.get(record.topic, 0):
-                self._judge(record.topic)
+                self._add_batch_topic(record.topic)
         batch.queues = [
             None
             if record.sys_flag & NOT_IN_QUEUE or place < dead.get(record.topic, 0)
@@ -334,10 +334,10 @@ class Recovery:
             for record, place in zip(batch.records, batch.physical_offsets, strict=True)
         ]
 
-    def _judge(self, topic: str) -> None:
+    def _add_batch_topic(self, topic: str) -> None:
         """``topic``, which has a batch, is of BatchCQ, also where no file says so: it was made shortly before a crash,
         or the table was lost, or is an older one.
         """
         queues = self.parts.queues
         if topic not in queues.batch_topics and topic not in queues.conversions:
-            (self._misjudged if queues.queue_ids(topic) else queues.batch_topics).add(topic)
+            (self._mistyped_topics if queues.queue_ids(topic) else queues.batch_topics).add(topic)

@@ -9,7 +9,7 @@ from raptormq.logs import get_logger
 logger = get_logger(__name__)
 
 
-class LeftOut:
+class SkippedRecords:
     """Counts what reads step over, in whichever thread they read; each read that comes to it counts it again."""
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class LeftOut:
         """Records, a batch being one."""
         self._lock = threading.Lock()
 
-    def note(self, records: int, what: str, *where: object) -> None:
+    def count(self, records: int, what: str, *where: object) -> None:
         """Count ``records``, with a line in the log: ``what`` is a format for ``records`` and ``where``."""
         with self._lock:
             self.records += records

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from raptormq.protocol.properties import find_value
 from raptormq.storage.index.key_hash import key_hash
-from raptormq.storage.index.key_index import KeyIndex, NotedKeys
+from raptormq.storage.index.key_index import KeyIndex, PendingKeys
 from raptormq.storage.queue.append_batches import AppendResult, PendingBatch, PendingRecord
 from tests.storage.batch_stores import batch
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -19,32 +19,32 @@ NOTE = st.tuples(st.sampled_from(["t", "other"]), RUN, st.booleans(), st.sampled
 
 @given(st.lists(NOTE, min_size=1, max_size=8))
 def test_rows_of_runs_and_texts(notes: list[tuple[str, list[bytes], bool, bytes]]) -> None:
-    noted = NotedKeys()
+    pending = PendingKeys()
     expected: list[tuple[int, int, int]] = []
     for number, (topic, keys, as_run, more) in enumerate(notes):
         offset, timestamp = number * 100, 1_000 + number
         if as_run:
-            noted.note_run(topic, b"".join(keys), len(keys), offset, timestamp)
+            pending.add_run(topic, b"".join(keys), len(keys), offset, timestamp)
             words = keys
         else:
             texts = [b"UNIQ_KEY\x01%b\x02%b" % (key, more) for key in keys]
-            noted.note_all(topic, texts[:-1], [offset] * (len(texts) - 1), timestamp)
-            noted.note(topic, texts[-1], offset, timestamp)
+            pending.add_all(topic, texts[:-1], [offset] * (len(texts) - 1), timestamp)
+            pending.add(topic, texts[-1], offset, timestamp)
             words = [word for key in keys for word in (key, *filter(None, find_value(more, b"KEYS\x01").split(b" ")))]
         expected += [(key_hash(topic, word.decode()), offset, timestamp) for word in words]
-    assert noted.count == sum(len(keys) for _, keys, _, _ in notes)
-    assert list(zip(*(column.tolist() for column in noted.rows()), strict=True)) == expected
+    assert pending.count == sum(len(keys) for _, keys, _, _ in notes)
+    assert list(zip(*(column.tolist() for column in pending.rows()), strict=True)) == expected
 
 
 @given(st.lists(st.text("ab", min_size=6, max_size=6), min_size=1, max_size=9))
 def test_keys_that_begin_alike_differ_anywhere_or_nowhere(keys: list[str]) -> None:
-    noted = NotedKeys()
-    noted.note_run("t", "".join(keys).encode(), len(keys), 0, 0)
-    assert noted.rows().hashes.tolist() == [key_hash("t", key) for key in keys]
+    pending = PendingKeys()
+    pending.add_run("t", "".join(keys).encode(), len(keys), 0, 0)
+    assert pending.rows().hashes.tolist() == [key_hash("t", key) for key in keys]
 
 
 def test_nothing_has_no_rows() -> None:
-    assert NotedKeys().count == 0
+    assert PendingKeys().count == 0
 
 
 def index_file(record: PendingRecord) -> bytes:
