@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALL := scripts/install.sh
 # pytest's exit code 5 (no test ran) fails a target like any other.
 PYTEST = $(BIN)/pytest --session-timeout=$(1)
-SIMULATIONS := tests/storage/test_crash_points.py
+SIMULATIONS := tests/storage/test_crash_points.py tests/raft/test_seeds.py
 SUITES := tests/interop tests/faults tests/spark $(SIMULATIONS)
 UNIT_TESTS = $(call PYTEST,$(1)) --numprocesses=2 --dist=$(2) $(addprefix --ignore=,$(SUITES)) -m 'not client'
 TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples docs/hooks tests)
@@ -60,8 +60,8 @@ test-faults: install ## killed brokers, full disks, power cuts, hostile peers (6
 	@$(INSTALL) commands cc
 	$(call PYTEST,600) tests/faults
 
-test-simulation: install ## a simulated disk, cut at every operation (600 s)
-	$(call PYTEST,600) $(SIMULATIONS)
+test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups (600 s)
+	$(call PYTEST,600) --numprocesses=2 $(SIMULATIONS)
 
 test-interop: install ## the official clients for Java, Node.js and Go against our broker (900 s)
 	@$(INSTALL) commands javac mvn node npm go

@@ -1,0 +1,1106 @@
+"""One member of a group: messages, time and proposals in, :class:`~.effects.Ready` out.
+
+How it is driven is told in the package's docstring. Everything that belongs to an election or to a leadership is in
+:mod:`~.leadership`, the arithmetic of positions in :mod:`~.log`.
+
+Sources: Ongaro, "Consensus: Bridging Theory and Practice", chapters 3, 4, 6 and 9; the structure of ready and advance
+is that of etcd's raft. Membership is that of Ongaro's thesis: the last configuration in the log is in force, committed
+or not, and a change waits until the one before it is committed and until the leader has committed something of its own
+term.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from .effects import (
+    AppendData,
+    AppendEntry,
+    FlushMark,
+    LogEffect,
+    MemberStatus,
+    ReadState,
+    Ready,
+    Reset,
+    Role,
+    Saved,
+    Status,
+    Truncate,
+)
+from .leadership import Candidacy, Leadership, PendingRead, Progress, Transfer
+from .log import ZERO, Configuration, Entry, EpochLog, Member, Position, Suffrage
+from .messages import (
+    Append,
+    AppendResponse,
+    Hello,
+    Install,
+    Message,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from .proposals import (
+    AddMember,
+    DataAppended,
+    PromoteMember,
+    Proposal,
+    ProposalRefused,
+    ReadIndex,
+    RemoveMember,
+    TransferLeadership,
+)
+
+UNCUT = Position(sys.maxsize, sys.maxsize)
+RECOVER = "raft:recover"
+"""Context of the read-index by which a member learns what was confirmed when it came back."""
+
+
+class InvariantViolated(Exception):
+    """The state of a member contradicts itself: it must stop, as it might confirm what is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of a member.
+
+    Attributes:
+        peers: id -> address of all members that form the group at its first start, the member itself among them. Not
+            used once the group exists.
+        heartbeat_ms: how often a leader shows that it is alive.
+        election_ms: how long a member waits for its leader before it campaigns: between once and twice this time.
+        sync_flush: only flushed bytes count. Otherwise bytes count as soon as they are written.
+        max_append_bytes: of one message, unless a single record is larger.
+        max_inflight_bytes: how much a leader sends to a member before it confirms.
+        transfer_bytes: how far a member may be behind when the leader stops accepting data for a transfer.
+        preferred_leader: id of the member that leads whenever it can.
+    """
+
+    peers: Mapping[str, str] = field(default_factory=dict)
+    heartbeat_ms: int = 200
+    election_ms: int = 1000
+    sync_flush: bool = False
+    max_append_bytes: int = 1 << 20
+    max_inflight_bytes: int = 16 << 20
+    transfer_bytes: int = 1 << 20
+    preferred_leader: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_ms * 2 <= self.election_ms:
+            raise ValueError("election_ms has to be at least twice heartbeat_ms")
+
+
+class Raft:
+    """A member of a group, without any I/O.
+
+    Attributes:
+        id: the member's id.
+        eligible: whether it may lead. The shell sets it to False when tables or segments are damaged; a leader then
+            hands leadership over.
+    """
+
+    def __init__(
+        self, member_id: str, saved: Saved, options: Options, rng: Random, align: Callable[[int, int], int]
+    ) -> None:
+        """Start from what is on the disk; with ``sync_flush`` all of it has been flushed.
+
+        Args:
+            member_id: the member's id.
+            saved: what is on the disk.
+            options: settings.
+            rng: for election time-outs and for the id of a new group.
+            align: ``align(start, limit)`` returns the end of the last record that ends in ``(start, limit]``, or of the
+                first record behind ``start`` if that is longer. ``start`` is a record's end too.
+
+        Raises:
+            ValueError: the incarnation is missing, the member is not in the list of peers, or the epoch table goes
+                back.
+        """
+        state = saved.hard_state
+        if not state.incarnation:
+            raise ValueError("an incarnation has to be set: a random number, kept as long as the disk")
+        if options.peers and member_id not in options.peers:
+            raise ValueError(f"the list of peers does not contain the member {member_id} itself")
+        self.id = member_id
+        self.eligible = True
+        self._options = options
+        self._rng = rng
+        self._align = align
+        self._log = EpochLog(saved.start, saved.end, saved.entries)
+        self._committed = self._applied = self._log.prefix(*saved.commit)
+        lacking = self._committed < saved.commit or len(self._log.entries) < len(saved.entries)
+        forgot = saved.forgetful or (lacking and not options.sync_flush)
+        self._state = state._replace(boot=state.boot + 1, recovering=bool(state.group) and (state.recovering or forgot))
+        self._saved_state = state
+        # What the shell has done: written is in the file, flushed is durable or need not be, kept counts entries.
+        self._written = self._flushed = saved.end
+        self._kept = self._log.end.entries
+        self._truncations = 0
+        self._floor = UNCUT  # the lowest truncation since the outstanding ready was taken
+        self._effects: list[LogEffect] = []
+        if len(saved.entries) > self._log.end.entries:  # entries behind bytes that were lost
+            self._effects.append(Truncate(self._log.end))
+        self._messages: list[Message] = []
+        self._reads: list[ReadState] = []
+        self._outstanding: Ready | None = None
+        self._role = Role.FOLLOWER
+        self._leader = ""
+        self._candidacy: Candidacy | None = None
+        self._leadership: Leadership | None = None
+        self._elections = 0
+        self._conflict = ""
+        # Of a follower, in this term: equal to the leader's log, told to it, known to be committed, last round.
+        self._verified = self._reported = self._leader_commit = ZERO
+        self._leader_incarnation = 0
+        self._round = 0
+        self._barrier: Position | None = None
+        self._fresh_peers: dict[str, tuple[int, bool, int]] = {}
+        self._clock_ms: int | None = None
+        self._now_ms = 0
+        self._heard_ms = -options.election_ms
+        self._election_due_ms = 0
+        self._hello_due_ms = 0
+        self._restart_election_timer()
+        self._handlers: dict[type[Message], Callable[[Any], None]] = {
+            Append: self._on_append,
+            AppendResponse: self._on_append_response,
+            Install: self._on_install,
+            VoteRequest: self._on_vote_request,
+            VoteResponse: self._on_vote_response,
+            TimeoutNow: self._on_timeout_now,
+            ReadIndexRequest: self._on_read_index_request,
+            ReadIndexResponse: self._on_read_index_response,
+        }
+
+    # What the shell calls
+
+    @property
+    def role(self) -> Role:
+        """The member's role."""
+        return self._role
+
+    @property
+    def term(self) -> int:
+        """The largest term seen."""
+        return self._state.term
+
+    @property
+    def leader(self) -> str:
+        """Id of the leader of this term, empty if unknown."""
+        return self._leader
+
+    @property
+    def committed(self) -> Position:
+        """Up to here everything is committed, as far as the member knows."""
+        return self._committed
+
+    @property
+    def accepts_data(self) -> bool:
+        """Whether the shell may append records now: the member leads, and its table of entries is durable."""
+        leadership = self._leadership
+        return (
+            leadership is not None
+            and self._kept == self._log.end.entries
+            and self._committed >= leadership.start
+            and not (leadership.transfer and leadership.transfer.closing)
+        )
+
+    def step(self, message: Message) -> None:
+        """Take a message of another member."""
+        if message.to != self.id or message.sender == self.id:
+            return
+        if isinstance(message, Hello):
+            self._on_hello(message)
+            return
+        if message.to_incarnation != self._state.incarnation:
+            return
+        if message.group and message.group != self._state.group and not self._is_fresh():
+            self._conflict = f"{message.sender} belongs to another group ({message.group:x})"
+            return
+        if not self._is_outdated(message) and self._agree_on_term(message):
+            self._handlers[type(message)](message)
+
+    def tick(self, now_ms: int) -> None:
+        """Take the time of a monotonic clock, at least every ``heartbeat_ms``.
+
+        A process that was stopped for long has messages to read before it may conclude that its leader is gone: one
+        call passes at most half of an election time-out.
+        """
+        if self._clock_ms is not None:
+            self._now_ms += max(0, min(now_ms - self._clock_ms, self._options.election_ms // 2))
+        self._clock_ms = now_ms
+        if self._leadership is not None:
+            self._lead()
+        elif self._is_fresh() and self._now_ms >= self._hello_due_ms:
+            self._hello_due_ms = self._now_ms + self._options.heartbeat_ms
+            for peer in self._options.peers:
+                if peer != self.id:
+                    self._send(Hello, peer, 0, has_data=self._log.end.offset > 0)
+        if self._leadership is None and self._now_ms >= self._election_due_ms:
+            self._leader = ""
+            self._campaign(pre=True)
+
+    def propose(self, proposal: Proposal) -> Position | None:
+        """Take a wish of the shell; return the position at which it is committed, if it becomes a part of the log.
+
+        Raises:
+            ProposalRefused: it cannot be taken here or now.
+        """
+        if isinstance(proposal, ReadIndex):
+            self._propose_read(proposal.context)
+            return None
+        leadership = self._leadership
+        if leadership is None:
+            raise ProposalRefused(f"{self.id} does not lead", self._leader)
+        match proposal:
+            case DataAppended(end):
+                self._append_data(end)
+                return self._log.end
+            case TransferLeadership(to):
+                self._propose_transfer(leadership, to)
+                return None
+            case _:
+                return self._change_members(leadership, self._changed(leadership, proposal))
+
+    def ready(self) -> Ready | None:
+        """Return what is to be done, or None. The next call has to wait for :meth:`advance`; no other method has to.
+
+        Raises:
+            RuntimeError: the last one was not advanced.
+            InvariantViolated: the member has to stop.
+        """
+        if self._outstanding is not None:
+            raise RuntimeError("the last ready has to be advanced first")
+        self._check()
+        changed = self._state != self._saved_state
+        commit = self._committed if self._committed > self._applied else None
+        if not (changed or self._effects or self._messages or self._reads or commit):
+            return None
+        ready = Ready(
+            self._state if changed else None, tuple(self._effects), tuple(self._messages), commit, tuple(self._reads)
+        )
+        self._saved_state = self._state
+        self._floor = UNCUT
+        self._effects, self._messages, self._reads = [], [], []
+        self._outstanding = ready
+        return ready
+
+    def advance(self, ready: Ready) -> None:
+        """All of ``ready`` was done.
+
+        Raises:
+            RuntimeError: it is not the last one.
+            InvariantViolated: the member has to stop.
+        """
+        if ready is not self._outstanding:
+            raise RuntimeError("only the last ready can be advanced")
+        self._outstanding = None
+        for effect in ready.log:
+            if isinstance(effect, AppendData):
+                self._written = effect.end
+            elif isinstance(effect, AppendEntry):
+                self._kept += 1
+            elif isinstance(effect, Reset):
+                self._written, self._kept = effect.end
+                self._flushed = self._written
+        # What was truncated meanwhile is not what has been written just now.
+        self._written = min(self._written, self._floor.offset)
+        self._kept = min(self._kept, self._floor.entries)
+        if not self._options.sync_flush:
+            self._flushed = self._written
+        self._flushed = min(self._flushed, self._written)
+        if ready.commit is not None:
+            self._applied = ready.commit
+        self._on_stored()
+        self._check()
+
+    def flush_mark(self) -> FlushMark:
+        """Return how far the log is written now; taken before a flush begins."""
+        return FlushMark(self._written, self._truncations)
+
+    def flushed(self, mark: FlushMark) -> None:
+        """The flush that began at ``mark`` has ended well. Says nothing if the log was truncated since."""
+        if mark.truncations == self._truncations and mark.offset > self._flushed:
+            self._flushed = mark.offset
+            self._on_stored()
+
+    def starts_at(self, offset: int) -> None:
+        """The commit log starts at ``offset`` now, as retention has deleted segments."""
+        self._log.start = max(self._log.start, min(offset, self._log.end.offset))
+
+    def status(self) -> Status:
+        """Return the member's view of the group."""
+        log, leadership = self._log, self._leadership
+        members = () if leadership is None else tuple(leadership.progress.values())
+        transfer = leadership.transfer if leadership else None
+        return Status(
+            id=self.id,
+            role=self._role,
+            term=self._state.term,
+            leader=self._leader,
+            incarnation=self._state.incarnation,
+            group=self._state.group,
+            committed=self._committed,
+            applied=self._applied,
+            stored=self._stored(),
+            end=log.end,
+            configuration=log.configuration,
+            configuration_committed=log.configuration_end <= self._committed,
+            recovering=self._state.recovering,
+            accepts_data=self.accepts_data,
+            members=tuple(
+                MemberStatus(
+                    member.id,
+                    member.incarnation,
+                    member.suffrage,
+                    member.match,
+                    self._now_ms - member.answered_ms < self._options.election_ms,
+                    self._now_ms - member.answered_ms,
+                    member.recovering,
+                )
+                for member in members
+            ),
+            transferring_to=transfer.to if transfer else "",
+            strangers=tuple(self._strangers(leadership).items()) if leadership else (),
+            elections=self._elections,
+            conflict=self._conflict,
+        )
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The epoch table, of which the last entries may not be on the disk yet."""
+        return self._log.entries
+
+    # Terms and roles
+
+    def _is_outdated(self, message: Message) -> bool:
+        """Return whether a message comes from a disk or a process that is gone; notice a new process."""
+        if self._leadership is None:
+            return False
+        progress = self._leadership.progress.get(message.sender)
+        if progress is None or progress.incarnation != message.incarnation:
+            return False
+        if not progress.boot:
+            progress.boot = message.boot
+        elif message.boot > progress.boot:
+            progress.restarted(message.boot, self._log.end)
+        return message.boot < progress.boot
+
+    def _agree_on_term(self, message: Message) -> bool:
+        """Bring the terms of the sender and of this member together; return whether the message is to be handled."""
+        term = self._state.term
+        if isinstance(message, VoteResponse) and message.pre and message.granted:
+            return True  # from a voter of any term
+        if message.term > term:
+            if isinstance(message, VoteRequest):
+                if not message.transfer and self._leader_is_alive():
+                    return False
+                if message.pre:
+                    return True
+            self._become_follower(message.term, "")
+        elif message.term < term:
+            if isinstance(message, Append | Install):
+                self._send(AppendResponse, message.sender, message.incarnation, matched=ZERO, received=ZERO)
+            elif isinstance(message, VoteRequest):
+                self._send(
+                    VoteResponse,
+                    message.sender,
+                    message.incarnation,
+                    asked_term=message.term,
+                    granted=False,
+                    pre=message.pre,
+                )
+            return False
+        return True
+
+    def _leader_is_alive(self) -> bool:
+        if self._leadership is not None:
+            return True
+        return bool(self._leader) and self._now_ms - self._heard_ms < self._options.election_ms
+
+    def _become_follower(self, term: int, leader: str) -> None:
+        if term > self._state.term:
+            self._state = self._state._replace(term=term, vote="")
+            self._verified = self._reported = self._leader_commit = ZERO
+            self._round = 0
+            self._barrier = None
+        self._role = Role.FOLLOWER
+        self._leader = leader
+        self._candidacy = self._leadership = None
+        self._restart_election_timer()
+
+    def _restart_election_timer(self) -> None:
+        election = self._options.election_ms
+        self._election_due_ms = self._now_ms + election + self._rng.randrange(election)
+
+    def _is_fresh(self) -> bool:
+        """Return whether the disk belongs to no group, or has nothing of it: then it has promised nothing to it."""
+        return not self._state.group or self._log.end == ZERO
+
+    def _campaign(self, *, pre: bool, transfer: bool = False) -> None:
+        self._restart_election_timer()
+        if not self.eligible:
+            return
+        bootstrap = self._is_fresh()
+        configuration = self._first_configuration() if bootstrap else self._log.configuration
+        own = configuration.get(self.id)
+        if own is None or own.suffrage is not Suffrage.VOTER or own.incarnation != self._state.incarnation:
+            return
+        self._leadership = None
+        self._leader = ""
+        term = self._state.term + 1
+        if pre:
+            self._role = Role.PRE_CANDIDATE
+        else:
+            self._become_follower(term, "")
+            self._role = Role.CANDIDATE
+            self._state = self._state._replace(vote=self.id)
+        candidacy = self._candidacy = Candidacy(term, configuration, pre, bootstrap, transfer)
+        candidacy.granted[self.id] = self._state.recovering
+        for member in configuration.members:
+            if member.id != self.id and member.suffrage is Suffrage.VOTER:
+                self._send(
+                    VoteRequest,
+                    member.id,
+                    member.incarnation,
+                    term=term,
+                    last_term=self._log.last_term,
+                    end=self._log.end,
+                    pre=pre,
+                    transfer=transfer,
+                    bootstrap=configuration if bootstrap else None,
+                )
+        self._count_votes(candidacy)
+
+    def _first_configuration(self) -> Configuration:
+        """Return the members of the group that this disk would form with its peers; empty unless all are there.
+
+        All have to be there, as two wiped disks of three would otherwise form a group and make the third one's data
+        void.
+        """
+        if not self._options.peers:
+            return Configuration()
+        members = [Member(self.id, self._state.incarnation, Suffrage.VOTER, self._options.peers.get(self.id, ""))]
+        for peer, address in self._options.peers.items():
+            if peer == self.id:
+                continue
+            incarnation, has_data, heard_ms = self._fresh_peers.get(peer, (0, False, 0))
+            if not incarnation or self._now_ms - heard_ms > 2 * self._options.election_ms:
+                return Configuration()
+            if has_data:
+                if self._log.end.offset:
+                    self._conflict = f"{self.id} and {peer} both have data, but no group: one of them has to be empty"
+                return Configuration()
+            members.append(Member(peer, incarnation, Suffrage.VOTER, address))
+        return Configuration.of(members)
+
+    def _on_hello(self, hello: Hello) -> None:
+        if self._is_fresh():
+            if hello.sender in self._options.peers:
+                self._fresh_peers[hello.sender] = (hello.incarnation, hello.has_data, self._now_ms)
+        elif self._leadership is not None:
+            member = self._log.configuration.get(hello.sender)
+            if member is None or member.incarnation != hello.incarnation:
+                if hello.has_data:
+                    self._conflict = f"{hello.sender} asks to join with data of its own: its disk has to be empty"
+                else:
+                    self._leadership.strangers[hello.sender] = (hello.incarnation, self._now_ms)
+
+    def _on_vote_request(self, request: VoteRequest) -> None:
+        log, state = self._log, self._state
+        if request.pre:
+            free = request.term > state.term
+        else:
+            free = state.vote == request.sender or (not state.vote and not self._leader)
+        granted = free and self._may_elect(request) and log.is_up_to_date(request.last_term, request.end)
+        if granted and not request.pre:
+            self._state = state._replace(vote=request.sender)
+            self._restart_election_timer()
+        self._send(
+            VoteResponse,
+            request.sender,
+            request.incarnation,
+            asked_term=request.term,
+            granted=granted,
+            pre=request.pre,
+            recovering=state.recovering,
+        )
+
+    def _may_elect(self, request: VoteRequest) -> bool:
+        """Return whether this disk may have a part in the election at all."""
+        if not self._is_fresh():
+            return request.bootstrap is None
+        if self._log.end.offset:
+            self._conflict = f"{request.sender} asks for a vote, but this disk has data of no group"
+            return False
+        if request.bootstrap is None:
+            return bool(request.group)
+        own = request.bootstrap.get(self.id)
+        return own is not None and own.incarnation == self._state.incarnation
+
+    def _on_vote_response(self, response: VoteResponse) -> None:
+        candidacy = self._candidacy
+        if candidacy is None or (response.asked_term, response.pre) != (candidacy.term, candidacy.pre):
+            return
+        voter = candidacy.configuration.get(response.sender)
+        if voter is None or voter.suffrage is not Suffrage.VOTER or voter.incarnation != response.incarnation:
+            return
+        if response.granted:
+            candidacy.granted[voter.id] = response.recovering
+        else:
+            candidacy.refused.add(voter.id)
+        self._count_votes(candidacy)
+
+    def _on_timeout_now(self, message: TimeoutNow) -> None:
+        if message.sender == self._leader and not self._state.recovering:
+            self._campaign(pre=False, transfer=True)
+
+    def _count_votes(self, candidacy: Candidacy) -> None:
+        if candidacy.is_won():
+            if candidacy.pre:
+                self._campaign(pre=False, transfer=candidacy.transfer)
+            else:
+                self._become_leader(candidacy)
+        elif candidacy.is_lost():
+            self._become_follower(self._state.term, "")
+
+    def _become_leader(self, candidacy: Candidacy) -> None:
+        self._candidacy = None
+        self._role = Role.LEADER
+        self._leader = self.id
+        self._elections += 1
+        self._state = self._state._replace(recovering=False)
+        if candidacy.bootstrap:
+            self._state = self._state._replace(group=self._rng.getrandbits(62) + 1)
+        before = self._log.end
+        start = Position(before.offset, before.entries + 1)
+        election, heartbeat = self._options.election_ms, self._options.heartbeat_ms
+        self._leadership = Leadership(start, self._now_ms + heartbeat, self._now_ms + election)
+        self._leadership.next_transfer_ms = self._now_ms + election
+        self._append_entry(candidacy.configuration if candidacy.bootstrap else None)
+        self._leadership.follow(self._log.configuration, self.id, before, self._now_ms)
+        self._heartbeat(self._leadership)
+
+    # The follower
+
+    def _follow(self, message: Append | Install) -> bool:
+        """Accept the sender as the leader of this term; return whether this disk may follow it."""
+        if self._leadership is not None:
+            raise InvariantViolated(f"{message.sender} and {self.id} both lead term {message.term}")
+        if self._is_fresh():
+            if self._log.end.offset:
+                self._conflict = f"{message.sender} leads a group, but this disk has data of no group"
+                return False
+            self._state = self._state._replace(group=message.group)
+            self._fresh_peers.clear()
+        if self._role is not Role.FOLLOWER:
+            self._become_follower(self._state.term, message.sender)
+        self._leader = message.sender
+        self._leader_incarnation = message.incarnation
+        self._heard_ms = self._now_ms
+        self._round = max(self._round, message.round)
+        self._restart_election_timer()
+        return True
+
+    def _on_append(self, append: Append) -> None:
+        if not self._follow(append):
+            return
+        log = self._log
+        if not log.contains(append.previous, append.previous_term):
+            term, end = log.end_of(append.previous_term)
+            self._respond(rejected=True, previous=append.previous, hint_term=term, hint=end)
+            return
+        if not self._cut_diverged(append):
+            return
+        news = append.end > log.end
+        if news:
+            self._take(append)
+        self._verified = max(self._verified, append.end)
+        self._leader_commit = max(self._leader_commit, append.commit)
+        self._settle()
+        if not news:
+            self._respond(lost=append.sent > self._verified)
+        if self._state.recovering and self._barrier is None and append.end == append.previous:
+            self._send(ReadIndexRequest, append.sender, append.incarnation, context=f"{RECOVER}:{self._state.boot}")
+
+    def _cut_diverged(self, append: Append) -> bool:
+        """Truncate the log where it parts from the range; return whether it may be truncated there."""
+        log, index = self._log, append.previous.entries
+        parting: Position | None = None
+        for entry in append.entries:
+            if index == log.end.entries:
+                if log.end.offset > entry.offset:
+                    parting = Position(entry.offset, index)
+                break
+            own = log.entry(index)
+            if own != entry:
+                parting = Position(min(own.offset, entry.offset), index)
+                break
+            index += 1
+        else:
+            if index < log.end.entries and log.entry(index).offset < append.end.offset:
+                parting = Position(log.entry(index).offset, index)
+        if parting is None:
+            return True
+        if parting < self._committed:
+            self._refuse_parting(append, parting)
+            return False
+        self._truncate(parting)
+        return True
+
+    def _truncate(self, end: Position) -> None:
+        self._log.truncate(end)
+        self._unsend_appends()
+        self._effects.append(Truncate(end))
+        self._truncations += 1
+        self._written = min(self._written, end.offset)
+        self._flushed = min(self._flushed, end.offset)
+        self._kept = min(self._kept, end.entries)
+        self._floor = min(self._floor, end)
+
+    def _unsend_appends(self) -> None:
+        """Drop what is left from a leadership: the shell would attach bytes that come in the place of the cut ones."""
+        self._messages = [message for message in self._messages if not isinstance(message, Append)]
+
+    def _take(self, append: Append) -> None:
+        """Append what the range has more than the log."""
+        log, begin = self._log, append.previous.offset
+        for entry in append.entries[log.end.entries - append.previous.entries :]:
+            self._write(entry.offset, append.data, begin)
+            log.append_entry(entry)
+            self._effects.append(AppendEntry(entry))
+        self._write(append.end.offset, append.data, begin)
+
+    def _write(self, end: int, data: Any, begin: int) -> None:
+        start = self._log.end.offset
+        if end > start:
+            self._effects.append(AppendData(start, end, data, start - begin))
+            self._log.append_bytes(end)
+
+    def _on_install(self, install: Install) -> None:
+        if not self._follow(install):
+            return
+        log, entries = self._log, install.entries
+        if install.start > self._committed and not log.contains(install.start, entries[-1].term if entries else 0):
+            own = log.between(ZERO, self._committed)
+            if entries[: len(own)] != own or any(
+                entry.offset < self._committed.offset for entry in entries[len(own) :]
+            ):
+                self._refuse_parting(install, self._committed)
+                return
+            log.reset(install.start, entries)
+            self._unsend_appends()
+            self._effects = [Reset(install.start, entries)]
+            self._truncations += 1
+            self._written = self._flushed = self._kept = 0
+            self._floor = ZERO
+        self._verified = max(self._verified, install.start)
+        self._leader_commit = max(self._leader_commit, install.start)
+        self._settle()
+        self._respond()
+
+    def _refuse_parting(self, message: Append | Install, parting: Position) -> None:
+        """The leader's log lacks what this member knows to be confirmed: nothing is truncated."""
+        self._conflict = (
+            f"{message.sender} leads term {message.term} without what was confirmed up to {self._committed}: "
+            f"its log parts from this one at {parting}"
+        )
+
+    def _respond(self, **fields: Any) -> None:
+        matched = self._matched()
+        self._reported = matched
+        self._send(
+            AppendResponse,
+            self._leader,
+            self._leader_incarnation,
+            matched=matched,
+            received=self._verified,
+            round=self._round,
+            recovering=self._state.recovering,
+            **fields,
+        )
+
+    def _matched(self) -> Position:
+        return min(self._verified, self._stored())
+
+    def _settle(self) -> None:
+        """Draw the conclusions from what is matched now."""
+        matched = self._matched()
+        self._committed = max(self._committed, min(self._leader_commit, matched))
+        if self._barrier is not None and matched >= self._barrier:
+            self._barrier = None
+            self._state = self._state._replace(recovering=False)
+
+    def _on_read_index_response(self, response: ReadIndexResponse) -> None:
+        if response.sender != self._leader:
+            return
+        if not response.context.startswith(RECOVER):
+            self._reads.append(ReadState(response.context, response.position))
+        elif self._state.recovering and response.context == f"{RECOVER}:{self._state.boot}":
+            self._barrier = response.position
+            self._settle()
+
+    # The leader
+
+    def _lead(self) -> None:
+        """Do what a leader does as time passes."""
+        leadership = self._leadership
+        assert leadership is not None
+        if self._now_ms >= leadership.quorum_due_ms:
+            if not leadership.has_quorum(self._log.configuration, self.id):
+                self._become_follower(self._state.term, "")
+                return
+            leadership.quorum_due_ms = self._now_ms + self._options.election_ms
+            for progress in leadership.progress.values():
+                progress.active = False
+        if self._now_ms < leadership.heartbeat_due_ms:
+            return
+        leadership.heartbeat_due_ms = self._now_ms + self._options.heartbeat_ms
+        self._heartbeat(leadership)
+        if leadership.transfer and self._now_ms >= leadership.transfer.deadline_ms:
+            leadership.transfer = None
+        self._mend_membership(leadership)
+        self._move_to_preferred(leadership)
+
+    def _heartbeat(self, leadership: Leadership) -> None:
+        leadership.round += 1
+        for progress in leadership.progress.values():
+            progress.waiting = False
+            if progress.probing:
+                self._send_range(progress)
+            else:
+                self._send_append(progress, progress.received, progress.received)
+        self._confirm_reads(leadership)
+
+    def _send_range(self, progress: Progress) -> None:
+        """Send what a member lacks, as far as it may be sent."""
+        log, options = self._log, self._options
+        if progress.next.offset < log.start:
+            if not progress.waiting:
+                progress.waiting = progress.probing = True
+                start = min(log.at(log.start), self._committed)
+                self._send(
+                    Install,
+                    progress.id,
+                    progress.incarnation,
+                    start=start,
+                    entries=log.between(ZERO, start),
+                    round=self._leadership_round(),
+                )
+            return
+        if progress.probing:
+            if not progress.waiting:
+                progress.waiting = True
+                self._send_append(progress, progress.next, progress.next)
+            return
+        limit = progress.match.offset + options.max_inflight_bytes
+        while progress.next < log.end and progress.next.offset < limit:
+            start = progress.next
+            end = log.end
+            if end.offset - start.offset > options.max_append_bytes:
+                end = log.at(self._align(start.offset, start.offset + options.max_append_bytes))
+            progress.next = end
+            self._send_append(progress, start, end)
+
+    def _leadership_round(self) -> int:
+        return self._leadership.round if self._leadership else 0
+
+    def _send_append(self, progress: Progress, start: Position, end: Position) -> None:
+        self._send(
+            Append,
+            progress.id,
+            progress.incarnation,
+            previous=start,
+            previous_term=self._log.term_at(start),
+            end=end,
+            entries=self._log.between(start, end),
+            commit=self._committed,
+            sent=ZERO if progress.probing else progress.next,
+            round=self._leadership_round(),
+        )
+
+    def _on_append_response(self, response: AppendResponse) -> None:
+        leadership = self._leadership
+        progress = leadership.progress.get(response.sender) if leadership else None
+        if leadership is None or progress is None or progress.incarnation != response.incarnation:
+            return
+        progress.active = True
+        progress.answered_ms = self._now_ms
+        progress.recovering = response.recovering
+        progress.round = max(progress.round, response.round)
+        if response.rejected:
+            self._back_up(progress, response)
+        else:
+            progress.match = max(progress.match, response.matched)
+            progress.received = max(progress.received, response.received)
+            if progress.probing:
+                if progress.received >= progress.next:
+                    progress.probing = False
+                    progress.next = progress.received
+            elif response.lost and response.received < progress.next:
+                progress.next = progress.received
+        self._advance_commit(leadership)
+        if self._leadership is not leadership:
+            return
+        self._send_range(progress)
+        self._confirm_reads(leadership)
+        self._push_transfer(leadership)
+
+    def _back_up(self, progress: Progress, response: AppendResponse) -> None:
+        """Guess again where a member's log parts from this one. The guess is never taken for what the member has."""
+        if response.previous <= progress.match or (progress.probing and response.previous != progress.next):
+            return
+        term, end = self._log.end_of(response.hint_term)
+        guess = min(end, response.hint) if term == response.hint_term else end
+        progress.probing, progress.waiting = True, False
+        progress.next = max(progress.match, guess)
+
+    def _append_data(self, end: int) -> None:
+        if not self.accepts_data:
+            raise ProposalRefused("data must not be appended now", self._leader)
+        if end < self._log.end.offset:
+            raise ProposalRefused(f"the log ends at {self._log.end.offset}, not at {end}")
+        self._log.append_bytes(end)
+        self._written = end
+        if not self._options.sync_flush:
+            self._flushed = end
+        self._on_stored()
+        self._broadcast()
+
+    def _append_entry(self, configuration: Configuration | None) -> Position:
+        entry = Entry(self._state.term, self._log.end.offset, configuration)
+        self._log.append_entry(entry)
+        self._effects.append(AppendEntry(entry))
+        return self._log.end
+
+    def _broadcast(self) -> None:
+        if self._leadership is not None:
+            for progress in self._leadership.progress.values():
+                self._send_range(progress)
+
+    def _advance_commit(self, leadership: Leadership) -> None:
+        """Commit what a majority has stored, if it reaches into this term: counting does not commit earlier terms."""
+        log = self._log
+        position = leadership.committable(log.configuration, self.id, self._stored())
+        if position <= self._committed or log.term_at(position) != self._state.term:
+            return
+        first = self._committed < leadership.start
+        self._committed = position
+        if first:
+            for context, requester in leadership.early_reads:
+                self._start_read(context, requester)
+            leadership.early_reads.clear()
+        if log.configuration_end <= position and log.configuration.get(self.id) is None:
+            self._heartbeat(leadership)  # the others learn of the commit, and need not wait to elect one of them
+            self._become_follower(self._state.term, "")
+
+    # Reads
+
+    def _propose_read(self, context: str) -> None:
+        if self._leadership is not None:
+            self._start_read(context, self.id)
+        elif self._leader:
+            self._send(ReadIndexRequest, self._leader, self._leader_incarnation, context=context)
+        else:
+            raise ProposalRefused("no leader is known")
+
+    def _on_read_index_request(self, request: ReadIndexRequest) -> None:
+        if self._leadership is not None:
+            self._start_read(request.context, request.sender)
+
+    def _start_read(self, context: str, requester: str) -> None:
+        leadership = self._leadership
+        assert leadership is not None
+        if self._committed < leadership.start:
+            leadership.early_reads.append((context, requester))
+            return
+        leadership.reads.append(PendingRead(context, requester, self._committed, leadership.round + 1))
+        self._heartbeat(leadership)
+
+    def _confirm_reads(self, leadership: Leadership) -> None:
+        if not leadership.reads:
+            return
+        confirmed = leadership.confirmed_round(self._log.configuration, self.id)
+        for read in [read for read in leadership.reads if read.round <= confirmed]:
+            leadership.reads.remove(read)
+            member = self._log.configuration.get(read.requester)
+            if read.requester == self.id:
+                self._reads.append(ReadState(read.context, read.position))
+            elif member is not None:
+                self._send(
+                    ReadIndexResponse, member.id, member.incarnation, context=read.context, position=read.position
+                )
+
+    # Leadership transfer
+
+    def _propose_transfer(self, leadership: Leadership, to: str) -> None:
+        progress = leadership.progress.get(to)
+        if to == self.id:
+            raise ProposalRefused(f"{to} leads already")
+        if progress is None or progress.suffrage is not Suffrage.VOTER:
+            raise ProposalRefused(f"{to} is not a voter of the group")
+        if progress.recovering:
+            raise ProposalRefused(f"{to} has lost power and has not caught up yet")
+        if leadership.transfer is not None and leadership.transfer.to != to:
+            raise ProposalRefused(f"leadership is on its way to {leadership.transfer.to}")
+        if leadership.transfer is None:
+            leadership.transfer = Transfer(to, self._now_ms + self._options.election_ms)
+        self._push_transfer(leadership)
+
+    def _push_transfer(self, leadership: Leadership) -> None:
+        transfer = leadership.transfer
+        if transfer is None or (progress := leadership.progress.get(transfer.to)) is None:
+            leadership.transfer = None
+            return
+        if progress.match.offset + self._options.transfer_bytes >= self._log.end.offset:
+            transfer.closing = True
+        if progress.match == self._log.end and not transfer.told:
+            transfer.told = True
+            self._send(TimeoutNow, progress.id, progress.incarnation)
+
+    def _move_to_preferred(self, leadership: Leadership) -> None:
+        """Hand leadership to the preferred leader, or away from here, when somebody has what it takes."""
+        wanted = self._options.preferred_leader
+        if leadership.transfer or self._now_ms < leadership.next_transfer_ms or self._committed < leadership.start:
+            return
+        candidates = [
+            progress
+            for progress in leadership.progress.values()
+            if progress.suffrage is Suffrage.VOTER
+            and progress.active
+            and not progress.recovering
+            and progress.match.offset + self._options.transfer_bytes >= self._log.end.offset
+            and (progress.id == wanted or not self.eligible)
+        ]
+        if candidates and (self.id != wanted or not self.eligible):
+            leadership.next_transfer_ms = self._now_ms + 10 * self._options.election_ms
+            best = max(candidates, key=lambda progress: (progress.id == wanted, progress.match))
+            self._propose_transfer(leadership, best.id)
+
+    # Membership
+
+    def _changed(self, leadership: Leadership, proposal: Proposal) -> Configuration:
+        """Return the configuration that a proposal asks for."""
+        configuration = self._log.configuration
+        match proposal:
+            case AddMember(id=member_id):
+                return self._with_added(leadership, proposal)
+            case PromoteMember(id=member_id):
+                member = configuration.get(member_id)
+                if member is None:
+                    raise ProposalRefused(f"{member_id} is not a member of the group")
+                if member.suffrage is Suffrage.VOTER:
+                    raise ProposalRefused(f"{member_id} is a voter already")
+                if leadership.progress[member_id].match < self._committed:
+                    raise ProposalRefused(
+                        f"{member_id} lacks data that is committed: it is promoted when it has caught up"
+                    )
+                return configuration.with_member(member._replace(suffrage=Suffrage.VOTER))
+            case RemoveMember(id=member_id):
+                if configuration.get(member_id) is None:
+                    raise ProposalRefused(f"{member_id} is not a member of the group")
+                if configuration.voters() == [member_id]:
+                    raise ProposalRefused(f"{member_id} is the last voter of the group")
+                return configuration.without(member_id)
+        raise ProposalRefused(f"unknown proposal {proposal!r}")
+
+    def _with_added(self, leadership: Leadership, proposal: AddMember) -> Configuration:
+        known = self._log.configuration.get(proposal.id)
+        suffrage = Suffrage.LEARNER if proposal.suffrage is Suffrage.LEARNER else Suffrage.JOINING
+        if known is not None:
+            return self._log.configuration.with_member(known._replace(address=proposal.address or known.address))
+        incarnation = self._strangers(leadership).get(proposal.id)
+        if incarnation is None:
+            raise ProposalRefused(f"{proposal.id} has not been heard of: start it with an empty disk first")
+        return self._log.configuration.with_member(Member(proposal.id, incarnation, suffrage, proposal.address))
+
+    def _change_members(self, leadership: Leadership, configuration: Configuration) -> Position:
+        if self._committed < leadership.start:
+            raise ProposalRefused("the leader has not confirmed the start of its term yet; try again")
+        if self._log.configuration_end > self._committed:
+            raise ProposalRefused("another membership change is not committed yet; try again")
+        end = self._append_entry(configuration)
+        leadership.follow(configuration, self.id, self._log.end, self._now_ms)
+        for member in configuration.members:
+            if leadership.strangers.get(member.id, (0, 0))[0] == member.incarnation:
+                del leadership.strangers[member.id]
+        self._broadcast()
+        return end
+
+    def _strangers(self, leadership: Leadership) -> dict[str, int]:
+        """Return the disks that ask to join, as far as they still do."""
+        since = self._now_ms - self._options.election_ms
+        return {
+            member: incarnation for member, (incarnation, heard_ms) in leadership.strangers.items() if heard_ms > since
+        }
+
+    def _is_alive(self, progress: Progress) -> bool:
+        return progress.active or self._now_ms - progress.answered_ms < self._options.election_ms
+
+    def _mend_membership(self, leadership: Leadership) -> None:
+        """Take the next step of bringing members in whose disk is new, one at a time."""
+        configuration = self._log.configuration
+        if self._committed < leadership.start or self._log.configuration_end > self._committed or leadership.transfer:
+            return
+        for progress in leadership.progress.values():
+            if progress.suffrage is Suffrage.JOINING and progress.active and progress.match >= self._committed:
+                self._change_members(leadership, self._changed(leadership, PromoteMember(progress.id)))
+                return
+        for member_id, incarnation in self._strangers(leadership).items():
+            member = configuration.get(member_id)
+            if member is None or self._is_alive(leadership.progress[member_id]):
+                continue
+            if not leadership.has_quorum(configuration, self.id, without=member_id):
+                continue
+            suffrage = Suffrage.LEARNER if member.suffrage is Suffrage.LEARNER else Suffrage.JOINING
+            swapped = member._replace(incarnation=incarnation, suffrage=suffrage)
+            self._change_members(leadership, configuration.with_member(swapped))
+            return
+
+    # Both
+
+    def _stored(self) -> Position:
+        """Return up to where the log is stored as the flush mode demands."""
+        return self._log.prefix(self._flushed, self._kept)
+
+    def _on_stored(self) -> None:
+        """More of the log is stored than before."""
+        if self._leadership is not None:
+            self._advance_commit(self._leadership)
+        elif self._leader:
+            self._settle()
+            if self._matched() > self._reported:
+                self._respond()
+
+    def _send(self, kind: type[Message], to: str, to_incarnation: int, **fields: Any) -> None:
+        state = self._state
+        fields.setdefault("term", state.term)
+        self._messages.append(
+            kind(
+                sender=self.id,
+                to=to,
+                incarnation=state.incarnation,
+                boot=state.boot,
+                to_incarnation=to_incarnation,
+                group=state.group,
+                **fields,
+            )
+        )
+
+    def _check(self) -> None:
+        stored, end = self._stored(), self._log.end
+        if not self._applied <= self._committed <= end:
+            raise InvariantViolated(
+                f"applied {self._applied} <= committed {self._committed} <= end {end} does not hold"
+            )
+        if stored > end or self._flushed > self._written:
+            raise InvariantViolated(f"stored {stored} is beyond the end {end}")
+        if self._verified > end and self._leadership is None:
+            raise InvariantViolated(f"verified {self._verified} is beyond the end {end}")
+        if (self._leadership is not None) != (self._role is Role.LEADER):
+            raise InvariantViolated(f"the role {self._role} does not fit")

@@ -1,0 +1,601 @@
+"""A seeded simulation of a whole group: the real state machines, a fake clock, disks and network.
+
+One seed decides everything: how many members, which faults, every delay. The network loses, duplicates, delays and
+reorders messages and is partitioned; processes are killed, stopped and continued, also in the middle of a write;
+machines lose power with what was not flushed; disks are wiped; members are added and removed; leadership is moved.
+
+Checked all the while: at most one leader per term; what is committed anywhere is the same everywhere and for ever;
+a read-index is not older than what was acknowledged before it; the invariants of the library. At the end, after all
+faults are healed: there is a leader, it commits, all members have its log, everything acknowledged is in it once.
+
+A record is one integer at one offset. A failing seed is replayed by::
+
+    python -m tests.raft.simulation --seed 1234 --verbose
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from raptormq.raft import (
+    ZERO,
+    AddMember,
+    Append,
+    AppendData,
+    AppendEntry,
+    DataAppended,
+    Entry,
+    HardState,
+    Message,
+    Options,
+    Position,
+    ProposalRefused,
+    Raft,
+    ReadIndex,
+    Ready,
+    RemoveMember,
+    Reset,
+    Role,
+    Saved,
+    Status,
+    TransferLeadership,
+    Truncate,
+)
+
+HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
+FORMING_MS, FAULTY_MS, HEALED_MS = 400, 900, 4000
+
+
+class SimulationFailed(AssertionError):
+    """A promise was broken; the text ends with the command that replays it."""
+
+
+class Disk:
+    """What survives a kill; of it, what was flushed survives a power cut.
+
+    Attributes:
+        records: the commit log; None where retention has deleted or a reset has skipped.
+        durable: how many of them are flushed.
+    """
+
+    def __init__(self, incarnation: int) -> None:
+        self.state = HardState(incarnation=incarnation)
+        self.records: list[int | None] = []
+        self.durable = 0
+        self.start = 0
+        self.entries: list[Entry] = []
+        self.commit = ZERO
+        self.forgetful = False
+
+    def do(self, effect: Any) -> None:
+        """Do one effect on the log."""
+        if isinstance(effect, AppendData):
+            assert effect.start == len(self.records), (
+                f"write at {effect.start}, but the log ends at {len(self.records)}"
+            )
+            news = effect.data[effect.skip : effect.skip + effect.end - effect.start]
+            assert len(news) == effect.end - effect.start, "bytes are missing in an append"
+            assert None not in news, "deleted bytes in an append"
+            self.records += news
+        elif isinstance(effect, AppendEntry):
+            assert effect.entry.offset == len(self.records)
+            self.entries.append(effect.entry)
+        elif isinstance(effect, Truncate):
+            del self.records[effect.end.offset :]
+            del self.entries[effect.end.entries :]
+            self.durable = min(self.durable, len(self.records))
+        elif isinstance(effect, Reset):
+            self.records = [None] * effect.end.offset
+            self.entries = list(effect.entries)
+            self.start = self.durable = effect.end.offset
+
+
+class Node:
+    """A member's shell: its disk, and its state machine while the process runs."""
+
+    def __init__(self, group: Simulation, member_id: str) -> None:
+        self.group = group
+        self.id = member_id
+        self.disk = Disk(group.rng.getrandbits(62) + 1)
+        self.raft: Raft | None = None
+        self.process = 0
+        self.paused_until = 0
+        self.doing: Ready | None = None
+        self.flushing = False
+        self.checked = 0
+        self.waiting: list[tuple[int, int, int]] = []  # end offset, term, record
+
+    def start(self) -> None:
+        group, disk = self.group, self.disk
+        self.process += 1
+        self.doing, self.flushing, self.waiting = None, False, []
+        if group.sync:
+            disk.durable = len(disk.records)
+        saved = Saved(
+            disk.state,
+            tuple(disk.entries),
+            disk.start,
+            len(disk.records),
+            disk.commit,
+            disk.forgetful and not group.sync,
+        )
+        peers = dict.fromkeys([*group.nodes, self.id], "")
+        self.raft = Raft(
+            self.id, saved, replace(group.options, peers=peers), Random(group.rng.getrandbits(32)), group.align
+        )
+        self.checked = disk.start
+        group.later(group.rng.randrange(TICK_MS), self.tick, self.process)
+
+    def kill(self) -> None:
+        """End the process, perhaps in the middle of what it was doing."""
+        doing, self.doing = self.doing, None
+        if doing is not None and (doing.hard_state is None or self.group.rng.random() < 0.5):
+            self.disk.state = doing.hard_state or self.disk.state
+            for effect in doing.log[: self.group.rng.randrange(len(doing.log) + 1)]:
+                self.disk.do(effect)
+        self.raft = None
+        self.process += 1
+
+    def cut_power(self) -> None:
+        """Kill it, and lose some of what was not flushed."""
+        self.kill()
+        disk = self.disk
+        kept = self.group.rng.randint(disk.durable, len(disk.records))
+        del disk.records[kept:]
+        disk.forgetful = True
+
+    def wipe(self) -> None:
+        self.kill()
+        self.disk = Disk(self.group.rng.getrandbits(62) + 1)
+
+    # Events
+
+    def tick(self, process: int) -> None:
+        if self.raft is None or process != self.process:
+            return
+        if self.is_paused(self.tick, process):
+            return
+        self.raft.tick(self.group.now)
+        self.pump()
+        self.group.later(TICK_MS, self.tick, process)
+
+    def receive(self, message: Message) -> None:
+        if self.raft is None or self.is_paused(self.receive, message):
+            return
+        if self.group.verbose:
+            sys.stdout.write(f"{self.group.now:5} {message}\n")
+        self.raft.step(message)
+        self.pump()
+
+    def is_paused(self, event: Any, argument: Any) -> bool:
+        if self.paused_until > self.group.now:
+            self.group.later(self.paused_until - self.group.now, event, argument)
+            return True
+        return False
+
+    def pump(self) -> None:
+        group = self.group
+        while self.raft is not None and self.doing is None:
+            ready = self.raft.ready()
+            if ready is None:
+                break
+            self.doing = ready
+            if (ready.log or ready.hard_state) and group.rng.random() < group.slow_disk:
+                group.later(group.rng.randint(1, 30), self.finish, self.process)
+                break
+            self.finish(self.process)
+        raft = self.raft
+        if raft is not None:
+            if raft.role is Role.LEADER:
+                group.see_leader(raft.term, self.id)
+            if not self.flushing and self.disk.durable < raft.flush_mark().offset:
+                self.flushing = True
+                group.later(
+                    group.rng.randint(1, 15), self.flush_done, (self.process, raft.flush_mark(), len(self.disk.records))
+                )
+
+    def flush_done(self, flush: tuple[int, Any, int]) -> None:
+        process, mark, length = flush
+        if process != self.process or self.raft is None:
+            return
+        self.flushing = False
+        self.disk.durable = max(self.disk.durable, min(length, len(self.disk.records)))
+        if mark.truncations != self.raft.flush_mark().truncations:
+            self.disk.durable = min(self.disk.durable, self.raft._flushed)
+        self.raft.flushed(mark)
+        self.pump()
+
+    def finish(self, process: int) -> None:
+        ready, raft = self.doing, self.raft
+        if process != self.process or ready is None or raft is None:
+            return
+        disk, group = self.disk, self.group
+        if ready.hard_state is not None:
+            disk.state = ready.hard_state
+            disk.forgetful = disk.forgetful and ready.hard_state.recovering
+        for effect in ready.log:
+            disk.do(effect)
+            if isinstance(effect, Reset):
+                self.checked = effect.end.offset
+        for message in ready.messages:
+            if isinstance(message, Append) and message.end.offset > message.previous.offset:
+                message.data = disk.records[message.previous.offset : message.end.offset]
+            group.send(message)
+        if ready.commit is not None:
+            self.commit(ready.commit)
+        for read in ready.reads:
+            group.check_read(read.context, read.position)
+        self.doing = None
+        raft.advance(ready)
+        self.pump()
+
+    def commit(self, commit: Position) -> None:
+        group, disk, raft = self.group, self.disk, self.raft
+        assert raft is not None
+        group.check_commit(self, commit)
+        if group.rng.random() < 0.3:
+            disk.commit = commit
+        while self.waiting and self.waiting[0][0] <= commit.offset:
+            end, term, record = self.waiting.pop(0)
+            if raft.role is Role.LEADER and raft.term == term:
+                group.acknowledge(end, record)
+            else:
+                self.waiting.clear()
+                break
+
+    def append(self, record: int) -> bool:
+        raft = self.raft
+        if raft is None or not raft.accepts_data or self.paused_until > self.group.now:
+            return False
+        self.disk.records.append(record)
+        end = len(self.disk.records)
+        term = raft.term
+        if self.waiting and self.waiting[-1][1] != term:
+            self.waiting.clear()
+        self.waiting.append((end, term, record))
+        raft.propose(DataAppended(end))
+        self.pump()
+        return True
+
+
+class Simulation:
+    """One seed."""
+
+    def __init__(self, seed: int, verbose: bool = False) -> None:
+        self.seed = seed
+        self.verbose = verbose
+        self.rng = rng = Random(seed)
+        self.now = 0
+        self.count = 0
+        self.queue: list[tuple[int, int, Any, Any]] = []
+        self.sync = rng.random() < 0.5
+        self.slow_disk = rng.choice((0.0, 0.1, 0.5))
+        self.loss = rng.choice((0.0, 0.02, 0.15))
+        self.delay = rng.choice((2, 5, 15))
+        ids = [f"n{number}" for number in range(rng.choice((3, 3, 3, 5)))]
+        self.options = Options(
+            heartbeat_ms=HEARTBEAT_MS,
+            election_ms=ELECTION_MS,
+            sync_flush=self.sync,
+            max_append_bytes=rng.choice((2, 5, 50)),
+            max_inflight_bytes=rng.choice((4, 20, 1000)),
+            transfer_bytes=5,
+            preferred_leader=rng.choice(("", "", "n1")),
+        )
+        self.nodes = {member: Node(self, member) for member in ids}
+        self.blocked: set[tuple[str, str]] = set()
+        self.leaders: dict[int, str] = {}
+        self.truth: list[int | None] = []
+        self.truth_entries: list[Entry] = []
+        self.acknowledged: dict[int, int] = {}
+        self.acknowledged_end = 0
+        self.reads: dict[str, int] = {}
+        self.next_record = 0
+        self.healed = False
+        self.first_healed = 0
+        self.client_gap = rng.choice((3, 8, 25))
+
+    def align(self, start: int, limit: int) -> int:
+        return limit
+
+    def run(self) -> None:
+        """Run it.
+
+        Raises:
+            SimulationFailed: a promise was broken.
+        """
+        try:
+            self._run()
+        except Exception as error:
+            raise SimulationFailed(
+                f"at {self.now} ms: {type(error).__name__}: {error}\n"
+                f"replay: python -m tests.raft.simulation --seed {self.seed} --verbose"
+            ) from error
+
+    def _run(self) -> None:
+        for node in self.nodes.values():
+            node.start()
+        self.later(100, self.client, None)
+        self.until(FORMING_MS, self.is_formed)
+        self.later(0, self.fault, None)
+        end = self.now + FAULTY_MS
+        self.until(end)
+        self.heal()
+        self.until(end + HEALED_MS, self.has_converged)
+        self.check_end()
+
+    def until(self, end: int, done: Any = None) -> None:
+        looked = self.now
+        while self.queue and self.queue[0][0] <= end:
+            self.now, _, event, argument = heappop(self.queue)
+            event(argument)
+            if done is not None and self.now >= looked + 20:
+                looked = self.now
+                if done():
+                    return
+        self.now = max(self.now, end)
+
+    def later(self, after: int, event: Any, argument: Any) -> None:
+        self.count += 1
+        heappush(self.queue, (self.now + after, self.count, event, argument))
+
+    # Network
+
+    def send(self, message: Message) -> None:
+        rng = self.rng
+        if (message.sender, message.to) in self.blocked or message.to not in self.nodes:
+            return
+        if not self.healed:
+            if rng.random() < self.loss:
+                return
+            if rng.random() < self.loss / 2:
+                self.later(rng.randint(1, 4 * self.delay), self.nodes[message.to].receive, message)
+        delay = 1 if self.healed else rng.randint(1, self.delay * (1 if rng.random() < 0.97 else 8))
+        self.later(delay, self.nodes[message.to].receive, message)
+
+    # Client
+
+    def client(self, _: Any) -> None:
+        for node in self.nodes.values():
+            if node.append(self.next_record):
+                self.next_record += 1
+        if self.rng.random() < 0.1:
+            node = self.rng.choice(list(self.nodes.values()))
+            if node.raft is not None and node.paused_until <= self.now:
+                context = f"read {self.count}"
+                self.reads[context] = self.acknowledged_end
+                try:
+                    node.raft.propose(ReadIndex(context))
+                except ProposalRefused:
+                    pass
+                node.pump()
+        if not self.healed:
+            self.later(self.rng.randint(1, self.client_gap), self.client, None)
+
+    def acknowledge(self, end: int, record: int) -> None:
+        self.acknowledged[record] = end
+        self.acknowledged_end = max(self.acknowledged_end, end)
+
+    # Faults
+
+    def fault(self, _: Any) -> None:
+        if self.healed:
+            return
+        rng = self.rng
+        node = rng.choice(list(self.nodes.values()))
+        rng.choice(
+            (self.kill, self.kill, self.cut, self.cut, self.cut, self.power, self.power, self.pause, self.transfer,
+             self.change, self.retain, self.wipe, self.kill_all)
+        )(node)  # fmt: skip
+        self.later(rng.randint(5, 90), self.fault, None)
+
+    def kill(self, node: Node) -> None:
+        if node.raft is not None:
+            node.kill()
+            self.later(self.rng.randint(1, 120), self.revive, node)
+
+    def kill_all(self, _: Node) -> None:
+        for node in self.nodes.values():
+            self.kill(node)
+
+    def revive(self, node: Node) -> None:
+        if node.raft is None:
+            node.start()
+
+    def cut(self, node: Node) -> None:
+        """Cut the network: one way, a member, or in two."""
+        rng = self.rng
+        ids = list(self.nodes)
+        kind = rng.random()
+        if kind < 0.3:
+            pairs = {(node.id, rng.choice(ids))}
+        else:
+            some = {node.id} if kind < 0.7 else set(rng.sample(ids, rng.randint(1, len(ids) - 1)))
+            pairs = {(one, two) for one in ids for two in ids if (one in some) != (two in some)}
+        self.blocked |= pairs
+        self.later(rng.randint(10, 150), self.join, pairs)
+
+    def join(self, pairs: set[tuple[str, str]]) -> None:
+        self.blocked -= pairs
+
+    def power(self, node: Node) -> None:
+        if self.sync or self.may_forget(node):
+            node.cut_power()
+            self.later(self.rng.randint(1, 120), self.revive, node)
+
+    def wipe(self, node: Node) -> None:
+        if self.may_forget(node) and self.rng.random() < 0.5:
+            node.wipe()
+            self.later(self.rng.randint(1, 60), self.revive, node)
+
+    def may_forget(self, node: Node) -> bool:
+        """Return whether nobody else has forgotten anything: only the loss of a minority is survived."""
+        leader = self.leader()
+        if leader is None or leader.raft is None or not leader.raft.accepts_data:
+            return False
+        status = leader.raft.status()
+        if not status.configuration_committed:
+            return False
+        for member in status.configuration.members:
+            other = self.nodes[member.id]
+            state = other.disk.state
+            forgets = other.disk.forgetful or state.recovering or state.incarnation != member.incarnation
+            if forgets or member.suffrage != "voter" or not state.group:
+                return False
+        # Who was swapped in or has recovered is known as that to everybody, or an older leader may count it wrongly.
+        configurations = [other.raft.status() for other in self.nodes.values() if other.raft is not None]
+        if any(other.configuration != status.configuration for other in configurations if other.group):
+            return False
+        return status.configuration.get(node.id) is not None and len(status.configuration.voters()) >= 3
+
+    def pause(self, node: Node) -> None:
+        node.paused_until = self.now + self.rng.randint(10, 150)
+
+    def leader(self) -> Node | None:
+        leaders = [node for node in self.nodes.values() if node.raft is not None and node.raft.role is Role.LEADER]
+        return max(leaders, key=lambda node: node.raft.term if node.raft else 0, default=None)
+
+    def ask_leader(self, proposal: Any) -> None:
+        leader = self.leader()
+        if leader is not None and leader.raft is not None:
+            try:
+                leader.raft.propose(proposal)
+            except ProposalRefused:
+                pass
+            leader.pump()
+
+    def transfer(self, node: Node) -> None:
+        self.ask_leader(TransferLeadership(node.id))
+
+    def change(self, node: Node) -> None:
+        if len(self.nodes) < 6 and self.rng.random() < 0.4:
+            member = f"n{len(self.nodes)}"
+            self.nodes[member] = added = Node(self, member)
+            added.start()
+        elif self.rng.random() < 0.7:
+            self.ask_leader(AddMember(node.id))
+        else:
+            leader = self.leader()
+            if leader is not None and leader.raft and len(leader.raft.status().configuration.voters()) > 3:
+                self.ask_leader(RemoveMember(node.id))
+
+    def retain(self, node: Node) -> None:
+        if node.raft is not None and node.raft._applied.offset > 4:
+            start = max(node.disk.start, node.raft._applied.offset - self.rng.randint(1, 20))
+            for offset in range(node.disk.start, start):
+                node.disk.records[offset] = None
+            node.disk.start = start
+            node.raft.starts_at(start)
+
+    def heal(self) -> None:
+        self.healed = True
+        self.first_healed = self.next_record
+        self.blocked.clear()
+        for node in self.nodes.values():
+            node.paused_until = 0
+            if node.raft is None:
+                node.start()
+
+    # Promises
+
+    def see_leader(self, term: int, member: str) -> None:
+        other = self.leaders.setdefault(term, member)
+        assert other == member, f"{other} and {member} both lead term {term}"
+
+    def check_commit(self, node: Node, commit: Position) -> None:
+        disk = node.disk
+        assert len(disk.records) >= commit.offset, (
+            f"{node.id} commits {commit}, but its log ends at {len(disk.records)}"
+        )
+        known = min(len(self.truth), commit.offset)
+        begin = max(node.checked, disk.start)
+        if begin < known:
+            assert disk.records[begin:known] == self.truth[begin:known], (
+                f"{node.id} commits other records in {begin}..{known}: "
+                f"{disk.records[begin:known]} instead of {self.truth[begin:known]}"
+            )
+        if commit.offset > len(self.truth):
+            assert disk.start <= len(self.truth)
+            self.truth += disk.records[len(self.truth) : commit.offset]
+        node.checked = max(node.checked, commit.offset)
+        count = min(len(self.truth_entries), commit.entries)
+        assert disk.entries[:count] == self.truth_entries[:count], (
+            f"{node.id} commits other entries: {disk.entries[:count]} instead of {self.truth_entries[:count]}"
+        )
+        self.truth_entries += disk.entries[len(self.truth_entries) : commit.entries]
+
+    def check_read(self, context: str, position: Position) -> None:
+        if context in self.reads:
+            expected = self.reads.pop(context)
+            assert position.offset >= expected, f"a read got {position}, but {expected} was acknowledged before"
+
+    def is_formed(self) -> bool:
+        leader = self.leader()
+        return self.rng.random() < 0.2 or (leader is not None and leader.raft is not None and leader.raft.accepts_data)
+
+    def has_converged(self) -> bool:
+        self.client(None)
+        leader = self.leader()
+        if leader is None or leader.raft is None or max(self.acknowledged, default=0) < self.first_healed:
+            return False
+        status = leader.raft.status()
+        if not status.configuration_committed or any(
+            member.suffrage != "voter" for member in status.configuration.members
+        ):
+            return False
+        for member in status.configuration.members:
+            node = self.nodes[member.id]
+            if node.raft is None or node.raft._state.recovering or node.disk.state.incarnation != member.incarnation:
+                return False
+            if node.raft.status().committed.offset + 3 < status.committed.offset:
+                return False
+        return True
+
+    def check_end(self) -> None:
+        if not self.has_converged():
+            views = [node.raft.status() for node in self.nodes.values() if node.raft is not None]
+            shown = "\n".join(shorter(view) for view in views)
+            raise AssertionError(f"the group has not converged\n{shown}")
+        counts: dict[int | None, int] = {}
+        for record in self.truth:
+            counts[record] = counts.get(record, 0) + 1
+        for record, end in self.acknowledged.items():
+            assert self.truth[end - 1] == record, f"acknowledged record {record} is not at {end - 1}"
+            assert counts[record] == 1, f"record {record} is there {counts[record]} times"
+
+
+def shorter(view: Status) -> str:
+    members = ",".join(
+        f"{member.id}:{member.incarnation % 1000}:{member.suffrage[0]}" for member in view.configuration.members
+    )
+    return (
+        f"  {view.id}:{view.incarnation % 1000} {view.role} term {view.term} leader {view.leader} "
+        f"committed {view.committed} end {view.end} [{members}] "
+        f"{'recovering ' if view.recovering else ''}{view.conflict}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.raft.simulation", description="Run seeds.")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=1, help="how many")
+    parser.add_argument("--verbose", action="store_true", help="print every message")
+    arguments = parser.parse_args()
+    for seed in range(arguments.seed, arguments.seed + arguments.count):
+        try:
+            Simulation(seed, arguments.verbose).run()
+        except SimulationFailed as failure:
+            if arguments.verbose:
+                raise
+            sys.stdout.write(f"seed {seed}: {failure}\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
