@@ -13,7 +13,7 @@ import pytest
 
 from raptormq.errors import StorageError
 from raptormq.storage import FlushDiskType, MessageStore
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.conversion import job as conversion_run
 from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.queue.topic_state import ConversionLedger, declared_topics
@@ -328,7 +328,7 @@ def test_a_file_that_is_ahead_of_the_broker(to_batch: bool, crash: bool) -> None
 
     saved = ConversionLedger.save
 
-    async def save_once(self: ConversionLedger, background: Runner) -> None:
+    async def save_once(self: ConversionLedger, background: Executor) -> None:
         if any(entry.state == "stopped" for entry in self.entries.values()):
             raise StorageError("no")
         await saved(self, background)

@@ -11,7 +11,7 @@ import pytest
 
 from raptormq.errors import StorageError
 from raptormq.storage import MessageStore
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.conversion import job as conversion_run
 from raptormq.storage.queue.topic_state import ConversionLedger, declared_topics
 from tests.storage.batch_stores import batch
@@ -186,7 +186,7 @@ def test_a_topic_that_is_made_again_after_the_switch_keeps_its_type(monkeypatch:
     table = Table(volume, is_batch=False)
     rewrite = ConversionLedger.rewrite
 
-    async def then_made_again(self: ConversionLedger, background: Runner) -> None:
+    async def then_made_again(self: ConversionLedger, background: Executor) -> None:
         await rewrite(self, background)
         if table.is_batch:  # the switch is over
             make_again(store, is_batch=False)

@@ -56,32 +56,32 @@ def test_entries_are_written_in_small_pieces(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_checkpoint_waits_for_entries_that_are_being_written() -> None:
-    store, runner = store_with_entries(MemoryFileSystem()), HeldRunner()
+    store, executor = store_with_entries(MemoryFileSystem()), HeldRunner()
     assert store._opened is not None
     maintenance = store._opened.maintenance
-    entries = asyncio.create_task(maintenance.checkpointer.write_index_entries(runner))
+    entries = asyncio.create_task(maintenance.checkpointer.write_index_entries(executor))
     await asyncio.sleep(0)
-    checkpoint = asyncio.create_task(maintenance.checkpointer.checkpoint(runner, force=True))
+    checkpoint = asyncio.create_task(maintenance.checkpointer.checkpoint(executor, force=True))
     for _ in range(100):
         await asyncio.sleep(0)
-    assert runner.works == ["Entries.write"]
-    runner.may_begin.set()
+    assert executor.works == ["Entries.write"]
+    executor.may_begin.set()
     await entries
     await checkpoint
     store.close()
 
 
 async def test_no_entries_are_written_during_a_checkpoint() -> None:
-    store, runner = store_with_entries(MemoryFileSystem()), HeldRunner()
+    store, executor = store_with_entries(MemoryFileSystem()), HeldRunner()
     assert store._opened is not None
     maintenance = store._opened.maintenance
-    checkpoint = asyncio.create_task(maintenance.checkpointer.checkpoint(runner, force=True))
-    while not runner.works:
+    checkpoint = asyncio.create_task(maintenance.checkpointer.checkpoint(executor, force=True))
+    while not executor.works:
         await asyncio.sleep(0)
     put(store, *(PendingRecord("topic", 0, b"x", b"KEYS\x01key\x02") for _ in range(5_000)))
-    await maintenance.checkpointer.write_index_entries(runner)
-    assert len(runner.works) == 1
-    runner.may_begin.set()
+    await maintenance.checkpointer.write_index_entries(executor)
+    assert len(executor.works) == 1
+    executor.may_begin.set()
     await checkpoint
     store.close()
 
@@ -111,13 +111,13 @@ async def test_files_of_the_index_are_removed_by_a_thread() -> None:
 
 
 async def test_entries_of_a_file_that_was_deleted_are_found_as_long_as_the_broker_runs() -> None:
-    volume, runner = MemoryFileSystem(), HeldRunner()
+    volume, executor = MemoryFileSystem(), HeldRunner()
     store = store_with_entries(volume)
     assert store._opened is not None
     assert store._index is not None
     volume.remove(store._index._files[0].path)
-    runner.may_begin.set()
-    await store._opened.maintenance.checkpointer.write_index_entries(runner)
+    executor.may_begin.set()
+    await store._opened.maintenance.checkpointer.write_index_entries(executor)
     assert store._index._files[0].unwritten_bytes
     assert len(await store.find_by_key("topic", "k7", 0, 1 << 62, 9)) == 1
     store.close()

@@ -48,8 +48,8 @@ from raptormq.broker.pull import OffsetResets, PullAnswers, PullService
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.reput import Dispatcher
 from raptormq.broker.retries import Retries
-from raptormq.broker.security.demands import demands_in
 from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.required_permissions import permission_resolver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
@@ -256,8 +256,10 @@ class _Core:
         self.dispatcher = Dispatcher(store)
         self.running_config = RunningConfig(config)
         self.retries = Retries(self.topics, self.groups, config.policies)
-        self.gate = access_gate(config.security, tables.security, demands_in(config.identity.cluster_name), clock)
-        self.records = PlacedRecords(store, self.gate.judge)
+        self.gate = access_gate(
+            config.security, tables.security, permission_resolver(config.identity.cluster_name), clock
+        )
+        self.records = PlacedRecords(store, self.gate.authorizer)
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
         self.timers = _timers(self)

@@ -13,7 +13,7 @@ from pathlib import Path
 from raptormq.errors import ConfigError, StorageError
 from raptormq.logs import get_logger
 from raptormq.namesrv.config import NameServerAccess
-from raptormq.namesrv.demands import demands_in
+from raptormq.namesrv.required_permissions import permission_resolver
 from raptormq.namesrv.table import RouteTable
 from raptormq.security.acl_handlers import AclHandlers
 from raptormq.security.gate import AccessGate
@@ -40,7 +40,7 @@ class NameServerSecurity:
         except OSError as error:
             raise ConfigError(f"authConfigPath: {folder} cannot be made: {error.strerror}") from error
         self._tables = load_security(access, folder)
-        self.gate: AccessGate = access_gate(access, self._tables, demands_in(table), clock)
+        self.gate: AccessGate = access_gate(access, self._tables, permission_resolver(table), clock)
 
     def protect(self, router: Router) -> None:
         """Let nothing through to the handlers of ``router`` that the gate refuses."""

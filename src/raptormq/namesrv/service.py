@@ -13,8 +13,8 @@ from raptormq.logs import get_logger
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.handlers import build_router
 from raptormq.namesrv.handlers.registration import RegistrationHandlers
+from raptormq.namesrv.http import Pages
 from raptormq.namesrv.kv_config import KvConfig
-from raptormq.namesrv.pages import Pages
 from raptormq.namesrv.running_config import RunningConfig
 from raptormq.namesrv.security import NameServerSecurity
 from raptormq.namesrv.table import RouteTable

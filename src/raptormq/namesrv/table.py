@@ -113,11 +113,11 @@ class RouteTable:
         holder = group.addresses.get(registration.broker_id) if group else None
         if holder is None and len(registration.table.topics) == 1:
             raise RegistrationRefused("register broker failed")
-        if holder is not None and holder != registration.address and self._outranked(holder, registration):
-            self._forget_address(registration.address)
+        if holder is not None and holder != registration.address and self._is_outranked(holder, registration):
+            self._remove_address(registration.address)
             return None
         known_version = self.data_version(registration.address)
-        group = self._place(registration)
+        group = self._assign_address(registration)
         self.live[registration.address] = LiveBroker(
             broker_name=registration.broker_name,
             ha_address=registration.ha_address,
@@ -130,7 +130,7 @@ class RouteTable:
         if _may_bring_topics(group, registration):
             if delete_missing:
                 self._drop_missing_topics(registration)
-            self._take_topics(group, registration, changed)
+            self._add_topics(group, registration, changed)
         return self._master_for(group, registration.broker_id)
 
     def displaced_by(self, registration: Registration) -> list[str]:
@@ -172,19 +172,19 @@ class RouteTable:
         live = self.live.get(address)
         if live is None or live.broker_name != broker_name:
             return False
-        self._forget_address(address)
+        self._remove_address(address)
         return True
 
     def channel_closed(self, channel: Hashable) -> list[str]:
         """Remove the brokers whose last registration came by ``channel``; return their addresses."""
         gone = [address for address, live in self.live.items() if live.channel == channel]
-        self._forget_all(gone)
+        self._remove_addresses(gone)
         return gone
 
     def expire(self, now_ms: int) -> list[str]:
         """Remove the brokers that were silent for longer than their time-out; return their addresses."""
         gone = [address for address, live in self.live.items() if live.last_seen_ms + live.timeout_ms < now_ms]
-        self._forget_all(gone)
+        self._remove_addresses(gone)
         return gone
 
     # -- topics --------------------------------------------------------------------------------------------------------
@@ -212,16 +212,16 @@ class RouteTable:
 
     # -- inner parts ---------------------------------------------------------------------------------------------------
 
-    def _outranked(self, holder: str, newcomer: Registration) -> bool:
+    def _is_outranked(self, holder: str, newcomer: Registration) -> bool:
         live = self.live.get(holder)
         return live is not None and live.data_version.state_version > newcomer.table.data_version.state_version
 
-    def _place(self, registration: Registration) -> BrokerGroup:
+    def _assign_address(self, registration: Registration) -> BrokerGroup:
         """List the address under its group and id, and nowhere else."""
         address = registration.address
         former = self.live.get(address)
         if former is not None and former.broker_name != registration.broker_name:
-            self._forget_address(address)
+            self._remove_address(address)
         group = self.groups.setdefault(registration.broker_name, BrokerGroup(registration.cluster))
         group.cluster = registration.cluster
         group.acting_master = bool(registration.enable_acting_master)
@@ -240,7 +240,7 @@ class RouteTable:
             if topic not in registration.table.topics:
                 self._drop_queues(topic, name)
 
-    def _take_topics(self, group: BrokerGroup, registration: Registration, changed: bool) -> None:
+    def _add_topics(self, group: BrokerGroup, registration: Registration, changed: bool) -> None:
         name = registration.broker_name
         read_only = registration.broker_id != MASTER_ID and group.acting_master
         for topic, config in registration.table.topics.items():
@@ -254,11 +254,11 @@ class RouteTable:
             return None
         return MasterAddress(master, self.live[master].ha_address)
 
-    def _forget_all(self, addresses: Iterable[str]) -> None:
+    def _remove_addresses(self, addresses: Iterable[str]) -> None:
         for address in addresses:
-            self._forget_address(address)
+            self._remove_address(address)
 
-    def _forget_address(self, address: str) -> None:
+    def _remove_address(self, address: str) -> None:
         """Remove one address with what follows from it: its group when it was the last, else WRITE when no master is
         left.
         """

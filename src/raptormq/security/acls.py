@@ -32,10 +32,10 @@ class Entry:
     source_ips: tuple[str, ...]
     decision: str
 
-    def fits(self, resource: Resource, actions: Iterable[str], source_ip: str) -> bool:
+    def matches(self, resource: Resource, actions: Iterable[str], source_ip: str) -> bool:
         """True when the entry is about any of ``actions`` on ``resource`` from there."""
         return (
-            self.resource.covers(resource)
+            self.resource.matches(resource)
             and ("All" in self.actions or any(action in self.actions for action in actions))
             and (not self.source_ips or any(_contains(network, source_ip) for network in self.source_ips))
         )
@@ -71,7 +71,7 @@ class AclTable:
         for acl in (saved or {}).get("acls", []):
             self._acls[str(acl.get("subject"))] = parse_policies(acl)
 
-    def listen(self, callback: Callable[[], None]) -> None:
+    def on_change(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` after every change."""
         self._changed.append(callback)
 
@@ -127,12 +127,12 @@ class AclTable:
             del self._acls[subject]
         self._notify()
 
-    def refusal(self, subject: str, resource: Resource, actions: Iterable[str], source_ip: str) -> str | None:
+    def denial_reason(self, subject: str, resource: Resource, actions: Iterable[str], source_ip: str) -> str | None:
         """Return why a request is not allowed, None when it is."""
         policies = self._acls.get(subject, {})
         wanted = tuple(actions)
         for kind in POLICY_TYPES:
-            fitting = [entry for entry in policies.get(kind, {}).values() if entry.fits(resource, wanted, source_ip)]
+            fitting = [entry for entry in policies.get(kind, {}).values() if entry.matches(resource, wanted, source_ip)]
             if fitting:
                 decisive = min(fitting, key=lambda entry: entry.precedence)
                 return "the decision is deny." if decisive.decision == "Deny" else None

@@ -25,10 +25,10 @@ logger = get_logger(__name__)
 
 _MAX_DECISIONS = 20_000
 
-Judge = Callable[[Connection, RemotingCommand, list[RequiredPermission]], bool]
+Authorizer = Callable[[Connection, RemotingCommand, list[RequiredPermission]], bool]
 """Whether the user of a request may do what is demanded."""
 
-UserJudge = Callable[[str | None, str, list[RequiredPermission]], bool]
+UserAuthorizer = Callable[[str | None, str, list[RequiredPermission]], bool]
 """Whether a user may do from an address what is demanded."""
 
 PermissionResolver = Callable[[RemotingCommand], list[RequiredPermission]]
@@ -42,7 +42,7 @@ class AccessGate:
         self,
         users: UserTable,
         acls: AclTable,
-        demands_of: PermissionResolver,
+        permissions_of: PermissionResolver,
         *,
         authentication: bool,
         authorization: bool,
@@ -54,16 +54,16 @@ class AccessGate:
         """
         self._users = users
         self._acls = acls
-        self._demands_of = demands_of
+        self._permissions_of = permissions_of
         self._full_signatures = full_signatures
         self._authentication = authentication
         self._authorization = authorization
-        self._unsigned, self._unjudged = open_codes
+        self._unsigned, self._authorization_free = open_codes
         self.refused_count = 0
         """Requests that did not pass."""
         self._decisions: dict[tuple[str, RequiredPermission, str], str | None] = {}
-        users.listen(self._decisions.clear)
-        acls.listen(self._decisions.clear)
+        users.on_change(self._decisions.clear)
+        acls.on_change(self._decisions.clear)
 
     def protect(self, router: Router) -> None:
         """Let nothing through to the handlers of ``router`` that is refused here."""
@@ -93,31 +93,31 @@ class AccessGate:
 
     def _authorize_part(self, connection: Connection, part: RemotingCommand) -> None:
         """Raise the refusal of a part that its user must not send; the whole request was authenticated."""
-        if part.code not in self._unjudged:
+        if part.code not in self._authorization_free:
             self._authorize(part, connection.peer[0])
 
     @property
-    def user_authorizer(self) -> UserJudge | None:
+    def user_authorizer(self) -> UserAuthorizer | None:
         """What tells whether a user may do something now, who does not ask; None when everything is allowed."""
-        return self._may_user if self._authorization else None
+        return self._is_user_authorized if self._authorization else None
 
-    def _may_user(self, username: str | None, source_ip: str, demands: list[RequiredPermission]) -> bool:
+    def _is_user_authorized(self, username: str | None, source_ip: str, permissions: list[RequiredPermission]) -> bool:
         user = self._users.get(username) if username is not None else None
         if user is None or user.is_disabled:
             return False
-        return user.is_super or self._has(username, demands, source_ip)
+        return user.is_super or self._has_permissions(username, permissions, source_ip)
 
     @property
-    def judge(self) -> Judge | None:
+    def authorizer(self) -> Authorizer | None:
         """What tells whether a request's user may do what turns out to be needed, None when everything is allowed."""
-        return self._may if self._authorization else None
+        return self._is_authorized if self._authorization else None
 
     def refusal(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Return the answer to a request that must not be carried out, None for one that may."""
         try:
             if self._authentication and request.code not in self._unsigned:
                 self._authenticate(connection, request)
-            if self._authorization and request.code not in self._unjudged:
+            if self._authorization and request.code not in self._authorization_free:
                 self._authorize(request, connection.peer[0])
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the request does not pass
             self.refused_count += 1
@@ -125,12 +125,14 @@ class AccessGate:
             return failure(request, error)
         return None
 
-    def _may(self, connection: Connection, request: RemotingCommand, demands: list[RequiredPermission]) -> bool:
+    def _is_authorized(
+        self, connection: Connection, request: RemotingCommand, permissions: list[RequiredPermission]
+    ) -> bool:
         username = request.ext_fields.get(ACCESS_KEY)
-        if request.code in self._unjudged or self._is_super(username):
+        if request.code in self._authorization_free or self._is_super(username):
             return True
         try:
-            self._require(username, demands, connection.peer[0])
+            self._require_permissions(username, permissions, connection.peer[0])
         except Refused as error:
             logger.info("refused a record to request code %d from %s: %s", request.code, connection.peer_name, error)
             return False
@@ -155,43 +157,43 @@ class AccessGate:
         if self._is_super(username):  # before the demands are looked for: he may send what is too large to be judged
             return
         try:
-            demands = self._demands_of(request)
+            permissions = self._permissions_of(request)
         except ProtocolError:
             raise denied("parse authorization context error.") from None
-        self._require(username, demands, source_ip)
+        self._require_permissions(username, permissions, source_ip)
 
     def _is_super(self, username: str | None) -> bool:
         user = self._users.get(username) if username is not None else None
         return user is not None and user.is_super
 
-    def _require(self, username: str | None, demands: list[RequiredPermission], source_ip: str) -> None:
+    def _require_permissions(self, username: str | None, permissions: list[RequiredPermission], source_ip: str) -> None:
         """Raise the refusal unless a user who is no super user has all that is demanded."""
-        if not demands:
+        if not permissions:
             return
         if username is None:
             raise denied("Authorization failed. Please verify your access rights and try again.")
         if self._users.get(username) is None:
             raise denied(f"User:{username} not found.")
-        for demand in demands:
-            self._judge(username, demand, source_ip)
+        for permission in permissions:
+            self._check_permission(username, permission, source_ip)
 
-    def _has(self, username: str | None, demands: list[RequiredPermission], source_ip: str) -> bool:
+    def _has_permissions(self, username: str | None, permissions: list[RequiredPermission], source_ip: str) -> bool:
         try:
-            self._require(username, demands, source_ip)
+            self._require_permissions(username, permissions, source_ip)
         except Refused:
             return False
         return True
 
-    def _judge(self, username: str, demand: RequiredPermission, source_ip: str) -> None:
-        key = username, demand, source_ip
+    def _check_permission(self, username: str, permission: RequiredPermission, source_ip: str) -> None:
+        key = username, permission, source_ip
         if key in self._decisions:
             reason = self._decisions[key]
         else:
             if len(self._decisions) >= _MAX_DECISIONS:  # names come from clients: the memory must not grow with them
                 self._decisions.clear()
-            reason = self._acls.refusal(f"User:{username}", demand.resource, demand.actions, source_ip)
+            reason = self._acls.denial_reason(f"User:{username}", permission.resource, permission.actions, source_ip)
             self._decisions[key] = reason
         if reason is not None:
             raise denied(
-                f"User:{username} has no permission to access {demand.resource.key} from {source_ip}, {reason}"
+                f"User:{username} has no permission to access {permission.resource.key} from {source_ip}, {reason}"
             )

@@ -47,7 +47,7 @@ class Resource:
         """Order of precedence: a literal before the longer prefix before a whole type before everything."""
         return self.kind == ANY_TYPE, self.pattern, -len(self.name)
 
-    def covers(self, other: Resource) -> bool:
+    def matches(self, other: Resource) -> bool:
         """True when ``other``, a literal, falls under this pattern."""
         if self.kind == ANY_TYPE:
             return True

@@ -59,8 +59,8 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
     users = users_file.load(_users) or UserTable()
     acls = acls_file.load(_acls) or AclTable()
     tables = SecurityTables(users, acls, TableSaver(users_file, users.to_dict), TableSaver(acls_file, acls.to_dict))
-    users.listen(tables.users_saver.save_soon)
-    acls.listen(tables.acls_saver.save_soon)
+    users.on_change(tables.users_saver.save_soon)
+    acls.on_change(tables.acls_saver.save_soon)
     for credentials in (settings.first_user, settings.own_credentials):
         if credentials is not None and users.get(credentials.access_key) is None:
             users.create(UserChange(credentials.access_key, credentials.secret_key, SUPER))
@@ -71,14 +71,14 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
 
 
 def access_gate(
-    settings: AccessControl, tables: SecurityTables, demands_of: PermissionResolver, clock: Callable[[], int]
+    settings: AccessControl, tables: SecurityTables, permissions_of: PermissionResolver, clock: Callable[[], int]
 ) -> AccessGate:
     """Return the gate that the settings ask for; ``clock`` gives milliseconds since 1970."""
     demanded = settings.demand_full_signature
     return AccessGate(
         tables.users,
         tables.acls,
-        demands_of,
+        permissions_of,
         authentication=settings.authentication,
         authorization=settings.authorization,
         open_codes=(settings.unsigned_codes, settings.authorization_free_codes),

@@ -93,7 +93,7 @@ class UserTable:
                 change.username, change.password, change.type or NORMAL, change.status or "enable"
             )
 
-    def listen(self, callback: Callable[[], None]) -> None:
+    def on_change(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` after every change."""
         self._changed.append(callback)
 

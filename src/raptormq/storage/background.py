@@ -22,7 +22,7 @@ _THREADS = 3
 _SLICE_S = 0.002
 
 
-class Runner(Protocol):
+class Executor(Protocol):
     """Who does what waits for a disk."""
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

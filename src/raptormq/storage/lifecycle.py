@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from raptormq.errors import DiskFull, OutOfResources, StorageError, StoreReadOnly
 from raptormq.files import make_durable_folder
 from raptormq.logs import get_logger
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.conversion import QueueConverter
 from raptormq.storage.fs import is_exhausted, is_no_room
 from raptormq.storage.maintenance import Checkpointer, Maintenance, Retention
@@ -33,7 +33,7 @@ class OpenStore:
     _saved_deletions: int = -1
     _saving_deletions: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def save_deletions(self, background: Runner) -> None:
+    async def save_deletions(self, background: Executor) -> None:
         """Wait until no crash can bring back what was deleted by the time this returns: messages, conversions and
         progress of consumers. At once where nothing has been deleted since it was waited for.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.config.config import BrokerConfig
-from raptormq.broker.security.demands import MAX_ACKNOWLEDGED, MAX_HEARTBEAT_BYTES
+from raptormq.broker.security.required_permissions import MAX_ACKNOWLEDGED, MAX_HEARTBEAT_BYTES
 from raptormq.errors import ConfigError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.security.demands import to_view
 from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.required_permissions import to_view
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -111,11 +111,11 @@ async def test_a_damaged_record_belongs_to_nobody(may_everything: bool) -> None:
 
     asked: list[str] = []
 
-    def judge(_: object, __: object, demands: list[object]) -> bool:
+    def authorizer(_: object, __: object, demands: list[object]) -> bool:
         asked.extend(demand.resource.key for demand in demands)  # type: ignore[attr-defined]
         return may_everything
 
-    records = PlacedRecords(Store(), judge)  # type: ignore[arg-type]  # all that is asked of it
+    records = PlacedRecords(Store(), authorizer)  # type: ignore[arg-type]  # all that is asked of it
     found = await records.message_at(None, RemotingCommand(VIEW), to_view, 0)  # type: ignore[arg-type]
     assert (asked, found is not None) == (["*"], may_everything)
 

@@ -124,7 +124,7 @@ def hot_store(volume: MemoryFileSystem, clock: Clock, count: int) -> MessageStor
 async def test_a_frequent_key_costs_the_loop_little_at_once(
     monkeypatch: pytest.MonkeyPatch, cold: str | None, is_written: bool
 ) -> None:
-    volume, clock, runner = MemoryFileSystem(), Clock(), Elsewhere()
+    volume, clock, executor = MemoryFileSystem(), Clock(), Elsewhere()
     store = hot_store(volume, clock, 40_000)
     assert store._opened is not None
     assert store._key_queries is not None
@@ -158,12 +158,12 @@ async def test_a_frequent_key_costs_the_loop_little_at_once(
     monkeypatch.setattr(IndexFile, "entry", counted)
     monkeypatch.setattr(MemoryFile, "read_cached", cold_once)
     clients = asyncio.create_task(others())
-    found = await store._key_queries.find(KeyQuery("t", "hot", 0, clock.now - 30_000), 9, runner)
+    found = await store._key_queries.find(KeyQuery("t", "hot", 0, clock.now - 30_000), 9, executor)
     clients.cancel()
     assert [decode_record(each).body for each in found] == [b"first"]
     assert links < 3 * MAX_LINKS
     assert in_turn <= MAX_LINKS
-    assert ("FileSearch.scan" in runner.works) == is_written
+    assert ("FileSearch.scan" in executor.works) == is_written
     store.close()
 
 

@@ -61,21 +61,21 @@ class Warmed:
     def __init__(self, log: CommitLog, volume: FileSystem | None = None) -> None:
         self.log = log
         self.now = 100.0
-        self.runner = SlowRunner()
+        self.executor = SlowRunner()
         self.warmer = PageWarmer(volume or MemoryFileSystem(), log, lambda: self.now)
-        self.warmer.start(self.runner)
+        self.warmer.start(self.executor)
 
     async def grow(self, size: int) -> list[list[Extent]]:
         """Let the log grow, and return what is read because of it."""
-        before = len(self.runner.asked)
+        before = len(self.executor.asked)
         self.log.end_offset += size
         self.warmer.appended()
         await asyncio.sleep(0)  # a turn of the loop: a task that was made now has asked
-        return self.runner.asked[before:]
+        return self.executor.asked[before:]
 
     async def finish(self) -> None:
         """Do what was asked for, until the warmer's task has ended."""
-        self.runner.allow()
+        self.executor.allow()
         assert self.warmer._task is not None
         await asyncio.wait([self.warmer._task])
 
@@ -111,7 +111,7 @@ async def test_a_fast_log_is_read_further_ahead_and_a_slow_one_less() -> None:
         while not await warmed.grow(LEAST_AHEAD_BYTES // 2):
             pass
         steps.append(warmed.log.end_offset - before)
-        last = warmed.runner.asked[-1][-1]
+        last = warmed.executor.asked[-1][-1]
         end = int(last.path.rpartition("/")[2]) + last.offset + last.size
         ahead.append(end - warmed.log.end_offset)
     assert ahead[:6] == [2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 16 * MIB, 16 * MIB]
@@ -198,11 +198,11 @@ async def test_a_thread_that_cannot_be_started_ends_nothing(caplog: pytest.LogCa
     async def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    run, warmed.runner.run = warmed.runner.run, fail  # type: ignore[method-assign, assignment]
+    run, warmed.executor.run = warmed.executor.run, fail  # type: ignore[method-assign, assignment]
     await warmed.grow(1)
     await asyncio.sleep(0)
     assert "cannot read ahead of the log" in caplog.text
-    warmed.runner.run = run  # type: ignore[method-assign]
+    warmed.executor.run = run  # type: ignore[method-assign]
     assert await warmed.grow(MAX_AHEAD_BYTES) != []
 
 

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from raptormq.broker.security.demands import to_view
 from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.required_permissions import to_view
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import ViewMessageRequestHeader

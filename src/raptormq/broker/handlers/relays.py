@@ -12,8 +12,8 @@ from functools import partial
 
 from raptormq.broker.clients import ClientRegistry, Member
 from raptormq.broker.config import Identity
-from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.required_permissions import to_consume
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import BodyError, MessageError, RequestTimeout, TransportError
 from raptormq.logs import get_logger

@@ -16,8 +16,8 @@ from raptormq.broker.delay.postponing import waiting
 from raptormq.broker.internal_writer import InternalWriter, record_copy
 from raptormq.broker.metrics import Statistics
 from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
-from raptormq.broker.security.demands import to_consume
 from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.required_permissions import to_consume
 from raptormq.broker.tables import GroupConfig
 from raptormq.errors import RecordError
 from raptormq.protocol import properties as names

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.security.demands import to_change, to_send
 from raptormq.broker.security.placed_records import Needs, PlacedRecords
+from raptormq.broker.security.required_permissions import to_change, to_send
 from raptormq.broker.transaction.half import immunity_ms
 from raptormq.broker.transaction.transactions import Transactions
 from raptormq.errors import MessageError, RecordError

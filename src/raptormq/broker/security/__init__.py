@@ -1,4 +1,5 @@
-"""What the broker's requests need: ``demands`` by what they say, ``placed_records`` by the message that they name.
+"""What the requests of a broker need: ``required_permissions`` by their fields, ``placed_records`` by the message that
+they name.
 
 :mod:`raptormq.security` has the rest of access control.
 """

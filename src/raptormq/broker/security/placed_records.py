@@ -15,7 +15,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.properties import REAL_TOPIC, find_property
 from raptormq.protocol.record import decode_record
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from raptormq.security.gate import Judge
+from raptormq.security.gate import Authorizer
 from raptormq.security.resources import ANY_TYPE, RequiredPermission, Resource
 from raptormq.storage.fs import Buffer
 from raptormq.storage.store import MessageStore
@@ -31,9 +31,9 @@ _WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, TRANS_CHECK_MAX_T
 class PlacedRecords:
     """Reads records of ``store`` by their places; ``judge`` None lets everybody read everything."""
 
-    def __init__(self, store: MessageStore, judge: Judge | None) -> None:
+    def __init__(self, store: MessageStore, authorizer: Authorizer | None) -> None:
         self._store = store
-        self._judge = judge
+        self._authorizer = authorizer
 
     async def message_at(
         self,
@@ -48,15 +48,15 @@ class PlacedRecords:
     ) -> Buffer | None:
         """As :meth:`MessageStore.message_at`; None also where the user of ``command`` lacks what he ``needs``."""
         look = partial(self._store.message_at, offset, include_deleted=include_deleted)
-        if self._judge is not None:
+        if self._authorizer is not None:
             # Batches whole: to be told that one is encrypted, and cannot be taken apart, is for its readers, too.
             stored = await look(whole=True)
-            if stored is None or not self._judge(connection, command, _demands(stored, needs)):
+            if stored is None or not self._authorizer(connection, command, _permissions(stored, needs)):
                 return None
         return await look(unique_key, allow_encrypted=allow_encrypted)
 
 
-def _demands(stored: Buffer, needs: Needs) -> list[RequiredPermission]:
+def _permissions(stored: Buffer, needs: Needs) -> list[RequiredPermission]:
     try:
         # The place may be one in the body of a message, where its sender has written what looks like a record of his
         # own topic and is so long that it takes in others': their bytes do not have the CRC that he wrote before.

@@ -9,7 +9,7 @@ topic is asked; Apache RocketMQ asks, and shows the message to, everybody who sa
 from __future__ import annotations
 
 from raptormq.broker.clients import ClientRegistry
-from raptormq.broker.security.demands import to_send
+from raptormq.broker.security.required_permissions import to_send
 from raptormq.broker.transaction.half import Producers, question
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
@@ -19,7 +19,7 @@ from raptormq.protocol.headers.transaction import CheckTransactionStateRequestHe
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.record import StoredMessage, encode_record
-from raptormq.security.gate import UserJudge
+from raptormq.security.gate import UserAuthorizer
 from raptormq.transport.connection import Connection
 
 logger = get_logger(__name__)
@@ -31,20 +31,22 @@ _MOST_TOLD = 1_000
 class CheckTransactionStateSender:
     """Asks the connected producers."""
 
-    def __init__(self, registry: ClientRegistry[Connection], broker_name: str, judge: UserJudge | None = None) -> None:
+    def __init__(
+        self, registry: ClientRegistry[Connection], broker_name: str, authorizer: UserAuthorizer | None = None
+    ) -> None:
         """``judge`` None lets everybody see everything."""
         self._registry = registry
         self._broker_name = broker_name
-        self._judge = judge
+        self._authorizer = authorizer
         self._turn = 0
         self._told: set[Producers] = set()
 
     def next_producer(self, producers: Producers) -> Connection | None:
         """Whom of ``producers`` to ask; None when nobody is there."""
         members = list(self._registry.producers.get(producers.group, {}).values())
-        if self._judge is not None:
+        if self._authorizer is not None:
             needed, connected = to_send(producers.topic), len(members)
-            members = [each for each in members if self._judge(each.user, each.connection.peer[0], needed)]
+            members = [each for each in members if self._authorizer(each.user, each.connection.peer[0], needed)]
             if connected and not members:
                 self._tell(producers, connected)
         return members[self._turn % len(members)].connection if members else None

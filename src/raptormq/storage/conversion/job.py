@@ -19,7 +19,7 @@ from typing import Protocol
 
 from raptormq.errors import ConversionRefused, StorageError
 from raptormq.logs import get_logger
-from raptormq.storage.background import Runner, cooperatively
+from raptormq.storage.background import Executor, cooperatively
 from raptormq.storage.conversion.rebuild import QueueConversion
 from raptormq.storage.conversion.verify import Checksums, QueueComparison
 from raptormq.storage.fs import MAX_NOWAIT_ATTEMPTS, PagesMissing, load_pages
@@ -98,7 +98,7 @@ class ConversionRunner:
     """What conversions are done with."""
 
     parts: StoreParts
-    background: Runner
+    background: Executor
     checkpointer: Checkpointer
 
     async def build(self, job: ConversionJob) -> None:

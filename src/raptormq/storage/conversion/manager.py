@@ -10,7 +10,7 @@ import asyncio
 
 from raptormq.errors import ConversionRefused, StorageError, StoreDamaged
 from raptormq.logs import get_logger
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.conversion.job import (
     ConversionJob,
     ConversionProgress,
@@ -87,7 +87,7 @@ class QueueConverter:
         phase = "stopped" if entry.state == STOPPED else "waiting"
         return ConversionJob(entry, conversion, ConversionProgress(entry.to_batch, phase, offset=entry.offset))
 
-    def start(self, background: Runner, checkpointer: Checkpointer) -> None:
+    def start(self, background: Executor, checkpointer: Checkpointer) -> None:
         """Tell who waits for disks; the methods that are awaited come after this."""
         self._runner = ConversionRunner(self._parts, background, checkpointer)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from raptormq.errors import StorageError
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.fs.filesystem import File, FileSystem
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class PagesMissing(Exception):
 
 
 async def with_pages(
-    attempt: Callable[[bool], T], runner: Runner | None, filesystem: FileSystem, attempts: int = MAX_NOWAIT_ATTEMPTS
+    attempt: Callable[[bool], T], executor: Executor | None, filesystem: FileSystem, attempts: int = MAX_NOWAIT_ATTEMPTS
 ) -> T:
     """Return what ``attempt`` returns, after ``runner`` has settled what it misses. Its argument says whether it has to
     wait for the disk instead, as it has to after so many ``attempts`` and without a runner; work is never its own.
@@ -68,12 +68,12 @@ async def with_pages(
     """
     for number in range(attempts + _MAX_WORK):
         try:
-            return attempt(runner is None or number >= attempts)
+            return attempt(executor is None or number >= attempts)
         except PagesMissing as missing:
-            if runner is None:
+            if executor is None:
                 missing.load(filesystem)
             else:
-                await runner.run(missing.load, filesystem)
+                await executor.run(missing.load, filesystem)
     raise StorageError("what is to be read takes too much work: it is too damaged, or too much at once")
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from raptormq.errors import BodyError, StorageError
 from raptormq.json_file import JsonFile, VersionedFile, dump_pretty, with_checksum
 from raptormq.protocol.bodies.members import object_at
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.fs.filesystem import FileSystem
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class TopicLedger(ABC, Generic[T]):
         """Whether the file has every change."""
         return self._file.version == self.version
 
-    async def save(self, background: Runner) -> None:
+    async def save(self, background: Executor) -> None:
         """Wait until the file has every change. A cancellation leaves it to the next save, or to the thread that writes
         already.
 

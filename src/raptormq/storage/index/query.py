@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raptormq.errors import BatchEncrypted, StorageError
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.fs import Buffer, FileSystem, with_pages
 from raptormq.storage.index.key_index import KeyIndex
 from raptormq.storage.index.search import MAX_LINKS, FileSearch
@@ -33,7 +33,7 @@ class KeyQueries:
     filesystem: FileSystem
     scan_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def find(self, query: KeyQuery, limit: int, runner: Runner | None) -> list[Buffer]:
+    async def find(self, query: KeyQuery, limit: int, executor: Executor | None) -> list[Buffer]:
         """Return up to ``limit`` records with a key, the newest first.
 
         Raises:
@@ -47,14 +47,14 @@ class KeyQueries:
         for search in self.index.searches(query.topic, query.key, query.begin, query.end):
             while not search.is_done and len(found) < limit:
                 try:
-                    offsets = await self._step(search, runner)
+                    offsets = await self._step(search, executor)
                 except OSError as error:
                     raise StorageError(f"cannot read {search.path}: {error.strerror or error}") from error
                 await asyncio.sleep(0)
                 for start in range(0, len(offsets), _MESSAGES_PER_STEP):
                     piece = [each for each in offsets[start : start + _MESSAGES_PER_STEP] if each not in seen]
                     try:
-                        records = await self._read(piece, query, limit - len(found), runner)
+                        records = await self._read(piece, query, limit - len(found), executor)
                     except BatchEncrypted as error:  # older messages with the key may be readable
                         refused, records = error, []
                     if records:
@@ -67,18 +67,20 @@ class KeyQueries:
             raise refused
         return found
 
-    async def _step(self, search: FileSearch, runner: Runner | None) -> list[int]:
+    async def _step(self, search: FileSearch, executor: Executor | None) -> list[int]:
         if not search.needs_thread:
-            return await with_pages(lambda wait: search.step(wait=wait), runner, self.filesystem, _LINK_ATTEMPTS)
-        if runner is None:
+            return await with_pages(lambda wait: search.step(wait=wait), executor, self.filesystem, _LINK_ATTEMPTS)
+        if executor is None:
             return search.scan(self.filesystem)
         async with self.scan_lock:
-            return await runner.run(search.scan, self.filesystem)
+            return await executor.run(search.scan, self.filesystem)
 
-    async def _read(self, offsets: Sequence[int], query: KeyQuery, limit: int, runner: Runner | None) -> list[Buffer]:
+    async def _read(
+        self, offsets: Sequence[int], query: KeyQuery, limit: int, executor: Executor | None
+    ) -> list[Buffer]:
         return await with_pages(
             lambda wait: self.lookup.with_key(offsets, query, limit, wait=wait),
-            runner,
+            executor,
             self.filesystem,
             _READ_ATTEMPTS,
         )

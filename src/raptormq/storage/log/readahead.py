@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from raptormq.logs import get_logger
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.fs import Extent, FileSystem, load_pages
 from raptormq.storage.log.commit_log import CommitLog
 
@@ -44,7 +44,7 @@ class PageWarmer:
         self._filesystem = filesystem
         self._log = log
         self._clock = clock
-        self._runner: Runner | None = None
+        self._runner: Executor | None = None
         self._task: asyncio.Task[None] | None = None
         self._wanted_at = _NEVER  # the end of the log at which more is wanted
         self._skip_until = 0
@@ -52,9 +52,9 @@ class PageWarmer:
         self._ahead = LEAST_AHEAD_BYTES
         self._last = 0.0
 
-    def start(self, runner: Runner) -> None:
+    def start(self, executor: Executor) -> None:
         """Read ahead from now on, in a thread of ``runner``."""
-        self._runner = runner
+        self._runner = executor
         self._wanted_at = 0
 
     def stop(self) -> None:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from raptormq.errors import OutOfResources, StorageError
 from raptormq.files import replace_file
-from raptormq.storage.background import Runner, cooperatively
+from raptormq.storage.background import Executor, cooperatively
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.index import Header
 from raptormq.storage.maintenance.retention import Retention
@@ -130,7 +130,7 @@ class Checkpointer:
     job_lock: threading.Lock = field(default_factory=threading.Lock)
     """A job goes on when nobody waits for it any more, and the next one writes the same files."""
 
-    async def checkpoint(self, background: Runner, *, force: bool = False) -> None:
+    async def checkpoint(self, background: Executor, *, force: bool = False) -> None:
         """Make a checkpoint, with ``always`` also where it says nothing new. Everything that was dispatched before this
         call is durable then.
 
@@ -266,7 +266,7 @@ class Checkpointer:
 
     # --- between two checkpoints ---
 
-    async def write_index_entries(self, background: Runner) -> None:
+    async def write_index_entries(self, background: Executor) -> None:
         """Bring entries into the files of the key index, and let a thread write those that are many.
 
         Raises:

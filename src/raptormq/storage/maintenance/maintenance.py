@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from raptormq.errors import StorageError, StoreReadOnly
-from raptormq.storage.background import Background, Runner, cooperatively
+from raptormq.storage.background import Background, Executor, cooperatively
 from raptormq.storage.fs import TopicLedger, with_pages
 from raptormq.storage.index import remove_set_aside
 from raptormq.storage.maintenance.checkpointer import Checkpointer
@@ -77,7 +77,7 @@ class Maintenance:
         background.every(config.retention_interval_ms, partial(self.clean, background, any_hour=False))
         background.every(config.full_retry_interval_ms, partial(self.retry_when_full, background))
 
-    async def retry_when_full(self, background: Runner) -> None:
+    async def retry_when_full(self, background: Executor) -> None:
         """While writes are refused for want of something, do again whatever may have found none; what is expired makes
         room at any hour.
         """
@@ -96,7 +96,7 @@ class Maintenance:
         if self.parts.log.needs_preallocation():
             await background.run(self.parts.log.preallocate)
 
-    async def clean(self, background: Runner, *, any_hour: bool, expired_only: bool = False) -> None:
+    async def clean(self, background: Executor, *, any_hour: bool, expired_only: bool = False) -> None:
         """Delete what the limits say, with ``any_hour`` at other hours than theirs too, with ``expired_only`` only what
         is expired.
         """
@@ -111,7 +111,7 @@ class Maintenance:
         if self.retention.expired_files:
             await self._remove_expired_files(background)
 
-    async def clean_now(self, background: Runner, *, any_hour: bool) -> None:
+    async def clean_now(self, background: Executor, *, any_hour: bool) -> None:
         """The same because somebody wants it: after a checkpoint, without which the newest segments stay."""
         with contextlib.suppress(StorageError):  # the gate tells of it
             await self.checkpointer.checkpoint(background, force=True)
@@ -120,7 +120,7 @@ class Maintenance:
     def _find_expired_files(self, queue: ConsumeQueue, wait: bool) -> None:
         self.retention.find_expired_files(queue, wait=wait)
 
-    async def _remove_expired_files(self, background: Runner) -> None:
+    async def _remove_expired_files(self, background: Executor) -> None:
         # Taken before the checkpoint: it need not say where queues begin that are looked at while it is made.
         dead, self.retention.expired_files = deque(self.retention.expired_files), []
         try:
@@ -142,7 +142,7 @@ class Maintenance:
         except OSError as error:
             raise StorageError(f"cannot remove what was deleted: {error.strerror or error}") from error
 
-    async def save_offsets(self, background: Runner) -> None:
+    async def save_offsets(self, background: Executor) -> None:
         """Write the consumer offsets if they have changed, once the log is durable: they say what is done with, and a
         power cut must not take what was written to the log before that - retries, checkpoints of pops, decisions.
 
@@ -161,7 +161,7 @@ class Maintenance:
             self.parts.gate.fail(_OFFSETS, f"cannot save the consumer offsets in {self.parts.paths.config}", error)
         self.parts.gate.clear_full(_OFFSETS)
 
-    async def save_ledgers(self, background: Runner) -> None:
+    async def save_ledgers(self, background: Executor) -> None:
         """Wait until no crash can bring back topics that were deleted, or their conversions.
 
         Raises:

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from raptormq.protocol.topic_names import is_system_topic
-from raptormq.storage.background import Runner, cooperatively
+from raptormq.storage.background import Executor, cooperatively
 from raptormq.storage.fs import FileSystem, evict_pages
 from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import ConsumerOffsets, QueueTable
@@ -97,7 +97,7 @@ class PageEvictor:
         self._next_check = 0.0  # or when the log ends at:
         self._next_check_end = 0
 
-    async def run(self, runner: Runner) -> int:
+    async def run(self, executor: Executor) -> int:
         """Release what may be released by now, and return how many bytes; to be called about twice a second."""
         if not self._kept_bytes:
             return 0
@@ -119,7 +119,7 @@ class PageEvictor:
             self._begin = self._watermarks.popleft().log_offset
         if self._begin == begin:
             return 0
-        return await runner.run(evict_pages, self._filesystem, self._log.extents(begin, self._begin))
+        return await executor.run(evict_pages, self._filesystem, self._log.extents(begin, self._begin))
 
     async def _add_watermark(self) -> None:
         self._watermark_offset = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it

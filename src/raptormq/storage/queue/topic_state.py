@@ -45,7 +45,7 @@ from raptormq.json_file import JsonFile
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
 from raptormq.protocol.topic_names import topic_name_error
-from raptormq.storage.background import Runner
+from raptormq.storage.background import Executor
 from raptormq.storage.fs import FileSystem, StorePaths, TopicLedger
 
 
@@ -153,7 +153,7 @@ class ConversionLedger(TopicLedger[ConversionEntry]):
     def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
         super().__init__(filesystem, f"{paths.config}/queueConversions.json")
 
-    async def rewrite(self, background: Runner) -> None:
+    async def rewrite(self, background: Executor) -> None:
         """Write the file, whatever it says: its backup says the same once that was done twice.
 
         Raises:

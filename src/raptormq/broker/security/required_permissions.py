@@ -35,12 +35,12 @@ _PUB, _SUB, _GET = ("Pub",), ("Sub",), ("Get",)
 _READ = ("Sub", "Get")
 
 
-def demands_in(cluster: str) -> PermissionResolver:
+def permission_resolver(cluster: str) -> PermissionResolver:
     """Return what tells the needs of requests to a broker of ``cluster``."""
-    return partial(demands_of, cluster=cluster)
+    return partial(permissions_of, cluster=cluster)
 
 
-def demands_of(request: RemotingCommand, cluster: str) -> list[RequiredPermission]:
+def permissions_of(request: RemotingCommand, cluster: str) -> list[RequiredPermission]:
     """Return all that ``request`` needs; nothing for what every user may do.
 
     Raises:

@@ -56,12 +56,12 @@ _NAMED: dict[int, tuple[str, ...]] = {
 """Request -> the fields of its header that say which clusters it is about; others may be written beside them."""
 
 
-def demands_in(table: RouteTable) -> PermissionResolver:
+def permission_resolver(table: RouteTable) -> PermissionResolver:
     """Return what tells the needs of requests to the name server of ``table``."""
-    return partial(demands_of, table=table)
+    return partial(permissions_of, table=table)
 
 
-def demands_of(request: RemotingCommand, table: RouteTable) -> list[RequiredPermission]:
+def permissions_of(request: RemotingCommand, table: RouteTable) -> list[RequiredPermission]:
     """Return all that ``request`` needs."""
     fields = request.ext_fields
     if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
