@@ -88,7 +88,7 @@ def test_consumers_are_served_and_messages_refused_until_there_is_room(caplog: p
     disk, before = lived(clock)
     volume = full(disk)
     store = open_again(volume, clock)
-    assert "no messages are taken while there is no room: cannot write to the consume queues" in caplog.text
+    assert "no messages are accepted while the disk is full: cannot write to the consume queues" in caplog.text
     assert contents(store) == before
     assert store.consumer_offsets.get("topic", "group", 0) == 3
     for _ in range(2):

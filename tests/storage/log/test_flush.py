@@ -149,7 +149,7 @@ async def test_a_flush_that_fails_as_nobody_expects_ends_the_writes(
     with pytest.raises(StoreReadOnly):
         store.append([message("b")])
     assert not store.stats().writable
-    assert "the thread that flushes the commit log has ended" in caplog.text
+    assert "the flush thread of the commit log failed" in caplog.text
     with pytest.raises(StoreReadOnly):
         store.close()
 

@@ -201,7 +201,7 @@ async def test_a_thread_that_cannot_be_started_ends_nothing(caplog: pytest.LogCa
     run, warmed.executor.run = warmed.executor.run, fail  # type: ignore[method-assign, assignment]
     await warmed.grow(1)
     await asyncio.sleep(0)
-    assert "cannot read ahead of the log" in caplog.text
+    assert "cannot load pages ahead of the commit log" in caplog.text
     warmed.executor.run = run  # type: ignore[method-assign]
     assert await warmed.grow(MAX_AHEAD_BYTES) != []
 

@@ -7,8 +7,8 @@ import pytest
 from raptormq.errors import DiskFull
 from raptormq.storage.log.write_gate import WRITE, WriteGate
 
-FULL = "no messages are taken while there is no room: no room"
-AGAIN = "messages are taken again"
+FULL = "no messages are accepted while the disk is full: no room"
+AGAIN = "messages are accepted again"
 
 
 class Seconds:
@@ -53,4 +53,4 @@ def test_a_refusal_for_good_is_told_once_and_has_no_end(caplog: pytest.LogCaptur
     gate.set_read_only("broken")
     gate.set_read_only("broken again")
     gate.clear_full(WRITE)
-    assert caplog.messages == [FULL, "no messages are taken until the broker is started again: broken"]
+    assert caplog.messages == [FULL, "no messages are accepted until the broker is restarted: broken"]

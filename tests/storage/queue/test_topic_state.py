@@ -67,7 +67,7 @@ def test_a_file_with_what_is_no_entry_is_damage(value: object) -> None:
     read = ledger(volume)
     good = {"to": "BatchCQ", "state": "stopped", "offset": 0}
     write_file(volume, PATH, json.dumps({"conversions": {"good": good, "bad": value}}).encode())
-    with pytest.raises(StoreDamaged, match="no conversion: 'bad'"):
+    with pytest.raises(StoreDamaged, match="not a conversion: 'bad'"):
         read.load()
     assert read.entries == {}
 
@@ -78,7 +78,7 @@ def test_a_file_with_what_is_no_name_of_a_topic_is_damage(topic: str) -> None:
     read = ledger(volume)
     entry = {"to": "BatchCQ", "state": "building", "offset": 0}
     write_file(volume, PATH, json.dumps({"conversions": {"good": entry, topic: entry}}).encode())
-    with pytest.raises(StoreDamaged, match="no conversion: "):
+    with pytest.raises(StoreDamaged, match="not a conversion: "):
         read.load()
     assert read.entries == {}
 

@@ -1,4 +1,4 @@
-"""The file system as the store sees it: a protocol, the real one, durable JSON files, the page cache.
+"""The file system as the store uses it: a protocol, the implementation for Linux, durable JSON files, the page cache.
 
 Knows nothing of messages, queues or the log.
 """

@@ -1,24 +1,23 @@
-"""The seam between the store and the disk: what the store needs of a file system, and what its files are called.
+"""The interface between the store and the disk: the file operations that the store needs, and the names of its files.
 
-:class:`FileSystem`, :class:`File` and :class:`Lock` are protocols with what the store needs, and nothing more.
-:mod:`~raptormq.storage.fs.real` is the implementation for Linux. The tests have two others, in ``tests/storage``: a
-volume in memory that keeps what would survive a power cut apart from what was merely written, and one that fails or
-crashes at the n-th operation.
+:class:`FileSystem`, :class:`File` and :class:`Lock` are protocols. :mod:`~raptormq.storage.fs.real` implements them for
+Linux. ``tests/storage`` has two more implementations: an in-memory volume that tracks what survives a power cut, and a
+wrapper that fails or crashes at the n-th operation.
 
-What the calls do NOT promise: ``write_at``, ``truncate`` and ``allocate`` are durable only after ``sync`` of that
-file. A created, renamed or removed name is durable only after ``sync_directory`` of its folder. A ``write_at`` that
-raises may have written any part. All failures are ``OSError`` with an errno, and the store translates them. ``sync``,
-``sync_directory`` and ``sync_volume`` fail with EMFILE, ENFILE or ENOMEM only where nothing was begun, so that they can
-be called again. After any other failure of theirs nobody knows what the disk holds.
+Durability: ``write_at``, ``truncate`` and ``allocate`` are durable only after ``sync`` of the file. A created, renamed
+or removed name is durable only after ``sync_directory`` of its folder. A ``write_at`` that raises may have written any
+part of its data. All failures are ``OSError`` with an errno, which the store translates. ``sync``, ``sync_directory``
+and ``sync_volume`` raise EMFILE, ENFILE or ENOMEM only if the sync was not started; such a call can be repeated. After
+any other failure of a sync the contents of the disk are unknown.
 
 :class:`StorePaths` names the files and folders of a store (Apache RocketMQ ``StorePathConfigHelper``)::
 
     <root>/commitlog/<offset, 20 digits>                        segments, named by their first byte
     <root>/consumequeue/<topic>/<queue id>/<offset, 20 digits>  queue files, named by their first byte
-    <root>/batchconsumequeue/<topic>/<queue id>/<offset>        the same of BatchCQ topics
-    <root>/index/<yyyyMMddHHmmssSSS>                            index by message keys
+    <root>/batchconsumequeue/<topic>/<queue id>/<offset>        the same for BatchCQ topics
+    <root>/index/<yyyyMMddHHmmssSSS>                            index of message keys
     <root>/config/*.json                                        consumer offsets and the broker's tables
-    <root>/deleted/<number>                                     folders of deleted topics, which somebody removes
+    <root>/deleted/<number>                                     folders of deleted topics, waiting for removal
     <root>/checkpoint  queueEnds  abort  lock
 """
 
@@ -34,101 +33,105 @@ Buffer = bytes | bytearray | memoryview
 
 
 class DiskUsage(NamedTuple):
-    """Bytes of the volume that holds a path; ``free`` is what an ordinary user may still take."""
+    """Size of the volume that holds a path, in bytes. ``free`` is what an unprivileged user may allocate."""
 
     total: int
     free: int
 
     @property
     def used_ratio(self) -> float:
-        """Share of the volume in use, 0.0 to 1.0."""
+        """Used share of the volume, 0.0 to 1.0."""
         return 1.0 - self.free / self.total if self.total else 1.0
 
 
 class File(SmallFile, Protocol):
-    """An open file, read and written at explicit positions; reads may come from any thread."""
+    """An open file that is read and written at explicit positions. Reads are allowed from any thread."""
 
     def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
-        """Like ``read_at``, but return None instead of waiting for the disk."""
+        """Read like ``read_at`` if all pages are in the page cache; return None if the disk would have to be read."""
 
     def load(self, offset: int, size: int) -> None:
-        """Have the pages that hold these bytes in memory, also those that nothing was ever written to; waits for the
-        disk. What is beyond the end of the file is left out.
+        """Read these bytes into the page cache, including holes. Blocks on the disk. Bytes beyond the end of the file
+        are ignored.
         """
 
     def evict(self, offset: int, size: int) -> None:
-        """Keep none of the pages in memory that lie within these bytes, are durable and not mapped."""
+        """Drop the pages that lie entirely within these bytes from the page cache, except dirty and mapped ones."""
 
     def write_at(self, offset: int, parts: Sequence[Buffer], size: int) -> None:
-        """Write ``parts``, together ``size`` bytes, with one system call unless the kernel stops half-way."""
+        """Write ``parts``, ``size`` bytes in total, with one system call unless the kernel writes only a part."""
 
     def allocate(self, size: int) -> None:
-        """Grow to ``size`` bytes that are all backed by the volume; ENOSPC when it has no room."""
+        """Extend the file to ``size`` bytes with all blocks reserved; raises ENOSPC if the volume has no room."""
 
     def next_data(self, offset: int) -> int | None:
-        """Return the first position >= ``offset`` that may hold anything but zeros, None when there is none."""
+        """Return the first position >= ``offset`` that may hold data other than a hole, or None if there is none."""
 
     def map(self, size: int) -> memoryview:
-        """Return the first ``size`` bytes as a read-only view that shows later writes; valid as long as it is
-        referenced.
-        """
+        """Map the first ``size`` bytes read-only. The view shows later writes and is valid while it is referenced."""
 
     def release(self, view: memoryview, size: int) -> None:
-        """Take the first ``size`` bytes of a view of ``map`` out of the memory of this process; they come back when
-        they are used.
+        """Remove the first ``size`` bytes of a view that ``map`` returned from the resident memory of this process.
+        They are faulted in again on the next access.
         """
 
     def close(self) -> None:
-        """Close; views of ``map`` stay valid."""
+        """Close the file. Views that ``map`` returned stay valid."""
 
 
 class Lock(Protocol):
     """A held lock."""
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
 
 
 class FileSystem(Files, Protocol):
-    """The names of a volume. Paths are absolute, with ``/``."""
+    """Operations on names of a volume. Paths are absolute, with ``/``."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; FileNotFoundError unless it exists or ``create`` is given."""
+        """Open a file for reading and writing. Raises FileNotFoundError if it does not exist and
+        ``create`` is false.
+        """
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted; empty when there is no such folder."""
+        """Return the names in a folder, sorted; an empty list if the folder does not exist."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; no error when there is none."""
+        """Remove a file; does nothing if it does not exist."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder and all it holds; no error when there is none."""
+        """Remove a folder with its contents; does nothing if it does not exist."""
 
     def sync_volume(self, path: str) -> None:
         """Make everything on the volume of ``path`` durable."""
 
     def modified_ms(self, path: str) -> int:
-        """Return the time of the last change of a file's contents, in ms since 1970."""
+        """Return the modification time of a file, in ms since 1970."""
 
     def usage(self, path: str) -> DiskUsage:
         """Return size and free space of the volume of ``path``."""
 
     def lock(self, path: str) -> Lock:
-        """Lock a file, created if need be, for this process; BlockingIOError when another one holds it."""
+        """Lock a file for this process, creating it if necessary. Raises BlockingIOError if another process holds the
+        lock.
+        """
 
 
 def is_no_room(error: OSError) -> bool:
-    """Whether the volume, or what its user may have of it, is full."""
+    """Whether the volume or the quota of the user is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether this process, or the machine, has as many open files as it may have."""
+    """Whether the limit of open files of the process or of the system is reached."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether something is used up that may be free again any moment: room, descriptors, memory. The disk is sound."""
+    """Whether a resource is used up that may become free again: disk space, descriptors, memory. The disk itself is
+    intact.
+    """
     return is_no_room(error) or is_out_of_descriptors(error) or error.errno == errno.ENOMEM
 
 
@@ -153,7 +156,7 @@ class StorePaths(NamedTuple):
 
     @property
     def key_index(self) -> str:
-        """Folder of the index by message keys."""
+        """Folder of the key index."""
         return f"{self.root}/index"
 
     @property
@@ -163,7 +166,7 @@ class StorePaths(NamedTuple):
 
     @property
     def deleted(self) -> str:
-        """Folder of what is to be removed."""
+        """Folder of topic folders that wait for removal."""
         return f"{self.root}/deleted"
 
     @property
@@ -173,12 +176,12 @@ class StorePaths(NamedTuple):
 
     @property
     def queue_ends(self) -> str:
-        """The file that says how far every queue was at the checkpoint."""
+        """File with the end of every queue at the checkpoint."""
         return f"{self.root}/queueEnds"
 
     @property
     def abort(self) -> str:
-        """The file that exists while a broker runs."""
+        """File that exists while a broker runs."""
         return f"{self.root}/abort"
 
     @property
@@ -188,10 +191,10 @@ class StorePaths(NamedTuple):
 
 
 def file_name(offset: int) -> str:
-    """Name of the file whose first byte has this offset."""
+    """Return the name of the file whose first byte has this offset."""
     return f"{offset:0{NAME_DIGITS}d}"
 
 
 def file_offsets(names: list[str]) -> list[int]:
-    """First offsets of the files in a folder, ascending; other names are not ours and skipped."""
+    """Return the start offsets of the files in a folder, ascending. Names that are not 20 digits are ignored."""
     return sorted(int(name) for name in names if len(name) == NAME_DIGITS and name.isascii() and name.isdigit())

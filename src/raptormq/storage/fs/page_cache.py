@@ -1,8 +1,8 @@
-"""Reads that would have to wait for the disk, or for long work: how they are told, and how the pages are fetched.
+"""Reads that would block on the disk or on long CPU work: how a caller learns of them, and how pages are loaded.
 
-The event loop reads with RWF_NOWAIT. Where a page is missing it gets :class:`PagesMissing` with what to fetch, lets a
-thread :func:`fetch` it, and tries again. The thread opens files by name and shares no descriptor with the loop, so
-neither can close one under the other's hands.
+The event loop reads with RWF_NOWAIT. If a page is not resident, the read raises :class:`PagesMissing` with the extents
+to load. The caller runs :func:`load_pages` in a thread and reads again. The thread opens the files by name and shares
+no descriptor with the event loop, so neither can close a file that the other one uses.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from raptormq.storage.fs.filesystem import File, FileSystem
 
 T = TypeVar("T")
 MAX_NOWAIT_ATTEMPTS = 128
-"""How often a read that misses something is tried. Each goes further than the one before, and no search takes as many
-steps: who gets here reads pages that others take away as fast as they are fetched.
+"""How often a read without blocking is attempted. Each attempt gets further than the one before, and no search has this
+many steps; the limit is reached only if pages are evicted as fast as they are loaded.
 """
 _MAX_WORK = 64
 
 
 class Extent(NamedTuple):
-    """A piece of a file."""
+    """A byte range of a file."""
 
     path: str
     offset: int
@@ -32,18 +32,20 @@ class Extent(NamedTuple):
 
 
 class PagesMissing(Exception):
-    """Not an error: ``extents`` have to be fetched, and ``work`` done, before the call can be answered without
-    waiting; what it then copies has ``size`` bytes, 0 where nobody knows yet.
+    """Raised when a call cannot be answered without blocking. It is not an error.
+
+    Before the call is repeated, ``extents`` have to be loaded and ``work`` has to be done. ``size`` is the number of
+    bytes that the work copies, 0 if unknown.
     """
 
     def __init__(self, extents: list[Extent], work: Sequence[Callable[[], None]] = (), size: int = 0) -> None:
-        super().__init__(f"{len(extents)} extents are not in memory, {len(work)} batches are too large to be unpacked")
+        super().__init__(f"{len(extents)} extents are not in memory, {len(work)} batches are too large to unpack")
         self.extents = extents
         self.work = work
         self.size = size
 
     def load(self, filesystem: FileSystem) -> None:
-        """Do what is missing; to be called by a thread.
+        """Load the extents and do the work. Blocks; call it in a thread.
 
         Raises:
             StorageError: a file cannot be read.
@@ -60,11 +62,13 @@ class PagesMissing(Exception):
 async def with_pages(
     attempt: Callable[[bool], T], executor: Executor | None, filesystem: FileSystem, attempts: int = MAX_NOWAIT_ATTEMPTS
 ) -> T:
-    """Return what ``attempt`` returns, after ``runner`` has settled what it misses. Its argument says whether it has to
-    wait for the disk instead, as it has to after so many ``attempts`` and without a runner; work is never its own.
+    """Return the result of ``attempt``, loading what it misses in ``executor`` and repeating it.
+
+    ``attempt`` takes one argument: whether it has to block on the disk instead of raising PagesMissing. It is true
+    after ``attempts`` calls, and always without an executor. Work is never done by ``attempt`` itself.
 
     Raises:
-        StorageError: there is no end to the work, or a file cannot be read.
+        StorageError: the work does not end, or a file cannot be read.
     """
     for number in range(attempts + _MAX_WORK):
         try:
@@ -74,18 +78,18 @@ async def with_pages(
                 missing.load(filesystem)
             else:
                 await executor.run(missing.load, filesystem)
-    raise StorageError("what is to be read takes too much work: it is too damaged, or too much at once")
+    raise StorageError("the read takes too much work: the data is too damaged, or the request is too large")
 
 
 def load_pages(filesystem: FileSystem, extents: Iterable[Extent]) -> None:
-    """Have the pages of ``extents`` in memory; files that are gone by now are skipped."""
+    """Load the pages of ``extents`` into the page cache. Files that do not exist any more are skipped."""
     for file, offset, size in _opened(filesystem, extents):
         file.load(offset, size)
 
 
 def evict_pages(filesystem: FileSystem, extents: Iterable[Extent]) -> int:
-    """Let the kernel have the pages of ``extents`` for something else, and return how many bytes these are; files that
-    are gone by now are skipped. A disk that fails is for the writes to tell of.
+    """Drop the pages of ``extents`` from the page cache and return their size in bytes. Files that do not exist any
+    more are skipped. Errors of the disk are ignored here; writes report them.
     """
     released = 0
     with contextlib.suppress(OSError):

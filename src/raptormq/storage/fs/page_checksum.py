@@ -1,13 +1,13 @@
-"""A seal on a file that has RocketMQ's layout, 4,096 bytes of which most are unused: damage shows, and RocketMQ reads
-the file as ever::
+"""A checksum for files of 4,096 bytes in RocketMQ's layout, most of which is unused. Damage is detected, and RocketMQ
+still reads the file::
 
      0  fields                 of the file
    504  "RQC1"
    508  CRC32 u32              of bytes 0 to 503
 
-It is in the first 512 bytes, so that fields and seal are written together on disks with the smallest sectors, too.
-RocketMQ writes its fields in place: a file that it has gone on with keeps the seal, which does not fit any more, and
-one that it made has none.
+The checksum lies in the first 512 bytes, so that even disks with the smallest sectors write it together with the
+fields. RocketMQ updates its fields in place: a file that RocketMQ has changed has a checksum that does not match, and a
+file that RocketMQ has created has none.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def checksummed_page(fields: bytes) -> bytes:
 
 
 def has_checksum(page: bytes) -> bool:
-    """Whether there is a seal on ``page``, broken or not."""
+    """Whether ``page`` has a checksum, valid or not."""
     return page[_AT:_END].ljust(len(_NONE), b"\0") != _NONE
 
 
 def has_wrong_checksum(page: bytes) -> bool:
-    """Whether there is a seal, and ``page`` is not what it was put on."""
+    """Whether ``page`` has a checksum that does not match its contents."""
     return has_checksum(page) and page[_AT:_END] != _trailer(page[:_AT])
 
 

@@ -1,6 +1,6 @@
-"""The file-system seam on Linux: pwritev, posix_fallocate, preadv2 with RWF_NOWAIT, syncfs, flock.
+"""The file-system interface on Linux: pwritev, posix_fallocate, preadv2 with RWF_NOWAIT, syncfs, flock.
 
-Neighbour: :mod:`~raptormq.storage.fs.filesystem` says what each call promises.
+:mod:`~raptormq.storage.fs.filesystem` documents the guarantees of each call.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from raptormq.files import DiskFile, DiskFiles, begun_sync
 from raptormq.storage.fs.filesystem import Buffer, DiskUsage
 
 _MAX_PARTS = 1024
-"""IOV_MAX of Linux; a longer list is joined, which still is one write."""
+"""IOV_MAX of Linux. A longer list is joined into one buffer, so it is still one write."""
 
 _JOINED_PARTS = 16
 _JOINED_BYTES = 512 * 1024
 _JOINED_AVERAGE = 4096
-"""Up to here the kernel takes longer to walk a list of parts than a copy of them takes: many parts, not very much
-together, and small ones."""
+"""Below these limits (many small parts, not too large in total) copying the parts takes less time than the kernel needs
+to walk the list.
+"""
 
 _LOAD_BYTES = 64 * 1024
-"""Small enough for the CPU's cache."""
+"""Fits the CPU cache."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,11 +43,10 @@ class RealFile(DiskFile):
         self._nowait = True
 
     def read_cached(self, offset: int, size: int) -> bytes | bytearray | None:
-        """See :class:`~raptormq.storage.fs.filesystem.File`. A short answer means that a page is missing, or the end of
-        the file.
+        """See :class:`~raptormq.storage.fs.filesystem.File`.
 
-        File systems without RWF_NOWAIT (tmpfs of older kernels, some network file systems) say so; their files are
-        read plainly.
+        A short read means that a page is missing or that the file ends. On file systems without RWF_NOWAIT (tmpfs of
+        older kernels, some network file systems) files are read normally.
         """
         if not self._nowait:
             return self.read_at(offset, size)
@@ -65,8 +65,9 @@ class RealFile(DiskFile):
         return buffer[:count] if offset + count >= self.size() else None
 
     def load(self, offset: int, size: int) -> None:
-        """See :class:`~raptormq.storage.fs.filesystem.File`. All parts of a read go to the same small buffer: nothing
-        is allocated for what nobody wants to see, and Python's lock is taken once for 64 MiB.
+        """See :class:`~raptormq.storage.fs.filesystem.File`.
+
+        All parts of a read use the same small buffer: the data is not needed, and the GIL is taken once per 64 MiB.
         """
         buffer, end = bytearray(_LOAD_BYTES), offset + size
         while offset < end:
@@ -107,19 +108,19 @@ class RealFile(DiskFile):
     def map(self, size: int) -> memoryview:
         """See :class:`~raptormq.storage.fs.filesystem.File`."""
         mapping = mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
-        mapping.madvise(mmap.MADV_RANDOM)  # a page fault would read ahead, up to 8 MiB, and whoever reads waits for it
+        mapping.madvise(mmap.MADV_RANDOM)  # without it a page fault reads ahead up to 8 MiB while the reader waits
         return memoryview(mapping)
 
     def release(self, view: memoryview, size: int) -> None:
         """See :class:`~raptormq.storage.fs.filesystem.File`."""
         mapping = view.obj
         assert isinstance(mapping, mmap.mmap)
-        with contextlib.suppress(OSError):  # EINVAL in a process that is locked into memory: then it stays there
+        with contextlib.suppress(OSError):  # EINVAL if the process memory is locked: the pages stay
             mapping.madvise(mmap.MADV_DONTNEED, 0, size - size % mmap.PAGESIZE)
 
 
 class RealLock:
-    """A lock file that this process holds twice: flock against ourselves, a POSIX lock against Java brokers."""
+    """A lock file with two locks: flock against other RaptorMQ brokers, a POSIX lock against Java brokers."""
 
     __slots__ = ("_fd",)
 
@@ -132,7 +133,7 @@ class RealLock:
 
 
 class RealFileSystem(DiskFiles):
-    """The volumes of this machine."""
+    """The file system of this machine."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""

@@ -1,8 +1,8 @@
-"""Writes a table to its file in a thread, as often as the disk can follow and no more (``ConfigManager.persist``).
+"""Writes a table to its file in a thread, as often as the disk allows (``ConfigManager.persist``).
 
-Changes that come while a write is under way share the next one, so that creating thousands of topics costs a handful
-of writes. Who must not answer before a change is safe awaits :meth:`TableSaver.saved`. After a failed write the table
-in memory is ahead of its file until the next change, or :meth:`TableSaver.retry_save`, writes it.
+Changes during a write share the next write, so creating thousands of topics takes a handful of writes. A caller that
+must not respond before a change is durable awaits :meth:`TableSaver.saved`. After a failed write the table in memory is
+ahead of its file until the next change, or :meth:`TableSaver.retry_save`, writes it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ logger = get_logger(__name__)
 
 
 class TableSaver:
-    """Keeps one file equal to one table; ``snapshot`` returns an object that no later change of the table touches.
+    """Keeps one file equal to one table.
 
-    ``before_write`` runs before every write. If it raises StorageError, nothing is written.
+    ``snapshot`` returns an object that later changes of the table do not modify. ``before_write`` runs before every
+    write. If it raises StorageError, nothing is written.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class TableSaver:
         self._saved_changes = 0
         self._writing: asyncio.Task[None] | None = None
         self.unsaved: dict[str, int] = {}
-        """Names of what was changed since the file was last written, each with the number of its last change."""
+        """Names changed since the last write, each with the number of its last change."""
 
     def save_soon(self, name: str | None = None) -> None:
-        """Write the table as it is at the end of this turn of the loop; ``name`` is what was changed in it."""
+        """Schedule a write of the table as it is at the end of this iteration of the event loop; ``name`` is what was
+        changed.
+        """
         self._changes += 1
         if name is not None:
             self.unsaved[name] = self._changes
@@ -48,12 +51,12 @@ class TableSaver:
             self._begin()
 
     def retry_save(self) -> None:
-        """Write what a failed write has left, if anything; for a timer."""
+        """Write what a failed write has left unsaved, if anything; called by a timer."""
         if self._saved_changes < self._changes and self._writing is None:
             self._begin()
 
     async def saved(self) -> None:
-        """Wait until every change made so far is on disk.
+        """Wait until every change made so far is durable.
 
         Raises:
             StorageError: the file could not be written; the table in memory is ahead of it.
@@ -86,6 +89,8 @@ class TableSaver:
 
 
 def _retrieve_exception(writing: asyncio.Task[None]) -> None:
-    """Nobody may be waiting: its failure is in the log, and asyncio need not tell of it again."""
+    """Mark the exception as retrieved: it is logged already, and asyncio would log it again if no task awaits the
+    write.
+    """
     if not writing.cancelled():
         writing.exception()

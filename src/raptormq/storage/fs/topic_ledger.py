@@ -1,9 +1,9 @@
-"""What the ledgers of a store have in common: a table with an entry for some topics, kept in a small JSON file
+"""Base class of the store's ledgers: a table with entries for some topics, kept in a small JSON file
 (:mod:`~raptormq.json_file`)::
 
     {"<key>": {"<topic>": <entry>}, "crc32": <number>}
 
-Neighbour: :mod:`~raptormq.storage.queue.topic_state` has the ledgers and their entries.
+:mod:`~raptormq.storage.queue.topic_state` has the ledgers and their entries.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ T = TypeVar("T")
 
 
 class TopicLedger(ABC, Generic[T]):
-    """The file at ``path``; ``entries`` are by topic."""
+    """The ledger in the file at ``path``; ``entries`` are keyed by topic."""
 
     key: ClassVar[str]
-    """Where in the file the table is."""
+    """The member of the JSON object that holds the table."""
     entry_name: ClassVar[str]
-    """What an entry is, for the error about one that is not."""
+    """What an entry is called in error messages."""
     without: ClassVar[str]
-    """What a start without the file means."""
+    """The consequence of a start without the file, for error messages."""
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self.path = path
         self._json = JsonFile(path, filesystem, key=self.key, without=self.without)
         self._file = VersionedFile(self._json)
         self.version = 0
-        """Grows with each change."""
+        """Incremented by each change."""
         self._saving = asyncio.Lock()
         self.entries: dict[str, T] = {}
 
     @abstractmethod
     def _decode(self, topic: str, value: object) -> T | None:
-        """Return the entry that ``value`` stands for, None where it is none."""
+        """Decode an entry; return None if ``value`` is not valid."""
 
     @abstractmethod
     def _encode(self, entry: T) -> object:
-        """Return what the file says of an entry."""
+        """Encode an entry for the file."""
 
     def load(self) -> dict[str, T]:
-        """Read the file and return :attr:`entries`; one that is none makes the file a damaged one.
+        """Read the file and return :attr:`entries`. A file with an invalid entry counts as damaged.
 
         Raises:
             StoreDamaged: the file and its backup cannot be read.
@@ -62,25 +62,25 @@ class TopicLedger(ABC, Generic[T]):
         for topic, each in object_at(value, self.key).items():
             entry = self._decode(topic, each)
             if entry is None:
-                raise BodyError(f"no {self.entry_name}: {topic!r:.100}: {each!s:.100}")
+                raise BodyError(f"not a {self.entry_name}: {topic!r:.100}: {each!s:.100}")
             entries[topic] = entry
         return entries
 
     def mark_changed(self) -> None:
-        """The entries are to be written."""
+        """Record that the entries have to be written."""
         self.version += 1
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file has every change."""
+        """Whether the file contains every change."""
         return self._file.version == self.version
 
     async def save(self, background: Executor) -> None:
-        """Wait until the file has every change. A cancellation leaves it to the next save, or to the thread that writes
-        already.
+        """Wait until the file contains every change. After a cancellation a write in progress continues, and the next
+        save writes the rest.
 
         Raises:
-            StorageError: it could not be written.
+            StorageError: the file could not be written.
         """
         async with self._saving:
             if self.is_saved:
@@ -91,10 +91,10 @@ class TopicLedger(ABC, Generic[T]):
                 raise StorageError(f"cannot save {self.path}: {error.strerror or error}") from error
 
     def save_now(self) -> None:
-        """Write the file, in this thread, if it lacks a change.
+        """Write the file in this thread, if it lacks a change.
 
         Raises:
-            OSError: it could not be written.
+            OSError: the file could not be written.
         """
         if not self.is_saved:
             self._write(self.version, self._text())

@@ -1,8 +1,8 @@
-"""The commit log: one endless run of bytes, kept in segments of equal size (Apache RocketMQ ``CommitLog``,
+"""The commit log: one append-only sequence of bytes in segments of equal size (Apache RocketMQ ``CommitLog``,
 ``MappedFileQueue``).
 
-Knows bytes and offsets, not messages: :mod:`~raptormq.storage.records.appender` makes the bytes,
-:mod:`~raptormq.storage.records.scanner` reads them back. Offset ``o`` is byte ``o % size`` of file ``o // size *
+Handles bytes and offsets, not messages: :mod:`~raptormq.storage.records.appender` encodes records,
+:mod:`~raptormq.storage.records.scanner` reads them. Offset ``o`` is byte ``o % size`` of the file named ``o // size *
 size``. Everything below ``flushed_offset`` is durable.
 """
 
@@ -21,7 +21,7 @@ from raptormq.storage.log.write_gate import SEGMENT, WRITE, WriteGate
 
 
 class SegmentWrite(NamedTuple):
-    """Bytes for consecutive places of one segment."""
+    """Bytes for one contiguous range of a segment."""
 
     offset: int
     parts: list[Buffer]
@@ -30,13 +30,15 @@ class SegmentWrite(NamedTuple):
 
 _HEAD_BYTES = 64
 _RETRY_MS = 1000
-"""Time between attempts to allocate a segment on a full disk."""
+"""Interval between attempts to allocate a segment on a full disk."""
 IDLE_MS = 60_000
-"""A log that has not grown for so long has no hot bytes any more."""
+"""After this time without an append no bytes of the log count as resident."""
 
 
 class CommitLog:
-    """The segments of ``folder``; all methods but ``flush`` and ``preallocate`` belong to one thread."""
+    """The segments of ``folder``. All methods except ``flush``, ``allocate_rest`` and ``preallocate`` belong to one
+    thread.
+    """
 
     def __init__(
         self,
@@ -48,7 +50,9 @@ class CommitLog:
         clock: Callable[[], int],
         max_open: int = 1024,
     ) -> None:
-        """``max_open``: files of segments that are neither written to nor hot."""
+        """``resident_bytes`` is how much of the newest log counts as resident. ``max_open`` limits the open files of
+        segments that are neither written nor resident.
+        """
         self._filesystem = filesystem
         self._folder = folder
         self._open = OpenSegments(max_open, self._is_written)
@@ -73,7 +77,7 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """First offset that is still there."""
+        """First offset that still exists."""
         return self.segments[0].base if self.segments else self.end_offset
 
     @property
@@ -82,10 +86,10 @@ class CommitLog:
         return self.segments[-1].end if self.segments else self.end_offset
 
     def load(self) -> None:
-        """Find the segments.
+        """Open the existing segments.
 
         Raises:
-            StoreDamaged: a file is missing in the middle or does not have the configured size.
+            StoreDamaged: a file in the middle is missing, or a file does not have the configured size.
         """
         for offset in file_offsets(self._filesystem.names(self._folder)):
             segment = Segment(self._filesystem, self._folder, offset, self.segment_size)
@@ -101,7 +105,9 @@ class CommitLog:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        """A crash may have come between creating or cutting a file and allocating it, but only behind all records."""
+        """A crash between creating or truncating a file and allocating it leaves a short file, but only after the last
+        record.
+        """
         has_successor = False
         for segment in reversed(self.segments):
             file = self.file_of(segment)
@@ -111,8 +117,10 @@ class CommitLog:
             has_successor = has_successor or any(file.read_at(0, _HEAD_BYTES))
 
     def estimated_end(self) -> int:
-        """Return where the records probably end: behind the last page that was ever written or, after the death of a
-        process, was brought into memory to be written to (:mod:`~raptormq.storage.log.readahead`).
+        """Return the probable end of the records: the end of the last page that was ever written.
+
+        After the death of a process this includes pages that were only loaded to be written
+        (:mod:`~raptormq.storage.log.readahead`).
         """
         for segment in reversed(self.segments):
             if (end := segment.written_end(self.file_of(segment))) is not None:
@@ -120,10 +128,11 @@ class CommitLog:
         return self.min_offset
 
     def start_at(self, end_offset: int, *, truncate: bool) -> None:
-        """Continue at ``end_offset`` after a recovery; with ``cut`` nothing is left behind it.
+        """Continue at ``end_offset`` after a recovery; with ``truncate`` all bytes after it are removed.
 
-        A following segment without records is kept for later, any other is removed. The last one may be short then,
-        see :meth:`allocate_rest`. None may come back behind a short one: with bytes in it the log could not be loaded.
+        The next segment is kept as the preallocated one if it has no records; other segments after ``end_offset`` are
+        removed. The last segment may be short then, see :meth:`allocate_rest`. No segment may exist after a short one:
+        once it had records, the log could not be loaded.
         """
         last = len(self.segments)
         while self.segments and self.segments[-1].base > end_offset:
@@ -140,10 +149,11 @@ class CommitLog:
         self.end_offset = self.flushed_offset = self._resident_from = end_offset
 
     def allocate_rest(self) -> None:
-        """Allocate what the last segment lacks after :meth:`start_at`; no write comes before. For any thread.
+        """Allocate what the last segment lacks after :meth:`start_at`. This happens before the first write. Callable
+        from any thread.
 
         Raises:
-            DiskFull: there is no room; reads go on.
+            DiskFull: the volume has no room; reads are still possible.
             StoreReadOnly: the disk failed.
         """
         with self._making:
@@ -157,16 +167,16 @@ class CommitLog:
                 self._gate.clear_full(SEGMENT)
 
     def sync_from(self, offset: int) -> None:
-        """Make everything from ``offset`` on durable that a dead process may have left in the page cache."""
+        """Make everything from ``offset`` on durable, including what a dead process may have left in the page cache."""
         self._filesystem.sync_directory(self._folder)
         for segment in self.segments:
             if segment.end > offset:
                 self.file_of(segment).sync()
 
     def write(self, writes: list[SegmentWrite], end_offset: int) -> None:
-        """Append ``runs``; when it raises, nothing of them is part of the log.
+        """Append ``writes``. If it raises, the log is unchanged.
 
-        Segments are made before the first byte is written: a full disk leaves nothing to undo.
+        Segments are created before the first byte is written, so a full disk leaves nothing to undo.
 
         Raises:
             OutOfResources: there is no room for a segment (DiskFull), no descriptor or no memory.
@@ -191,8 +201,8 @@ class CommitLog:
         self.end_offset = end_offset
 
     def _erase(self, places: list[tuple[Segment, int, int]]) -> None:
-        # Whole records of a half-written group would come back at the next recovery.
-        self._partial_writes = places  # where this finds no room either, it is done before the next write
+        # The next recovery would take complete records of a partially written group for messages.
+        self._partial_writes = places  # if this fails for lack of room, the next write does it first
         try:
             for segment, offset, size in places:
                 segment.file.write_at(offset - segment.base, [bytes(size)], size)
@@ -217,7 +227,7 @@ class CommitLog:
         return segments[(offset - segments[0].base) // self.segment_size]
 
     def _time_of_try(self) -> int:
-        """Return the time, in ms; raise while it is too early to look for room again."""
+        """Return the time in ms, or raise if the next attempt to allocate is not due yet."""
         now = self._clock()
         if now < self._retry_at:
             raise self._gate.error()
@@ -242,7 +252,7 @@ class CommitLog:
         return segment
 
     def needs_preallocation(self) -> bool:
-        """The last segment is more than half full, or short, or an append found no room for the next one."""
+        """Whether the last segment is more than half full or short, or an append found no room for the next segment."""
         if self._is_short:
             return True
         if self._preallocated is not None or not self.segments:
@@ -250,13 +260,14 @@ class CommitLog:
         return self._gate.is_full(SEGMENT) or self.segments[-1].end - self.end_offset < self.segment_size // 2
 
     def preallocate(self) -> None:
-        """Allocate the next segment ahead of need, which also tells that a full disk has room again; for any thread.
+        """Allocate the next segment in advance. This also detects that a full disk has room again. Callable from any
+        thread.
 
-        That there is no room is not an error before an append needs the segment.
+        A lack of room is not reported here: it is an error only when an append needs the segment.
         """
         if self._is_short:
-            with contextlib.suppress(StorageError):  # the gate tells of it
-                self._gate.check()  # the queues need less, and without them retention makes no room
+            with contextlib.suppress(StorageError):  # the gate reports it
+                self._gate.check()  # the queues need less room, and retention depends on them
                 self.allocate_rest()
             return
         with self._making, contextlib.suppress(OSError):
@@ -267,7 +278,7 @@ class CommitLog:
                 self._gate.clear_full(SEGMENT)
 
     def extents(self, begin: int, end: int) -> list[Extent]:
-        """Return where in which files the bytes ``[begin, end)`` are or will be, as far as there are files for them."""
+        """Return the places in files of the bytes ``[begin, end)``, as far as files for them exist."""
         files = [*self.segments, *filter(None, [self._preallocated])]
         return [
             Extent(file.path, max(begin, file.base) - file.base, min(end, file.end) - max(begin, file.base))
@@ -276,10 +287,10 @@ class CommitLog:
         ]
 
     def flush(self) -> int:
-        """Make everything written so far durable and return the offset up to which; for any one thread.
+        """Make everything written so far durable and return its end offset. Callable from any one thread.
 
         Raises:
-            OSError: the disk failed, nobody knows what it holds; for want of descriptors it can be called again.
+            OSError: the disk failed and its contents are unknown. For lack of descriptors the call can be repeated.
         """
         target, flushed = self.end_offset, self.flushed_offset
         if target > flushed:
@@ -288,15 +299,15 @@ class CommitLog:
                     segment.file.sync()
             made = self._files_created
             if made > self._files_synced:
-                # After the files: a name that outlives a power cut then has its whole segment.
+                # After the files, so that a name that survives a power cut has its complete segment.
                 self._filesystem.sync_directory(self._folder)
                 self._files_synced = made
             self.flushed_offset = target
         return target
 
     def detached(self) -> CommitLog:
-        """Return a log of the same files for a thread that walks through them: it opens them anew, so that neither side
-        can close one under the other's hands.
+        """Return a log of the same files for use by another thread. It opens the files again, so neither side can close
+        a file that the other one uses.
         """
         log = CommitLog(
             self._filesystem, self._folder, self.segment_size, 0, self._gate, self._clock, self._open.max_open
@@ -307,16 +318,16 @@ class CommitLog:
 
     @property
     def mapped_from(self) -> int:
-        """Nothing before it is mapped, but for slices that were handed out."""
+        """Bytes before this offset are not mapped, except slices that were handed out."""
         return self._released
 
     def is_resident(self, offset: int) -> bool:
-        """Whether the bytes at ``offset`` are so new that they are in memory, as this process has written them."""
+        """Whether the bytes at ``offset`` were written recently by this process, so that they are in memory."""
         return offset >= self._resident_from and offset >= self.end_offset - self._resident_bytes
 
     def release_mappings(self) -> None:
-        """Let go of the mapped bytes that are not hot any more, which would count as memory of this process; to be
-        called every now and then.
+        """Release mapped bytes that are not resident any more, which would count as memory of this process. Called
+        periodically.
         """
         limit, step = self.end_offset - self._resident_bytes, min(self._resident_bytes, self.segment_size) // 4
         if self._is_idle() and self._resident_from < self.end_offset:
@@ -331,7 +342,7 @@ class CommitLog:
             self._released = limit
 
     def _is_idle(self) -> bool:
-        """Whether the log has not grown for so long that the kernel may have taken its newest pages for others."""
+        """Whether the log has not grown for so long that the kernel may have evicted its newest pages."""
         now = self._clock()
         if self.end_offset != self._idle_end:
             self._idle_end, self._idle_since = self.end_offset, now
@@ -340,11 +351,11 @@ class CommitLog:
     def read(self, offset: int, size: int, *, wait: bool) -> Buffer:
         """Return the bytes ``[offset, offset + size)``, which lie in one segment.
 
-        Hot bytes are a slice of the mapping, others a copy (so that neither a missing page nor a bad sector can stop
-        the process).
+        Resident bytes are returned as a slice of the mapping. Others are copied, so that neither a missing page nor a
+        bad sector can stop the process.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: without ``wait``, if the read would block on the disk.
             StorageError: the disk cannot read them.
         """
         segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
@@ -362,7 +373,9 @@ class CommitLog:
         return data
 
     def resident_record(self, offset: int, size: int) -> memoryview | None:
-        """Return a record as a slice of the mapping; None where it is not hot, or there can be none of this size."""
+        """Return a record as a slice of the mapping, or None if it is not resident or no record of this size can be
+        there.
+        """
         end = self.end_offset
         if size <= 0 or offset < self._resident_from or offset < end - self._resident_bytes or offset + size > end:
             return None
@@ -374,24 +387,24 @@ class CommitLog:
         return None
 
     def _is_written(self, segment: Segment) -> bool:
-        """Whether records may come to ``segment`` or are not durable there yet."""
+        """Whether ``segment`` may get records, or has records that are not durable."""
         return segment.end > self.flushed_offset < self.end_offset or segment in self.segments[-1:]
 
     def contains(self, offset: int, size: int) -> bool:
-        """Whether a record of ``size`` bytes can be at ``offset``; a damaged item of a queue can say anything."""
+        """Whether a record of ``size`` bytes can be at ``offset``. A damaged queue item may hold any values."""
         last = offset + size - 1
         inside = self.min_offset <= offset <= last < self.end_offset
         return inside and offset // self.segment_size == last // self.segment_size
 
     def has_bytes_at(self, offset: int) -> bool:
-        """Whether anything but zeros is where the next record would start."""
+        """Whether the place of the next record holds anything but zeros."""
         if not self.min_offset <= offset < self.allocated_end:
             return False
         segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
         return any(self.file_of(segment).read_at(offset - segment.base, _HEAD_BYTES))
 
     def remove_first(self) -> Segment:
-        """Take the oldest segment out of the log and return it; the caller deletes its file."""
+        """Remove the oldest segment from the log and return it; the caller deletes its file."""
         self._open.forget(self.segments[0])
         return self.segments.pop(0)
 

@@ -1,14 +1,15 @@
-"""Makes the log durable: on a timer (ASYNC_FLUSH), or at once for everybody who waits (SYNC_FLUSH, group commit).
+"""Flushes the log: at intervals (ASYNC_FLUSH), or immediately for all waiting callers (SYNC_FLUSH, group commit).
 
-One fdatasync answers all who appended before it began; those who come while it runs share the next one (Apache
-RocketMQ ``GroupCommitService``, ``FlushRealTimeService``). Before it begins it waits a moment until as much has come as
-the last one took: senders who were answered together come back together, and a flush for each of them would cost more
-than it gives (PostgreSQL: ``commit_delay``). A sender who is alone never waits for this.
+One fdatasync serves all appends that happened before it started. Appends during a flush share the next one (Apache
+RocketMQ ``GroupCommitService``, ``FlushRealTimeService``). Before a flush starts, it waits briefly until as many bytes
+have arrived as the previous flush wrote: producers that were answered together send again together, and a flush for
+each of them would cost more than the wait (PostgreSQL: ``commit_delay``). A single producer never waits.
 
-It runs in a thread of its own; callbacks run on the event loop. A failed fdatasync may have lost pages that the kernel
-reports clean afterwards, so it is never tried again: the store is read-only until it is opened anew. So it is when the
-thread meets what nobody expects: writes that are never flushed must not be taken. Want of descriptors is no failure:
-the flush has not begun then, writes are refused until one succeeds, and it is tried again at every interval.
+The flush runs in its own thread, callbacks run on the event loop. A failed fdatasync is never repeated, because the
+kernel may report the lost pages as clean afterwards: the store is read-only until it is opened again. The same applies
+if the thread ends with an unexpected exception, since writes that are never flushed must not be accepted. A lack of
+descriptors is not a failure: the flush has not started, writes are refused until one succeeds, and it is repeated at
+every interval.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _FLUSH = "flush"
 FlushCallback = Callable[[StorageError | None], None]
 
 GROUP_COMMIT_WAIT_S = 0.004
-"""How long a flush waits at most for as much as the last one took."""
+"""Longest wait of a flush for as many bytes as the previous one wrote."""
 
 
 class FlushService:
-    """Flushes ``log``; without :meth:`start` only when :meth:`flush` is called."""
+    """Flushes ``log``; before :meth:`start` only when :meth:`flush` is called."""
 
     def __init__(
         self, log: CommitLog, gate: WriteGate, *, sync: bool, interval_ms: int, last_timestamp: Callable[[], int]
@@ -48,10 +49,10 @@ class FlushService:
         self._waiting: deque[tuple[int, FlushCallback]] = deque()
         self._failure: StorageError | None = None
         self._deferred: StorageError | None = None
-        """Why the last flush has not begun."""
+        """Why the last flush could not start."""
         self._wake = threading.Event()
         self._group_complete = threading.Event()
-        self._group_bytes = 0  # what the last flush made durable
+        self._group_bytes = 0  # size of the last flush
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -60,14 +61,14 @@ class FlushService:
         """Records stored up to this time (ms) are durable."""
 
     def start(self, loop: asyncio.AbstractEventLoop, on_progress: Callable[[], None]) -> None:
-        """Start the thread; ``on_progress`` is called on ``loop`` after every flush that made something durable."""
+        """Start the thread. ``on_progress`` is called on ``loop`` after every flush that made something durable."""
         self._loop = loop
         self._on_progress = on_progress
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; what is not flushed by then is left to :meth:`flush`."""
+        """Stop the thread; unflushed bytes are left to :meth:`flush`."""
         if self._thread is not None:
             self._stopping = True
             self._wake.set()
@@ -76,15 +77,15 @@ class FlushService:
             self._thread = None
 
     def appended(self) -> None:
-        """The log has grown."""
+        """Notify the service that the log has grown."""
         if self._sync:
             if self._is_group_complete():
                 self._group_complete.set()
             self._wake.set()
 
     def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
-        """Call ``callback`` once everything below ``end_offset`` is durable, or with the error that prevents it for
-        good.
+        """Call ``callback`` with None when everything below ``end_offset`` is durable, or with the error that prevents
+        it for good.
         """
         if end_offset <= self._log.flushed_offset:
             callback(None)
@@ -103,7 +104,7 @@ class FlushService:
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def complete(error: StorageError | None) -> None:
-            if reached.done():  # given up
+            if reached.done():  # cancelled
                 return
             if error is None:
                 reached.set_result(None)
@@ -114,11 +115,11 @@ class FlushService:
         await reached
 
     def flush(self) -> None:
-        """Flush now, in this thread, and answer those who wait.
+        """Flush in this thread, and call the callbacks that wait for it.
 
         Raises:
             StorageError: the disk failed, now or earlier.
-            OutOfResources: there is no descriptor; to be called again.
+            OutOfResources: there is no descriptor; the call can be repeated.
         """
         self._flush_once()
         self._complete()
@@ -166,7 +167,7 @@ class FlushService:
         try:
             self._flush_until_stopped()
         except Exception as error:
-            logger.exception("the thread that flushes the commit log has ended")
+            logger.exception("the flush thread of the commit log failed")
             self._fail(f"{type(error).__name__}: {error}")
             self._notify_loop()
 
@@ -184,7 +185,7 @@ class FlushService:
         try:
             self._loop.call_soon_threadsafe(self._on_loop)
         except RuntimeError:
-            if not self._loop.is_closed():  # else the program is ending, and nobody waits
+            if not self._loop.is_closed():  # else the program is shutting down and nothing waits
                 raise
 
     def _on_loop(self) -> None:

@@ -1,8 +1,8 @@
-"""Which segments of a log have their files open for reads, and which are closed again.
+"""An LRU cache of the segment files that are open for reads.
 
-A log of terabytes has thousands of segments, and a process may have no more than a thousand descriptors. Neighbours:
-:mod:`~raptormq.storage.log.segment` opens its file when it is used, :mod:`~raptormq.storage.queue.files` does the same
-for the queues.
+A log of terabytes has thousands of segments, and a process may be limited to a thousand descriptors.
+:mod:`~raptormq.storage.log.segment` opens its file on first use; :mod:`~raptormq.storage.queue.files` does the same for
+the queues.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from raptormq.storage.log.segment import Segment
 
 
 class OpenSegments:
-    """At most ``max_open``, beside those that are mapped and those of which ``is_written`` says that another thread may
-    use their files; belongs to one thread.
+    """Keeps at most ``max_open`` files open, not counting mapped segments and those for which ``is_written`` is true,
+    whose files another thread may use. Belongs to one thread.
     """
 
     def __init__(self, max_open: int, is_written: Callable[[Segment], bool]) -> None:
@@ -25,10 +25,11 @@ class OpenSegments:
         self._used: OrderedDict[Segment, None] = OrderedDict()
 
     def file_of(self, segment: Segment) -> File:
-        """Return the open file of ``segment``; the least recently used are closed, also for want of descriptors.
+        """Return the open file of ``segment``. The least recently used files are closed beyond the limit, and for lack
+        of descriptors.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         self._used[segment] = None
         self._used.move_to_end(segment)
@@ -48,5 +49,5 @@ class OpenSegments:
             oldest.close_if_unmapped()
 
     def forget(self, segment: Segment) -> None:
-        """It is no longer part of the log."""
+        """Remove a segment that is no longer part of the log."""
         self._used.pop(segment, None)

@@ -1,12 +1,12 @@
-"""Has the pages that the log is about to grow into brought into memory before they are written to.
+"""Loads the pages that the log is about to grow into, before they are written.
 
-A write into a page that is not in memory waits for the kernel to find one and, on a virtual machine, for the host
-to back it: 33 KiB take 13 to 130 us instead of 6. The event loop would spend more on that than on everything else it
-does with a batch of messages, so a thread reads ahead of the log's end instead; as nothing was ever written there, no
-disk is waited for. How far ahead grows with the speed of the log, so that a broker with little to do keeps little.
+A write to a page that is not resident waits for the kernel to allocate one and, on a virtual machine, for the host to
+back it: 33 KiB take 13 to 130 us instead of 6. The event loop would spend more time on that than on the rest of its
+work for a batch of messages, so a thread reads beyond the end of the log. Nothing was ever written there, so the disk
+is not read. The distance grows with the rate of the log: an idle broker keeps few pages.
 
-Pages that :mod:`~raptormq.storage.maintenance.page_eviction` has given back are as good: while the log grows by as much
-as they were, nothing is read, which saves their being filled with zeros.
+Pages that :mod:`~raptormq.storage.maintenance.page_eviction` has given back serve the same purpose: the kernel reuses
+them. While the log grows by their size nothing is read ahead, which saves filling pages with zeros.
 """
 
 from __future__ import annotations
@@ -27,67 +27,72 @@ logger = get_logger(__name__)
 LEAST_AHEAD_BYTES = 1 << 20
 MAX_AHEAD_BYTES = 16 << 20
 STEP_BYTES = 2 << 20
-"""More is read as soon as so much is used up: on a host that has to back each page, large pieces would keep a CPU busy
-for so long that clients notice."""
+"""More is loaded once this much is used up. On a host that has to back each page, larger steps would occupy a CPU long
+enough for clients to notice.
+"""
 MAX_SKIPPED_BYTES = 512 << 20
-"""Of pages that were given back; what lies free for long may go to another process, or to the host."""
+"""Limit of given-back pages that are counted on. Pages that stay free for long may go to another process or to the
+host.
+"""
 _FAST_S = 0.1
-"""A log that takes its next step within that time is read further ahead."""
+"""If the log takes its next step within this time, the distance is doubled."""
 _NEVER = sys.maxsize
 
 
 class PageWarmer:
-    """Reads ahead of the end of ``log``; nothing happens before :meth:`start`. Belongs to one event loop."""
+    """Reads ahead of the end of ``log`` after :meth:`start`. Belongs to one event loop."""
 
     def __init__(self, filesystem: FileSystem, log: CommitLog, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` counts seconds."""
+        """``clock`` returns seconds."""
         self._filesystem = filesystem
         self._log = log
         self._clock = clock
-        self._runner: Executor | None = None
+        self._executor: Executor | None = None
         self._task: asyncio.Task[None] | None = None
-        self._wanted_at = _NEVER  # the end of the log at which more is wanted
+        self._wanted_at = _NEVER  # end of the log at which more pages are loaded
         self._skip_until = 0
         self._warm_to = 0
         self._ahead = LEAST_AHEAD_BYTES
         self._last = 0.0
 
     def start(self, executor: Executor) -> None:
-        """Read ahead from now on, in a thread of ``runner``."""
-        self._runner = executor
+        """Start to read ahead, in a thread of ``executor``."""
+        self._executor = executor
         self._wanted_at = 0
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start no more reads."""
         self._wanted_at = _NEVER
         if self._task is not None:
             self._task.cancel()
 
     def skip_ahead(self, size: int) -> None:
-        """Read nothing while the log grows by ``size`` bytes: so much was given back to the kernel just now."""
+        """Read nothing while the log grows by ``size`` bytes: that many bytes of pages were just given back to the
+        kernel.
+        """
         end = self._log.end_offset
         self._skip_until = min(max(self._skip_until, end) + size, end + MAX_SKIPPED_BYTES)
 
     def appended(self) -> None:
-        """The log has grown; from the loop's thread."""
+        """Notify the warmer, in the loop's thread, that the log has grown."""
         if self._log.end_offset >= max(self._wanted_at, self._skip_until):
             self._wanted_at = _NEVER
             self._task = asyncio.get_running_loop().create_task(self._read_ahead())
 
     async def _read_ahead(self) -> None:
-        assert self._runner is not None
+        assert self._executor is not None
         self._adapt()
         begin = max(self._warm_to, self._log.end_offset)
-        end = max(self._log.end_offset + self._ahead, begin)  # the cushion may have been larger
+        end = max(self._log.end_offset + self._ahead, begin)  # the distance may have been larger
         extents = self._log.extents(begin, end)
         self._warm_to = begin + sum(extent.size for extent in extents)
         try:
-            await self._runner.run(_read, self._filesystem, extents)
-        except Exception:  # no thread can be started, no memory: writing is only slower without
-            logger.exception("cannot read ahead of the log")
+            await self._executor.run(_read, self._filesystem, extents)
+        except Exception:  # no thread or no memory: without readahead writes are only slower
+            logger.exception("cannot load pages ahead of the commit log")
             self._wanted_at = self._log.end_offset + MAX_AHEAD_BYTES
             return
-        is_short = self._warm_to < end  # the next file is not there yet
+        is_short = self._warm_to < end  # the next file does not exist yet
         self._wanted_at = self._warm_to if is_short else end - self._ahead + min(self._ahead // 2, STEP_BYTES)
 
     def _adapt(self) -> None:
@@ -98,6 +103,6 @@ class PageWarmer:
 
 
 def _read(filesystem: FileSystem, extents: list[Extent]) -> None:
-    """In a thread. A disk that fails is for the writes to tell of."""
+    """Runs in a thread. Errors of the disk are ignored here; writes report them."""
     with contextlib.suppress(OSError):
         load_pages(filesystem, extents)

@@ -1,9 +1,9 @@
 """One file of the commit log.
 
-A segment is allocated whole before the first byte is written, so that a full disk shows when a segment is made and not
-in the middle of a record. Layout: records back to back (see :mod:`raptormq.protocol.record`), and where the next
-record does not fit, the filler ``remaining i32 | BLANK_MAGIC i32 | anything``. Zeros follow the last record of the
-log.
+A segment is allocated completely before its first byte is written, so a full disk is detected when a segment is created
+and not in the middle of a record. Layout: records back to back (see :mod:`raptormq.protocol.record`). Where the next
+record does not fit, a filler follows: ``remaining i32 | BLANK_MAGIC i32 | anything``. Zeros follow the last record of
+the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _PAGE_BYTES = 4096
 
 
 class Segment:
-    """The bytes ``[base, base + size)`` of the log; opened at the first use, mapped at the first hot read."""
+    """The bytes ``[base, base + size)`` of the log. The file is opened on first use and mapped on the first read of
+    resident bytes.
+    """
 
     __slots__ = ("_file", "_filesystem", "_view", "base", "path", "size")
 
@@ -48,17 +50,17 @@ class Segment:
         return self._view
 
     def unmap_before(self, offset: int) -> None:
-        """Let go of the mapping of everything below log offset ``offset``; slices that were handed out stay valid."""
+        """Release the mapping of everything below log offset ``offset``. Slices that were handed out stay valid."""
         if self._view is not None and offset > self.base:
             self.file.release(self._view, min(offset, self.end) - self.base)
             if offset >= self.end:
                 self._view = None
 
     def create(self) -> None:
-        """Make and allocate the file; nothing is left behind when that fails.
+        """Create and allocate the file. If that fails, the file is removed.
 
         Raises:
-            OSError: ENOSPC where the volume has no room for the whole segment.
+            OSError: ENOSPC if the volume has no room for the whole segment.
         """
         self._file = self._filesystem.open(self.path, create=True)
         try:
@@ -69,19 +71,23 @@ class Segment:
             raise
 
     def truncate(self, offset: int) -> None:
-        """End the file at log offset ``offset``, and make that durable; writes need :meth:`allocate_rest` first."""
+        """End the file at log offset ``offset``, durably. Before the next write :meth:`allocate_rest` has
+        to be called.
+        """
         self._view = None
         self.file.truncate(offset - self.base)
         self.file.sync()
 
     @property
     def is_short(self) -> bool:
-        """The file ends before the segment does: it was cut, or a crash came between making and allocating it."""
+        """Whether the file is shorter than the segment: it was truncated, or a crash happened before it
+        was allocated.
+        """
         return self.file.size() < self.size
 
     def written_end(self, file: File) -> int | None:
-        """Return the log offset behind the last page of ``file``, which is its own, that holds data; None if none
-        does.
+        """Return the log offset after the last page of ``file`` that holds data, or None if no page does. ``file`` is
+        the open file of this segment.
         """
         written, unwritten = 0, self.size
         if file.next_data(0) is None:
@@ -95,10 +101,10 @@ class Segment:
         return self.base + unwritten
 
     def allocate_rest(self) -> None:
-        """Allocate what the file lacks, as zeros, and make that durable.
+        """Allocate what the file lacks, as zeros, durably.
 
         Raises:
-            OSError: nothing has changed; ENOSPC where the volume has no room for all of it.
+            OSError: the file is unchanged; ENOSPC if the volume has no room for all of it.
         """
         size = self.file.size()
         try:
@@ -106,17 +112,17 @@ class Segment:
             self.file.sync()
         except OSError:
             with contextlib.suppress(OSError):
-                self.file.truncate(size)  # some file systems keep what they found, and others need it more
+                self.file.truncate(size)  # some file systems keep the blocks that they reserved before the failure
             raise
 
     def close_if_unmapped(self) -> None:
-        """Close the file until it is used again, unless it is mapped."""
+        """Close the file until its next use, unless it is mapped."""
         if self._file is not None and self._view is None:
             self._file.close()
             self._file = None
 
     def close(self) -> None:
-        """Close the file; views that were handed out stay valid."""
+        """Close the file. Views that were handed out stay valid."""
         self._view = None
         if self._file is not None:
             self._file.close()

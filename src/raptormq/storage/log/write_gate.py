@@ -1,8 +1,8 @@
-"""Whether the store takes writes, and the error that a producer gets when it does not.
+"""Whether the store accepts writes, and the error that a producer gets when it does not.
 
-Two states: full (temporary; ends when there is room again, or there are descriptors or memory) and read-only for good
-(a write or a flush failed, so nobody knows what the disk holds; only a restart with its recovery can tell). Reads go on
-in both. The log of the process has a line when writes begin to be refused, and one when they go on.
+There are two states of refusal. Paused is temporary: it ends when there is disk space, a descriptor or memory again.
+Read-only is permanent: a write or a flush failed, so the contents of the disk are unknown until a restart with a
+recovery. Reads go on in both states. Each change is logged once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ logger = get_logger(__name__)
 SEGMENT = "segment"
 WRITE = "write"
 _CLEARED_BY_APPENDS = frozenset({SEGMENT, WRITE})
-"""Sources whose state ends with a successful append; they cannot stop appends from trying."""
+"""Sources whose state ends with a successful append. They cannot prevent appends from being tried."""
 _LOG_INTERVAL_S = 60.0
-"""On a disk with hardly any room small messages may be taken and large ones refused, by turns."""
+"""On a disk that is almost full, small messages may be accepted and large ones refused alternately."""
 
 
 class WriteGate:
-    """Shared by everything that writes, in any thread; the first permanent refusal stays."""
+    """Shared by everything that writes, in any thread. The first permanent refusal is kept."""
 
     __slots__ = (
         "_clock",
@@ -44,24 +44,24 @@ class WriteGate:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._logged: str | None = None
-        """The refusal that the log has a line of, until it has one of its end."""
+        """The refusal that was logged, until its end is logged."""
         self._logged_at = -_LOG_INTERVAL_S
         self._read_only: str | None = None
         self._full: dict[str, OutOfResources] = {}
         self._first_shortage: OutOfResources | None = None
-        """The first of them."""
+        """The first entry of ``_full``."""
         self._lock = threading.Lock()
         self.is_disk_full = False
-        """Whether room on the disk would help."""
+        """Whether disk space is one of the resources that are lacking."""
         self.refusal: str | None = None
-        """Why writes are refused; None while they are not."""
+        """Why writes are refused; None while they are accepted."""
 
     def check(self) -> None:
-        """Raise the error of the state that the store is in, unless only trying can tell whether it is over.
+        """Raise the error of the current state, unless only an append can find out whether the state is over.
 
         Raises:
             StoreReadOnly: a write or flush failed earlier.
-            OutOfResources: there is no room, or something else is used up.
+            OutOfResources: disk space or another resource is used up.
         """
         if self.refusal is not None and (self._read_only or not self._full.keys() <= _CLEARED_BY_APPENDS):
             raise self.error()
@@ -75,25 +75,25 @@ class WriteGate:
 
     @property
     def is_paused(self) -> bool:
-        """Whether writes are refused for now."""
+        """Whether writes are refused temporarily."""
         return self.refusal is not None and not self._read_only
 
     def is_full(self, source: str) -> bool:
-        """Whether ``source`` has found no room."""
+        """Whether ``source`` has reported a lack of resources."""
         return source in self._full
 
     def set_full(self, source: str, reason: str) -> None:
-        """Refuse writes until ``source`` (who found out) calls :meth:`clear_full`."""
+        """Refuse writes until ``source``, which found the disk full, calls :meth:`clear_full`."""
         self.set_exhausted(source, DiskFull(reason))
 
     def set_exhausted(self, source: str, error: OutOfResources) -> None:
-        """The same, for want of whatever ``error`` says."""
+        """Refuse writes for lack of the resource that ``error`` names, until ``source`` calls :meth:`clear_full`."""
         with self._lock:
             self._full[source] = error
             self._update()
 
     def clear_full(self, source: str) -> None:
-        """``source`` has room again."""
+        """Record that ``source`` has resources again."""
         if source in self._full:
             with self._lock:
                 self._full.pop(source, None)
@@ -112,27 +112,27 @@ class WriteGate:
         self._log_change()
 
     def _log_change(self) -> None:
-        """Log what has changed. A refusal that begins soon after one that was told of is told of when it lasts: who
-        found it out says so again and again.
+        """Log a change of the state. A refusal that begins soon after a logged one is logged only if it lasts: its
+        source reports it again and again.
         """
         if self._read_only:
             if self._logged != self._read_only:
-                logger.warning("no messages are taken until the broker is started again: %s", self._read_only)
+                logger.warning("no messages are accepted until the broker is restarted: %s", self._read_only)
             self._logged = self._read_only
         elif self.refusal is None:
             if self._logged is not None:
-                logger.warning("messages are taken again")
+                logger.warning("messages are accepted again")
             self._logged = None
         elif self._logged is None and (now := self._clock()) - self._logged_at >= _LOG_INTERVAL_S:
-            what = "there is no room" if self.is_disk_full else "something is used up"
-            logger.warning("no messages are taken while %s: %s", what, self.refusal)
+            what = "the disk is full" if self.is_disk_full else "a resource is exhausted"
+            logger.warning("no messages are accepted while %s: %s", what, self.refusal)
             self._logged, self._logged_at = self.refusal, now
 
     def fail(self, source: str, what: str, error: OSError) -> NoReturn:
-        """Turn a failed write into the store's error and state; ``what`` says what could not be done.
+        """Set the state for a failed write and raise its error; ``what`` says what could not be done.
 
         Raises:
-            DiskFull: no room; the state is full on behalf of ``source``.
+            DiskFull: the disk is full; the state is full on behalf of ``source``.
             OutOfResources: no descriptor or memory; the same.
             StoreReadOnly: anything else; the state is read-only.
         """
