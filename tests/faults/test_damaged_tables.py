@@ -18,13 +18,13 @@ from tests.faults.test_bad_folders import complaint, start
 ROOT = Credentials("root", "root-secret")
 CHANGED = Credentials("root", "changed-secret")
 TABLES = {
-    "topics.json": "topics are made again from their queues",
+    "topics.json": "topics are recreated from their queues",
     "subscriptionGroup.json": "groups begin with default settings",
-    "consumerOffset.json": "all consumer groups begin as new ones",
+    "consumerOffset.json": "all consumer groups start as new groups",
     "delayOffset.json": "are delivered again",
     "messageRequestMode.json": "all groups pull",
-    "deletedTopics.json": "brings deleted topics back",
-    "queueConversions.json": "has to be ordered again",
+    "deletedTopics.json": "restores deleted topics",
+    "queueConversions.json": "has to be started again",
     "users.json": "the first ones of the settings",
     "acls.json": "nobody but super users",
 }

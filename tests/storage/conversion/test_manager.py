@@ -236,7 +236,7 @@ def test_a_start_without_the_ledger_builds_the_queues_of_the_type_that_was_decla
     ledger = "/store/config/queueConversions.json"
     for path in ledger, f"{ledger}.bak":
         write_file(volume, path, b"damaged")
-    with pytest.raises(StoreDamaged, match=r"or remove .*has to be ordered again"):
+    with pytest.raises(StoreDamaged, match=r"or remove .*has to be started again"):
         open_store(volume)
 
     for path in ledger, f"{ledger}.bak":

@@ -94,7 +94,7 @@ def test_only_changes_are_written(volume: MemoryFileSystem) -> None:
 )
 def test_a_file_of_another_shape_is_refused(volume: MemoryFileSystem, text: str) -> None:
     volume.open(PATH, create=True).write_at(0, [text.encode()], len(text))
-    with pytest.raises(StoreDamaged, match=r"is damaged .*all consumer groups begin as new ones"):
+    with pytest.raises(StoreDamaged, match=r"is damaged .*all consumer groups start as new groups"):
         offsets(volume)
 
 

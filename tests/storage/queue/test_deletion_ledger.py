@@ -78,7 +78,7 @@ def test_a_file_with_what_is_no_place_is_damage(table: object) -> None:
     volume = MemoryFileSystem()
     ledger(volume)
     write_file(volume, PATH, json.dumps({"deletedTopics": table}).encode())
-    with pytest.raises(StoreDamaged, match="brings deleted topics back"):
+    with pytest.raises(StoreDamaged, match="restores deleted topics"):
         read(volume)
 
 
@@ -88,7 +88,7 @@ def test_the_backup_takes_the_place_of_a_file_with_what_is_no_place(caplog: pyte
     write_file(volume, PATH, json.dumps({"deletedTopics": {"a": "5"}}).encode())
     write_file(volume, f"{PATH}.bak", json.dumps({"deletedTopics": {"b": 5}}).encode())
     assert read(volume) == {"b": 5}
-    assert "not a place in the log: 'a': 5" in caplog.text
+    assert "not a log offset: 'a': 5" in caplog.text
 
 
 def test_a_file_that_cannot_be_read_stops_the_start() -> None:

@@ -314,7 +314,7 @@ def test_a_damaged_queue_offset_costs_one_message(byte: int, caplog: pytest.LogC
     assert (report.records, report.damaged) == (60, [])
     assert bodies(read_queue(store)) == [str(number) for number in range(60) if number != 4]
     assert queue_bounds(store, "topic", 0) == (0, 60)
-    assert "topic/0 goes back from offset 69 to 5" in caplog.text or "does not follow 4" in caplog.text
+    assert "topic/0 is truncated from offset 69 to 5" in caplog.text or "does not follow 4" in caplog.text
     store.close()
     store, report = reopened(volume)
     assert report.clean

@@ -1,6 +1,6 @@
-"""Consume queues of both types, their files, and what is known of each topic.
+"""Consume queues of both types, their files, and the state of topics.
 
-Knows items and offsets; it never reads the commit log.
+Handles items and offsets; never reads the commit log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Adds items to the queues of BatchCQ topics, in the order of the log.
+"""Appends items to BatchCQ queues, in the order of the log.
 
-Neighbour: :mod:`~raptormq.storage.queue.table` calls it for the records of such queues and writes the tails. Source:
-Apache RocketMQ ``BatchConsumeQueue.putBatchMessagePositionInfo``, ``truncateDirtyLogicFiles``.
+:mod:`~raptormq.storage.queue.table` calls it for records of BatchCQ topics and writes the tails. Source: Apache
+RocketMQ ``BatchConsumeQueue.putBatchMessagePositionInfo``, ``truncateDirtyLogicFiles``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from raptormq.storage.queue.files import QueueFiles
 logger = get_logger(__name__)
 
 MAX_GAP = 32_767_000
-"""More missing messages in the middle of a queue than this are taken for a damaged offset."""
+"""A larger gap between offsets in the middle of a queue counts as a damaged offset."""
 
 
 class BatchQueueBuilder:
-    """Puts items behind one another; queues that get their first unwritten one join ``dirty``."""
+    """Appends items. A queue that gets its first unwritten item is added to ``dirty``."""
 
     def __init__(self, files: QueueFiles, dirty: deque[ConsumeQueue]) -> None:
         self._files = files
@@ -37,14 +37,14 @@ class BatchQueueBuilder:
     def add_next(
         self, queue: BatchConsumeQueue, physical: int, size: int, tag_code: int, stored: int, base: int, messages: int
     ) -> None:
-        """Add the item of what has just been appended: as :meth:`add`, without an object for it."""
+        """Add the item of a record just appended. Like :meth:`add`, without creating a BatchItem."""
         if base != queue.max_offset or physical <= queue.max_physical:
             self.add(queue, BatchItem(physical, size, tag_code, stored, base, messages))
             return
         self._append(queue, physical, size, tag_code, stored, base, messages)
 
     def add(self, queue: BatchConsumeQueue, item: BatchItem) -> None:
-        """Add ``item``; one that is there already is left alone."""
+        """Add ``item``, unless the queue has it already."""
         if item.physical <= queue.max_physical:
             return
         if item.base != queue.max_offset and not self._make_room(queue, item):
@@ -63,7 +63,9 @@ class BatchQueueBuilder:
         queue.max_physical = physical
 
     def _make_room(self, queue: BatchConsumeQueue, item: BatchItem) -> bool:
-        """Prepare for an item that is not simply the next one, which only recovery meets; False refuses it."""
+        """Prepare the queue for an item that does not follow the last one, which happens only in recovery. Return False
+        to reject the item.
+        """
         if not queue.max_offset:
             queue.min_offset = item.base
             return True
@@ -71,21 +73,23 @@ class BatchQueueBuilder:
             if item.base - queue.max_offset <= MAX_GAP:
                 return True
             where = item.base, item.physical, queue.max_offset
-            logger.warning("offset %d of the record at %d does not follow %d", *where)
+            logger.warning("queue offset %d of the record at log offset %d does not follow %d", *where)
             return False
         self._truncate_to(queue, item.base)
         return True
 
     def _truncate_to(self, queue: BatchConsumeQueue, offset: int) -> None:
-        """Make ``offset`` the next one: what the log has later is the truth.
+        """Make ``offset`` the next offset, because the later record in the log is authoritative.
 
-        A topic that was deleted and made again starts at 0; anything else means that one of the records is damaged.
+        A topic that was deleted and created again starts at 0. In any other case one of the records is damaged.
         """
         if offset <= queue.min_offset:
             self.reset(queue)
             queue.min_offset = offset
             return
-        logger.warning("%s/%d goes back from offset %d to %d", queue.topic, queue.queue_id, queue.max_offset, offset)
+        logger.warning(
+            "the queue %s/%d is truncated from offset %d to %d", queue.topic, queue.queue_id, queue.max_offset, offset
+        )
         number = self._search.find_by_offset(queue, offset - 1, wait=True) + 1
         if number >= queue.written and queue.tail is not None:
             del queue.tail[(number - queue.written) * BATCH_ITEM_BYTES :]
@@ -97,7 +101,7 @@ class BatchQueueBuilder:
         queue.last_read = (-1, 0)
 
     def reset(self, queue: BatchConsumeQueue) -> None:
-        """Make ``queue`` empty again, files included."""
+        """Empty ``queue`` and remove its files."""
         self._files.remove_queue(queue)
         queue.tail = None
         queue.min_offset = queue.max_offset = queue.next_offset = 0

@@ -36,7 +36,7 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
 class BatchItem(NamedTuple):
-    """One item without what is always the same."""
+    """One item without its constant fields."""
 
     physical: int
     size: int
@@ -47,7 +47,7 @@ class BatchItem(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """False for an item that a disk has damaged, as far as it can be seen by itself."""
+        """Whether the fields are plausible. False for an item that is visibly damaged."""
         return self.physical >= 0 and self.size > 0 and self.base >= 0 and self.messages > 0
 
     @property
@@ -56,12 +56,12 @@ class BatchItem(NamedTuple):
         return self.base + self.messages
 
     def pack(self) -> bytes:
-        """Return its bytes."""
+        """Return the encoded item."""
         return BATCH_ITEM.pack(*self, NOT_COMPACTED, 0)
 
 
 class BatchConsumeQueue(ConsumeQueue):
-    """State of one queue. Offsets count messages, ``written`` and everything named item counts items::
+    """State of one queue. Offsets count messages; ``written`` and all names with "item" count items::
 
     first_live_item <= item_count = written + len(tail) / 46
     """
@@ -73,7 +73,7 @@ class BatchConsumeQueue(ConsumeQueue):
     def __init__(self, topic: str, queue_id: int, topic_field: bytes) -> None:
         super().__init__(topic, queue_id, topic_field)
         self.first_live_item = 0
-        """Item of ``min_offset``; those before it are dead, or have no file any more."""
+        """The item of ``min_offset``. Items before it are dead, or their files are removed."""
         self.last_read = (-1, 0)
         """Where the last read ended: a queue offset and the item that begins with it."""
 
@@ -94,7 +94,7 @@ def unpack_item(data: Buffer, at: int = 0) -> BatchItem:
 
 
 def message_count(record: PendingRecord) -> int:
-    """Return how many messages a record is: what INNER_NUM says for the wrapper of a batch, else 1."""
+    """Return the number of messages in a record: INNER_NUM for the wrapper of a batch, else 1."""
     if not record[8] & _INNER_BATCH:
         return 1
     if isinstance(record, PendingBatch) and record.messages:
@@ -102,4 +102,4 @@ def message_count(record: PendingRecord) -> int:
     try:
         return inner_count(record[3].decode("utf-8", "replace"))
     except RecordError:
-        return 1  # only a foreign log has such; as one message it harms no others
+        return 1  # written by another broker; counted as one message it does not affect others

@@ -1,7 +1,6 @@
-"""Finds items of a BatchCQ queue by what they hold: queue offset, place in the log, time. All are bisections over files
-and items at once.
+"""Finds items of a BatchCQ queue by queue offset, place in the log, or time, by bisection over all files.
 
-Neighbours: :mod:`~raptormq.storage.queue.batch_queue` (layout), :mod:`~raptormq.storage.queue.files` (the files).
+:mod:`~raptormq.storage.queue.batch_queue` draws the layout, :mod:`~raptormq.storage.queue.files` reads the files.
 Source: Apache RocketMQ ``BatchConsumeQueue.getBatchMsgIndexBuffer``, ``getOffsetInQueueByTime``.
 """
 
@@ -15,20 +14,20 @@ from raptormq.storage.queue.files import QueueFiles
 
 
 class BatchSearch:
-    """Searches in queues whose items are in ``files``; every method takes ``wait``.
+    """Searches queues whose items are in ``files``.
 
-    Without it they raise PagesMissing where the disk would have to be waited for.
+    All methods have a parameter ``wait``. If it is false, they raise PagesMissing instead of blocking on the disk.
     """
 
     def __init__(self, files: QueueFiles) -> None:
         self._files = files
 
     def item(self, queue: BatchConsumeQueue, number: int, *, wait: bool = True) -> BatchItem:
-        """Return an item, which must exist."""
+        """Return an existing item."""
         return unpack_item(self._files.read(queue, number, 1, wait=wait))
 
     def items(self, queue: BatchConsumeQueue, number: int, at_a_time: int, *, wait: bool) -> Iterator[BatchItem]:
-        """Yield the items from ``number`` on to the end of the queue, so many of them with one read."""
+        """Yield the items from ``number`` to the end of the queue, reading ``at_a_time`` of them at once."""
         while number < queue.item_count:
             items = self._files.read(queue, number, at_a_time, wait=wait)
             if len(items) < BATCH_ITEM_BYTES:
@@ -38,9 +37,9 @@ class BatchSearch:
             number += len(items) // BATCH_ITEM_BYTES
 
     def find_by_offset(self, queue: BatchConsumeQueue, offset: int, *, wait: bool) -> int:
-        """Return the number of the item whose messages include ``offset``, between minimum and maximum of the queue.
+        """Return the number of the item that contains ``offset``, which lies between minimum and maximum of the queue.
 
-        Where an offset has no message it is the item before it.
+        For an offset without a message this is the item before it.
         """
         seen_offset, seen_item = queue.last_read
         if seen_offset == offset and queue.first_live_item <= seen_item < queue.item_count:
@@ -53,9 +52,9 @@ class BatchSearch:
         return item is not None and item.is_valid and item.base <= offset < item.end
 
     def _scan_for(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
-        """Return the last sound item that begins at ``offset`` or before, going item by item from ``number`` on.
+        """Return the last valid item that begins at or before ``offset``, searching linearly from ``number``.
 
-        Only a gap, or an item that a disk has damaged and a bisection has met, leads here.
+        Needed only for a gap, or if the bisection has met a damaged item.
         """
         low, high = queue.first_live_item, queue.item_count
         number = max(low, number)
@@ -75,9 +74,9 @@ class BatchSearch:
         return self.item(queue, number, wait=wait).is_valid
 
     def first_live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
-        """Return the number of the first item whose record a log that starts at ``log_min`` still has.
+        """Return the number of the first item whose record still exists in a log that starts at ``log_min``.
 
-        One that a disk has damaged counts as alive, unless the next one is dead.
+        A damaged item counts as alive, unless the next one is dead.
         """
 
         def is_alive(item: BatchItem) -> bool:
@@ -93,8 +92,8 @@ class BatchSearch:
         return number
 
     def offset_by_time(self, queue: BatchConsumeQueue, timestamp: int, *, upper: bool, wait: bool) -> int:
-        """Return the offset of the first message stored at or after ``timestamp`` (ms), with ``upper`` of the last one
-        stored at or before it; the answers at the ends are those of the other queues.
+        """Return the offset of the first message stored at or after ``timestamp`` (ms). With ``upper``, return the last
+        one stored at or before it. At the ends of the queue the results are those of SimpleCQ queues.
         """
         if upper:
             after = self._first(queue, lambda item: item.stored > timestamp, wait=wait)
@@ -107,9 +106,10 @@ class BatchSearch:
     def _first(
         self, queue: BatchConsumeQueue, fits: Callable[[BatchItem], bool], *, low: int | None = None, wait: bool
     ) -> int:
-        """Return the number of the first live item that ``fits``, as all behind it do; the item count without one.
+        """Return the number of the first live item for which ``fits`` is true, or the item count if there is none.
+        ``fits`` is monotonic: once true, it is true for all following items.
 
-        What has no file yet is looked at first: that is where most readers are, and it takes no call.
+        Items in the tail are searched first: most readers are there, and no file is read.
         """
         low, high = queue.first_live_item if low is None else low, queue.item_count
         tail, written = queue.tail, queue.written

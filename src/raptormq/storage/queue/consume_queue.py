@@ -1,4 +1,4 @@
-"""A consume queue: where in the log the n-th message of a queue is (Apache RocketMQ ``ConsumeQueue``, SimpleCQ).
+"""A consume queue: the place in the log of the n-th message of a queue (Apache RocketMQ ``ConsumeQueue``, SimpleCQ).
 
 Item ``n`` is at byte ``n * 20``, counted over the queue's files of equal size (6,000,000 bytes, sparse; see
 :mod:`~raptormq.storage.queue.files`)::
@@ -7,9 +7,9 @@ Item ``n`` is at byte ``n * 20``, counted over the queue's files of equal size (
      8  total size i32         of the record
     12  tag code i64           hash of the TAGS property, sign-extended; 0 without one
 
-Zeros follow the last item. Items without a message are fillers, ``0 | 0x7FFFFFFF | 0`` before the first message of a
-queue that does not start at 0. Where a damaged log has lost messages in between, the filler has the physical offset of
-the next message, so that offsets never fall and bisection works.
+Zeros follow the last item. Items without a message are fillers: ``0 | 0x7FFFFFFF | 0`` before the first message of a
+queue that does not start at 0. Where a damaged log has lost messages in the middle, the filler has the physical offset
+of the next message, so that offsets are monotonic and bisection works.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FILLER = ITEM.pack(0, FILLER_SIZE, 0)
 
 
 class ConsumeQueue:
-    """State of one queue; the items behind ``written`` are still in ``tail``.
+    """State of one queue. Items from ``written`` on are in ``tail``.
 
-    A broker has tens of thousands of these, so there is nothing in it that need not be.
-    ``0 <= min_offset <= max_offset <= next_offset`` and ``written <= max_offset = written + len(tail) / 20``.
+    A broker has tens of thousands of queues, so the state is kept small. Invariants: ``0 <= min_offset <= max_offset <=
+    next_offset`` and ``written <= max_offset = written + len(tail) / 20``.
     """
 
     is_batch: ClassVar[bool] = False
-    """True for the queues of BatchCQ topics (:mod:`~raptormq.storage.queue.batch_queue`)."""
+    """Whether this is the queue of a BatchCQ topic (:mod:`~raptormq.storage.queue.batch_queue`)."""
 
     __slots__ = (
         "delay_ms",
@@ -56,36 +56,37 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.topic_field = topic_field
-        """The end of every record's fixed part: length of the topic and the topic, shared by the queues of a topic."""
+        """Topic as encoded in records: its length and the name. Shared by the queues of a topic."""
         self.magic = MAGIC_V1 if len(topic_field) <= MAX_V1_TOPIC_BYTES + 1 else MAGIC_V2
         self.next_offset = 0
-        """Offset of the next message that is appended."""
+        """Offset of the next message to append."""
         self.max_offset = 0
-        """Offset after the last message that consumers may see."""
+        """Offset after the last message that is visible to consumers."""
         self.min_offset = 0
-        """First message whose record is still in the log, as far as known at ``min_checked_at``."""
+        """First message whose record is still in the log, as of ``min_checked_at``."""
         self.min_checked_at = 0
-        """``min_offset`` of the log when ``min_offset`` was determined."""
+        """``min_offset`` of the log when ``min_offset`` of the queue was determined."""
         self.max_physical = -1
         """Physical offset of the last item."""
         self.written = 0
-        """Items before this one are in the files."""
+        """Number of items that are written to files."""
         self.tail: bytearray | None = None
-        """Items that no file has yet, None when there are none."""
+        """Items that are not written to a file, None if there are none."""
         self.deleted = False
         self.has_expired_files = False
-        """Some files hold only items before ``first_item``; :mod:`~raptormq.storage.maintenance.retention` has yet to
-        note it."""
+        """Whether files hold only items before ``first_item`` and :mod:`~raptormq.storage.maintenance.retention` has
+        not processed them yet.
+        """
         self.delay_ms: int | None = None
-        """For a queue of delayed messages: its tag codes are the times at which they are due."""
+        """Delay of a queue of delayed messages, whose tag codes are the delivery times."""
 
     @property
     def first_item(self) -> int:
-        """Number of the item of ``min_offset``: items are numbered like messages."""
+        """Number of the item of ``min_offset``; here items are numbered like messages."""
         return self.min_offset
 
 
 def encode_topic_field(topic: str) -> bytes:
-    """Return length (1 byte, or 2 from 128 bytes on) and name as they end a record's fixed part."""
+    """Return length (1 byte, or 2 for names of 128 bytes and more) and name, as in a record."""
     name = topic.encode()
     return len(name).to_bytes(1 if len(name) <= MAX_V1_TOPIC_BYTES else 2, "big") + name

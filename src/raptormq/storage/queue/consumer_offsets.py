@@ -1,7 +1,7 @@
-"""How far each consumer group has come (Apache RocketMQ ``ConsumerOffsetManager``, ``config/consumerOffset.json``).
+"""Committed offsets of consumer groups (Apache RocketMQ ``ConsumerOffsetManager``, ``config/consumerOffset.json``).
 
-``{"dataVersion": {...}, "offsetTable": {"topic@group": {"0": 123}}}``. Kept in memory and written every 5 seconds when
-something has changed: after a crash a group consumes up to 5 seconds again (at-least-once).
+``{"dataVersion": {...}, "offsetTable": {"topic@group": {"0": 123}}}``. The table is kept in memory and written every 5
+seconds if it has changed. After a crash a group consumes up to 5 seconds of messages again (at-least-once).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _SEPARATOR = "@"
 
 
 class Snapshot(NamedTuple):
-    """The offsets at one moment."""
+    """The encoded offsets at one moment."""
 
     version: int
     data: bytes
 
 
 class ConsumerOffsets:
-    """Next offset to consume by topic, group and queue id."""
+    """The next offset to consume by topic, group and queue id."""
 
     def __init__(self, file: JsonFile, clock: Callable[[], int]) -> None:
         self._json = file
@@ -35,10 +35,10 @@ class ConsumerOffsets:
         self._counter = 0
 
     def load(self) -> None:
-        """Read the file; there need not be one.
+        """Read the file, if it exists.
 
         Raises:
-            StoreDamaged: file and backup are damaged.
+            StoreDamaged: the file and its backup are damaged.
         """
         found = self._json.load(_decode)
         if found is not None:
@@ -46,16 +46,16 @@ class ConsumerOffsets:
             self._file.version = self._counter
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Return the committed offset, None when the group has none."""
+        """Return the committed offset, or None."""
         row = self._table.get(f"{topic}{_SEPARATOR}{group}")
         return row.get(queue_id) if row is not None else None
 
     def row(self, topic: str, group: str) -> Mapping[int, int]:
-        """Return the committed offsets of ``group`` in ``topic`` by queue id; it shows later commits."""
+        """Return the committed offsets of ``group`` in ``topic`` by queue id. The mapping shows later commits."""
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {})
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set the committed offset; going back is allowed."""
+        """Set the committed offset. It may be lower than the current one."""
         key = f"{topic}{_SEPARATOR}{group}"
         row = self._table.get(key)
         if row is None:
@@ -65,9 +65,10 @@ class ConsumerOffsets:
             self._counter += 1
 
     def clamp(self, end_of: Callable[[str, int], int]) -> int:
-        """Take back offsets beyond the end of their queue and return how many there were.
+        """Reduce offsets beyond the end of their queue to that end, and return how many there were.
 
-        A power cut may leave them: the log lost its end, and what comes there next has not been consumed.
+        After a power cut the log may have lost its end, while the offsets were saved. Messages stored there next have
+        not been consumed.
         """
         count = 0
         for key, row in self._table.items():
@@ -80,14 +81,14 @@ class ConsumerOffsets:
         return count
 
     def of_group(self, group: str) -> Iterator[tuple[str, dict[int, int]]]:
-        """Yield topic and offsets by queue id of everything ``group`` has consumed."""
+        """Yield topic and offsets by queue id for every topic with offsets of ``group``."""
         for key, row in self._table.items():
             topic, _, owner = key.partition(_SEPARATOR)
             if owner == group:
                 yield topic, dict(row)
 
     def topics_and_groups(self) -> Iterator[tuple[str, str]]:
-        """Yield who had committed an offset in what when the first was asked for."""
+        """Yield topic and group of each entry, as of the first iteration."""
         for key in list(self._table):
             topic, _, group = key.partition(_SEPARATOR)
             yield topic, group
@@ -98,11 +99,11 @@ class ConsumerOffsets:
         return [key[len(prefix) :] for key in self._table if key.startswith(prefix)]
 
     def remove_topic(self, topic: str) -> None:
-        """Forget all offsets in ``topic``."""
+        """Remove all offsets in ``topic``."""
         self._remove([f"{topic}{_SEPARATOR}{group}" for group in self.groups_of_topic(topic)])
 
     def remove_group(self, group: str) -> None:
-        """Forget all offsets of ``group``."""
+        """Remove all offsets of ``group``."""
         self._remove([f"{topic}{_SEPARATOR}{group}" for topic, _ in self.of_group(group)])
 
     def _remove(self, keys: list[str]) -> None:
@@ -111,7 +112,7 @@ class ConsumerOffsets:
         self._counter += bool(keys)
 
     def snapshot(self) -> Snapshot | None:
-        """Return what is to be written, None when the file has every change."""
+        """Return what has to be written, or None if the file has every change."""
         if self._counter == self._file.version:
             return None
         return Snapshot(self._counter, dump_pretty(self.as_json()))
@@ -122,24 +123,24 @@ class ConsumerOffsets:
         return {"dataVersion": version, "offsetTable": self._table}
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Write what :meth:`snapshot` returned; for any thread, waits for the disk.
+        """Write the result of :meth:`snapshot`. Callable from any thread; blocks on the disk.
 
         Raises:
-            OSError: the old contents are still there.
+            OSError: the file is unchanged.
         """
         self._file.save(*snapshot)
 
 
 def offsets_file(path: str, files: Files) -> JsonFile:
     """Return the file of the offsets at ``path``."""
-    return JsonFile(path, files, key="offsetTable", without="without them all consumer groups begin as new ones")
+    return JsonFile(path, files, key="offsetTable", without="without it all consumer groups start as new groups")
 
 
 def _decode(value: dict[str, Any]) -> tuple[dict[str, dict[int, int]], int]:
-    """Return the offsets and the number of the last change; raises BodyError, as the loader wants it."""
+    """Return the offsets and the number of the last change. Raises BodyError, as the loader expects."""
     table: dict[str, dict[int, int]] = {}
     for key, row in object_at(value, "offsetTable").items():
         if _SEPARATOR not in key:
-            raise BodyError(f"{key!r:.80} is not a topic and its group")
+            raise BodyError(f"{key!r:.80} is not of the form topic@group")
         table[key] = {int(queue): parse_integer(offset) for queue, offset in row.items()}
     return table, parse_integer(object_at(value, "dataVersion").get("counter") or 0)

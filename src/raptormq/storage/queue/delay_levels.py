@@ -1,7 +1,7 @@
-"""The levels of delayed messages (Apache RocketMQ ``messageDelayLevel``, ``ScheduleMessageService``).
+"""Delay levels (Apache RocketMQ ``messageDelayLevel``, ``ScheduleMessageService``).
 
-Level ``n`` has queue ``n - 1`` of the topic SCHEDULE_TOPIC_XXXX; the tag codes of these queues are the times (ms) at
-which the messages are due: store time and delay of the level.
+Level ``n`` is queue ``n - 1`` of the topic SCHEDULE_TOPIC_XXXX. The tag codes of these queues are delivery times in ms:
+store time plus the delay of the level.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the delays in ms of a ``messageDelayLevel`` value such as ``1s 5s 1m``; level 1 is the first.
 
     Raises:
-        ConfigError: a word is not a number and one of ``s m h d``, or there is none at all.
+        ConfigError: a word is not a number followed by one of ``s m h d``, or there are no words.
     """
     delays = []
     for word in text.split():

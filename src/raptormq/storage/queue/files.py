@@ -1,19 +1,17 @@
-"""The files of the consume queues, and what of them is open, not durable yet, or to be removed.
+"""The files of the consume queues, the paths that are not durable, and the folders to remove.
 
-:class:`QueueFiles` reads and writes the files. A file is named by the position of its first byte and has its full size
-(6,000,000 bytes, 13,800,000 for batches) from the start, but takes only the blocks that were written. 40,000 queues
-share ``max_open`` descriptors: the least recently used file is closed, and so it is when the process has no descriptor
-left.
+:class:`QueueFiles` reads and writes the files. A file is named by the position of its first byte. It has its full size
+from the start (6,000,000 bytes, 13,800,000 for batches) but is sparse. 40,000 queues share ``max_open`` descriptors:
+the least recently used file is closed at the limit, and when the process runs out of descriptors.
 
-:class:`UnsyncedPaths` records what is written and not durable yet: queue files, and folders whose names have changed.
+:class:`UnsyncedPaths` records what is written but not durable: queue files, and folders whose names have changed.
 
-:class:`DeletedFolders` has the folders with the queues of deleted topics, and of a type that counts no more. Each
-folder gets another name at once, below ``deleted``, and is removed by a thread, as a disk may take seconds for
-thousands of queues.
+:class:`DeletedFolders` has the folders of deleted topics, and of a type that does not count any more. A folder is
+immediately renamed into ``deleted``, and a thread removes it, because a disk may take seconds for thousands of queues.
 
-Neighbours: :mod:`~raptormq.storage.queue.consume_queue` and :mod:`~raptormq.storage.queue.batch_queue` have the layouts
-of the items, :mod:`~raptormq.storage.maintenance.checkpointer` makes durable what is noted, and
-:mod:`~raptormq.storage.maintenance.maintenance` has the timer of the removals.
+:mod:`~raptormq.storage.queue.consume_queue` and :mod:`~raptormq.storage.queue.batch_queue` draw the items,
+:mod:`~raptormq.storage.maintenance.checkpointer` syncs the paths, and :mod:`~raptormq.storage.maintenance.maintenance`
+schedules the removals.
 """
 
 from __future__ import annotations
@@ -61,20 +59,22 @@ class UnsyncedPaths:
         return bool(self._files or self._folders or self._taken_files or self._taken_folders)
 
     def add_file(self, path: str) -> None:
-        """A file has new contents."""
+        """Record that a file was written."""
         self._files.add(path)
 
     def add_folders(self, *folders: str) -> None:
-        """Names in ``folders`` have come or gone."""
+        """Record that names in ``folders`` were created, renamed or removed."""
         self._folders.update(folders)
 
     def discard_file(self, path: str) -> None:
-        """A file is gone."""
+        """Forget a file that was removed."""
         self._files.discard(path)
         self._taken_files.discard(path)
 
     def take(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return all files and folders, those that were taken in vain before among them."""
+        """Return all files and folders, including those of an earlier call that was not followed by
+        :meth:`mark_synced`.
+        """
         self._taken_files |= self._files
         self._taken_folders |= self._folders
         self._files.clear()
@@ -82,13 +82,13 @@ class UnsyncedPaths:
         return frozenset(self._taken_files), frozenset(self._taken_folders)
 
     def mark_synced(self) -> None:
-        """What was taken is durable."""
+        """Record that the paths that :meth:`take` returned are durable."""
         self._taken_files.clear()
         self._taken_folders.clear()
 
 
 class DeletedFolders:
-    """The folders of queues that are to be removed, below ``folder``."""
+    """Folders of queues that wait for their removal, below ``folder``."""
 
     def __init__(self, filesystem: FileSystem, folder: str) -> None:
         self._filesystem = filesystem
@@ -100,11 +100,11 @@ class DeletedFolders:
         return bool(self._waiting)
 
     def find(self) -> None:
-        """Note what an earlier process has left."""
+        """Find the folders that an earlier process left."""
         self._waiting = [f"{self._folder}/{name}" for name in self._filesystem.names(self._folder)]
 
     def add(self, folder: str) -> None:
-        """Give ``folder`` a name that nothing has; one that cannot be renamed is removed at once."""
+        """Move ``folder`` to a free name below ``deleted``. If it cannot be renamed, it is removed immediately."""
         filesystem, number = self._filesystem, len(self._waiting)
         while filesystem.exists(target := f"{self._folder}/{number}"):
             number += 1
@@ -112,16 +112,16 @@ class DeletedFolders:
             filesystem.make_folders(self._folder)
             filesystem.replace(folder, target)
         except OSError as error:
-            logger.warning("%s cannot be renamed, and is removed at once: %s", folder, error)
+            logger.warning("%s cannot be renamed and is removed immediately: %s", folder, error)
             filesystem.remove_tree(folder)
         else:
             self._waiting.append(target)
 
     def remove(self) -> None:
-        """In a thread: remove what was added before.
+        """Remove all added folders. Runs in a thread.
 
         Raises:
-            OSError: a disk failed; it is tried again with the next call.
+            OSError: the disk failed; the next call tries again.
         """
         with self._removing:
             while self._waiting:
@@ -130,22 +130,22 @@ class DeletedFolders:
 
 
 class QueueFormat(NamedTuple):
-    """How the queues of one type are kept."""
+    """File layout of one type of queue."""
 
     folder: str
     item_bytes: int
     file_size: int
     key: str
-    """Setting of the file size."""
+    """Name of the setting of the file size."""
 
     @property
     def items_per_file(self) -> int:
-        """How many items a file has."""
+        """Number of items in a file."""
         return self.file_size // self.item_bytes
 
 
 class QueueFiles:
-    """Reads and writes items; a file is known by its queue and the position of its first byte."""
+    """Reads and writes items. A file is identified by its queue and the position of its first byte."""
 
     def __init__(
         self, filesystem: FileSystem, paths: StorePaths, file_size: int, batch_file_size: int, max_open: int
@@ -161,25 +161,25 @@ class QueueFiles:
             QueueFormat(paths.queues, ITEM_BYTES, file_size, "mappedFileSizeConsumeQueue"),
             QueueFormat(paths.batch_queues, BATCH_ITEM_BYTES, batch_file_size, "mapperFileSizeBatchConsumeQueue"),
         )
-        """Of the SimpleCQ and of the BatchCQ queues: ``ConsumeQueue.is_batch`` is the index."""
+        """Formats of SimpleCQ and BatchCQ; ``ConsumeQueue.is_batch`` is the index."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def format(self, queue: ConsumeQueue) -> QueueFormat:
-        """Return how ``queue`` is kept."""
+        """Return the format of ``queue``."""
         return self.formats[queue.is_batch]
 
     def folder(self, queue: ConsumeQueue) -> str:
-        """Return where the files of a queue are."""
+        """Return the folder of a queue."""
         return f"{self.formats[queue.is_batch].folder}/{queue.topic}/{queue.queue_id}"
 
     def offsets(self, queue: ConsumeQueue) -> list[int]:
-        """Return the positions at which the files of a queue start."""
+        """Return the start positions of the files of a queue."""
         return file_offsets(self._filesystem.names(self.folder(queue)))
 
     def path(self, queue: ConsumeQueue, start: int) -> str:
-        """Name of the file that starts at byte ``start`` of the queue."""
+        """Return the path of the file that starts at byte ``start`` of the queue."""
         return f"{self.folder(queue)}/{file_name(start)}"
 
     def _file(self, queue: ConsumeQueue, start: int, *, create: bool = False) -> File:
@@ -191,7 +191,7 @@ class QueueFiles:
             self._open.move_to_end(key)
             return file
         path = self.path(queue, start)
-        is_first = create and not queue.written  # nearly always the file of a new queue, which need not be looked for
+        is_first = create and not queue.written  # nearly always a new queue, whose file does not exist
         try:
             file = None if is_first else self._open_file(path)
         except FileNotFoundError:
@@ -201,7 +201,7 @@ class QueueFiles:
         if file is None:
             file = self._create(queue, path)
         file_size = self.formats[queue.is_batch].file_size
-        if file.size() < file_size:  # new, or a crash came between creating and growing it
+        if file.size() < file_size:  # new, or a crash happened between creating and extending it
             file.truncate(file_size)
         while len(self._open) >= self._max_open:
             self._close_oldest()
@@ -218,7 +218,7 @@ class QueueFiles:
                 self._close_oldest()
 
     def close_half(self) -> None:
-        """Close half of the open files, the least recently used ones, for others that need descriptors."""
+        """Close the least recently used half of the open files, to free descriptors."""
         for _ in range(-(-len(self._open) // 2)):
             self._close_oldest()
 
@@ -231,18 +231,20 @@ class QueueFiles:
         try:
             file = self._open_file(path, create=True)
         except OSError:
-            if not self._filesystem.names(folder):  # a start would take that for a queue that has lost its files
+            if not self._filesystem.names(
+                folder
+            ):  # a start would take an empty folder for a queue that has lost its files
                 self._filesystem.remove_tree(folder)
             raise
         self._names_changed(queue)
         return file
 
     def read(self, queue: ConsumeQueue, offset: int, count: int, *, wait: bool) -> Buffer:
-        """Return up to ``count`` items from the ``offset``-th on, at least one; it ends at the end of a file.
+        """Return up to ``count`` items from item ``offset`` on, at least one; a read ends at the end of a file.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
-            StorageError: the file is gone, or the disk cannot read it.
+            PagesMissing: without ``wait``, if the read would block on the disk.
+            StorageError: the file does not exist any more, or the disk cannot read it.
         """
         _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         if offset >= queue.written:
@@ -265,10 +267,10 @@ class QueueFiles:
         return data
 
     def write_tail(self, queue: ConsumeQueue) -> None:
-        """Write the buffered items of ``queue`` to its files.
+        """Write the tail of ``queue`` to its files.
 
         Raises:
-            OSError: not everything was written; the tail is kept and written again next time.
+            OSError: not everything was written; the tail is kept and written again by the next call.
         """
         tail = queue.tail
         if tail is None or queue.deleted:
@@ -290,7 +292,7 @@ class QueueFiles:
         self.unsynced.add_file(self.path(queue, start))
 
     def rewrite(self, queue: ConsumeQueue, number: int, item: bytes) -> None:
-        """Write an item that is in a file already once more.
+        """Overwrite an item that is already in a file.
 
         Raises:
             StorageError: it cannot be written.
@@ -304,8 +306,10 @@ class QueueFiles:
             raise StorageError(f"cannot write {where}: {error.strerror or error}") from error
 
     def start_at(self, queue: ConsumeQueue, offset: int) -> None:
-        """Start an empty SimpleCQ queue at ``offset``: the items before it in the same file are fillers. On a full
-        volume they wait for room as its tail; else they do not, for they may take megabytes.
+        """Start an empty SimpleCQ queue at ``offset``, with fillers before it in the same file.
+
+        The fillers are written immediately, since they may take megabytes. On a full volume they become the tail of the
+        queue.
 
         Raises:
             OSError: the file cannot be written for another reason.
@@ -323,7 +327,7 @@ class QueueFiles:
             queue.tail = bytearray(FILLER * inside)
 
     def truncate(self, queue: ConsumeQueue, starts: Iterable[int]) -> None:
-        """Cut the files of ``queue``, which start at ``starts``, so that nothing follows item ``written - 1``."""
+        """Truncate the files of ``queue``, which start at ``starts``, after item ``written - 1``."""
         _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         end = queue.written * item_bytes
         for start in starts:
@@ -336,7 +340,7 @@ class QueueFiles:
                 self.unsynced.add_file(self.path(queue, start))
 
     def remove_before(self, queue: ConsumeQueue, offset: int) -> int:
-        """Remove the files that hold only items before the ``offset``-th, except the last file; return how many."""
+        """Remove the files that hold only items before item ``offset``, except the last file. Return their number."""
         _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         dead = [start for start in self.offsets(queue)[:-1] if start + file_size <= offset * item_bytes]
         for start in dead:
@@ -356,14 +360,14 @@ class QueueFiles:
         self._names_changed(queue)
 
     def remove_topic(self, topic: str, queues: Iterable[ConsumeQueue]) -> None:
-        """Take away the folders of ``topic`` with ``queues``; a thread removes them (:attr:`deleted`)."""
+        """Move the folders of ``topic`` with ``queues`` to :attr:`deleted`, from where a thread removes them."""
         for queue in queues:
             self.close_queue(queue)
         for is_batch in (False, True):
             self.move_to_deleted(topic, is_batch=is_batch)
 
     def move_to_deleted(self, topic: str, *, is_batch: bool) -> None:
-        """The same for the queues of one type, which are released."""
+        """Do the same for the queues of one type, which are closed already."""
         parent = self.formats[is_batch].folder
         folder = f"{parent}/{topic}"
         if self._filesystem.exists(folder):
@@ -371,7 +375,7 @@ class QueueFiles:
             self.unsynced.add_folders(self._root, parent)
 
     def close_queue(self, queue: ConsumeQueue) -> None:
-        """Close the files of ``queue``, which somebody else removes."""
+        """Close the files of ``queue``, whose removal is up to the caller."""
         _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         for start in range(0, queue.written * item_bytes + 1, file_size):
             self._forget(queue, start)
@@ -392,6 +396,6 @@ class QueueFiles:
             self._open.popitem()[1].close()
 
     def shut_down(self) -> None:
-        """Close all files and open none any more: the folder may be somebody else's by now."""
+        """Close all files and open none any more, because another process may own the folder by now."""
         self.close()
         self._is_shut_down = True

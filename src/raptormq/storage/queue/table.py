@@ -1,7 +1,7 @@
-"""All consume queues of a store: looked up by topic and queue id, filled by dispatch, written to their files in slices.
+"""All consume queues of a store: found by topic and queue id, filled by dispatch, written to their files in slices.
 
-Neighbours: :mod:`~raptormq.storage.queue.files` (the files), :mod:`~raptormq.storage.recovery.queue_loading` (state
-after a start). Belongs to one thread.
+:mod:`~raptormq.storage.queue.files` has the files, :mod:`~raptormq.storage.recovery.queue_loading` loads the state at a
+start. Belongs to one thread.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from raptormq.storage.queue.topic_state import ConversionEntry
 logger = get_logger(__name__)
 
 MAX_GAP_ITEMS = 1_000_000
-"""More missing messages in the middle of a queue than this are taken for a damaged offset."""
+"""A larger gap between offsets in the middle of a queue counts as a damaged offset."""
 
 
 class QueueTable:
-    """The queues, and which of them have items that no file has yet."""
+    """The queues, and which of them have unwritten items."""
 
     def __init__(self, files: QueueFiles, delays_ms: tuple[int, ...] = ()) -> None:
         """``delays_ms`` are the delays of the queues of SCHEDULE_TOPIC_XXXX
@@ -38,25 +38,27 @@ class QueueTable:
         self._batch_builder = BatchQueueBuilder(files, self._dirty)
         self.batch_search = BatchSearch(files)
         self.batch_topics: set[str] = set()
-        """Topics whose queues, when they are made, are those of BatchCQ."""
+        """Topics whose queues are created as BatchCQ."""
         self.conversions: dict[str, ConversionEntry] = {}
         """Topics that have, or may have, files of both types (:mod:`~raptormq.storage.queue.topic_state`)."""
         self.topic_tombstones: dict[str, int] = {}
-        """Where records of topics that were deleted end in the log (:mod:`~raptormq.storage.queue.topic_state`)."""
+        """Log offsets before which the records of a deleted topic are dead
+        (:mod:`~raptormq.storage.queue.topic_state`).
+        """
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue, None when it never had a message."""
+        """Return a queue, or None if it never had a message."""
         queues = self._topics.get(topic)
         return queues.get(queue_id) if queues is not None else None
 
     def is_at_end(self, topic: str, queue_id: int, offset: int) -> bool:
-        """True when ``offset`` is that of the next message of a queue that has had some: a read would find nothing."""
+        """Whether ``offset`` is the next offset of a non-empty queue, so that a read would find nothing."""
         queues = self._topics.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
         return queue is not None and offset == queue.max_offset > 0
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return a queue, made now when there is none."""
+        """Return a queue, creating it if it does not exist."""
         queues = self._topics.get(topic)
         if queues is None:
             queues = self._topics[topic] = {}
@@ -78,11 +80,11 @@ class QueueTable:
         return sum(map(len, self._topics.values()))
 
     def topics(self) -> list[str]:
-        """Names of all topics that have a queue."""
+        """Return the names of all topics that have a queue."""
         return list(self._topics)
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Ids of the queues of ``topic``, ascending."""
+        """Return the queue ids of ``topic``, ascending."""
         return sorted(self._topics.get(topic, ()))
 
     def queues_of(self, topic: str) -> list[ConsumeQueue]:
@@ -90,7 +92,7 @@ class QueueTable:
         return list(self._topics.get(topic, {}).values())
 
     def build(self, batch: AppendResult) -> None:
-        """Add the items of ``batch`` to their queues; items that are there already are left alone."""
+        """Add the items of ``batch`` to their queues. Items that exist already are skipped."""
         pack, dirty = ITEM.pack, self._dirty
         for record, queue, offset, physical, size, stored in zip(
             batch.records, batch.queues, batch.queue_offsets, batch.physical_offsets, batch.sizes,
@@ -114,7 +116,7 @@ class QueueTable:
             queue.max_physical = physical
 
     def build_lists(self, batch: AppendedLists) -> None:
-        """Add the items of lists that have just been appended to their queues."""
+        """Add the items of lists just appended to their queues."""
         for pending, queue, first, after in batch.parts():
             if queue is None or queue.deleted:
                 continue
@@ -142,11 +144,13 @@ class QueueTable:
         self._batch_builder.add(queue, item)
 
     def _insert(self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int) -> None:
-        """Add an item that is not simply the next one: only recovery meets these."""
+        """Add an item that does not follow the last one, which happens only in recovery."""
         if physical <= queue.max_physical:
             return
         if offset - queue.max_offset > MAX_GAP_ITEMS and queue.max_offset:
-            logger.warning("offset %d of the record at %d does not follow %d", offset, physical, queue.max_offset)
+            logger.warning(
+                "queue offset %d of the record at log offset %d does not follow %d", offset, physical, queue.max_offset
+            )
             return
         if offset < queue.max_offset:
             self._truncate_to(queue, offset)
@@ -163,14 +167,16 @@ class QueueTable:
         queue.max_physical = physical
 
     def _truncate_to(self, queue: ConsumeQueue, offset: int) -> None:
-        """Make ``offset`` the next item: what the log has later is the truth.
+        """Make ``offset`` the next item, because the later record in the log is authoritative.
 
-        A topic that was deleted and made again starts at 0; anything else means that one of the records is damaged.
+        A topic that was deleted and created again starts at 0. In any other case one of the records is damaged.
         """
         if offset <= queue.min_offset:
             self.reset(queue)
             return
-        logger.warning("%s/%d goes back from offset %d to %d", queue.topic, queue.queue_id, queue.max_offset, offset)
+        logger.warning(
+            "the queue %s/%d is truncated from offset %d to %d", queue.topic, queue.queue_id, queue.max_offset, offset
+        )
         if offset >= queue.written and queue.tail is not None:
             del queue.tail[(offset - queue.written) * ITEM_BYTES :]
         else:
@@ -180,7 +186,7 @@ class QueueTable:
         queue.max_offset = offset
 
     def reset(self, queue: ConsumeQueue) -> None:
-        """Make ``queue`` empty again, files included."""
+        """Empty ``queue`` and remove its files."""
         if isinstance(queue, BatchConsumeQueue):
             self._batch_builder.reset(queue)
             return
@@ -192,10 +198,10 @@ class QueueTable:
         queue.max_physical = -1
 
     def flush(self, limit: int) -> bool:
-        """Write the tails of up to ``limit`` queues; True when none is left.
+        """Write the tails of up to ``limit`` queues. Return whether all tails are written.
 
         Raises:
-            OSError: a file could not be written; nothing is lost, the queue comes up again.
+            OSError: a file could not be written; nothing is lost, the next call tries the queue again.
         """
         dirty = self._dirty
         for _ in range(min(limit, len(dirty))):
@@ -205,8 +211,8 @@ class QueueTable:
         return not dirty
 
     def add(self, queue: ConsumeQueue, item: BatchItem) -> None:
-        """Add an item, which is of one message where ``queue`` is not of BatchCQ, to a queue that is being converted
-        to; one that is there already is left alone.
+        """Add an item to a queue that is built by a conversion, unless the queue has it already. For a SimpleCQ queue
+        the item has one message.
         """
         if queue.is_batch:
             self._add_batch(queue, item)
@@ -214,8 +220,8 @@ class QueueTable:
             self._insert(queue, item.base, item.physical, item.size, item.tag_code)
 
     def replace(self, topic: str, queues: dict[int, ConsumeQueue], *, is_batch: bool) -> list[ConsumeQueue]:
-        """Let ``queues``, which hold the same messages, be those of ``topic``, and return the old ones, which count no
-        more; their files stay.
+        """Make ``queues``, which hold the same messages, the queues of ``topic``. Return the old ones, which are not
+        used any more; their files stay.
         """
         old = self._topics.get(topic, {})
         for queue_id, queue in old.items():
@@ -229,7 +235,7 @@ class QueueTable:
         return list(old.values())
 
     def set_type(self, topic: str, *, is_batch: bool) -> None:
-        """Set the type of the queues of ``topic`` that are made from now on."""
+        """Set the type of queues of ``topic`` that are created from now on."""
         if is_batch:
             self.batch_topics.add(topic)
         else:
@@ -242,7 +248,7 @@ class QueueTable:
         self.files.close()
 
     def remove_topic(self, topic: str) -> None:
-        """Forget ``topic`` and take away its files."""
+        """Forget ``topic`` and remove its files."""
         queues = self._topics.pop(topic, {}).values()
         for queue in queues:
             queue.deleted = True
@@ -251,10 +257,10 @@ class QueueTable:
         self.files.remove_topic(topic, queues)
 
     def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool) -> int:
-        """Return the first offset of ``queue`` whose record the log, which starts at ``log_min``, still has.
+        """Return the first offset of ``queue`` whose record still exists in the log, which starts at ``log_min``.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: without ``wait``, if the read would block on the disk.
         """
         if queue.min_checked_at != log_min:
             before, per_file = queue.first_item, self.files.format(queue).items_per_file
@@ -275,7 +281,7 @@ class QueueTable:
         queue.first_live_item = found
 
     def _first_offset(self, queue: BatchConsumeQueue, number: int, wait: bool) -> int:
-        """Return where item ``number`` begins, or, when it is damaged, where the one before it ends."""
+        """Return the offset at which item ``number`` begins or, if it is damaged, at which the item before it ends."""
         item = self.batch_search.item(queue, number, wait=wait)
         if item.is_valid:
             return item.base
@@ -289,15 +295,15 @@ class QueueTable:
             physical, size, _ = self.item(queue, middle, wait=wait)
             if (size > 0 and 0 <= physical < log_min) or (
                 size == FILLER_SIZE and physical == 0
-            ):  # else alive, or damaged
+            ):  # otherwise alive or damaged
                 low = middle + 1
             else:
                 high = middle
         return low
 
     def item(self, queue: ConsumeQueue, offset: int, *, wait: bool = True) -> tuple[int, int, int]:
-        """Return physical offset, size and tag code of the item at ``offset``, which must lie between minimum and
-        maximum.
+        """Return physical offset, size and tag code of the item at ``offset``, which lies between minimum
+        and maximum.
         """
         physical, size, tag_code = ITEM.unpack(self.files.read(queue, offset, 1, wait=wait)[:ITEM_BYTES])
         return physical, size, tag_code

@@ -1,37 +1,37 @@
-"""What a start has to know of the topics before it loads their queues: their types, deletions and conversions.
+"""What a start has to know of topics before it loads their queues: their types, deletions and conversions.
 
-:func:`declared_topics` reads the broker's topic table (``config/topics.json``). The table says which topics there are,
-and which have queues of BatchCQ: their attribute is ``queue.type`` (Apache RocketMQ ``QueueTypeUtils``).
+:func:`declared_topics` reads the broker's topic table (``config/topics.json``). The table has the existing topics, and
+the type of their queues in the attribute ``queue.type`` (Apache RocketMQ ``QueueTypeUtils``).
 
 The other two are ledgers of the store (:mod:`~raptormq.storage.fs.topic_ledger`).
 
-:class:`DeletionLedger`, ``config/deletedTopics.json``, says which topics have been deleted while the log has records of
-theirs::
+:class:`DeletionLedger`, ``config/deletedTopics.json``, has a tombstone for each deleted topic that still has records in
+the log::
 
     {"deletedTopics": {"orders": 1073741824}}
 
-Records of the topic before that place of the log are dead: a recovery, which would build queues of them, leaves them
-out. Records behind it are of a topic of the same name that was made later. An entry goes when the log begins behind it.
+Records of the topic before this log offset are dead, and a recovery builds no queues of them. Later records belong to a
+topic of the same name that was created afterwards. An entry is removed when the log starts after it.
 
-:class:`ConversionLedger`, ``config/queueConversions.json``, says which topics are being converted from one type of
-queue to the other, as a start after a crash has to know it::
+:class:`ConversionLedger`, ``config/queueConversions.json``, has the topics that are being converted from one queue type
+to the other, for a start after a crash::
 
     {"conversions": {"orders": {"to": "BatchCQ", "state": "building", "offset": 0, "deadEnd": 0}}}
 
 ============  ====================  ==================================================================================
-state         queues that count     what else there is
+state         queues in use         other files
 ============  ====================  ==================================================================================
-``building``  those of the old type some of the new ones, perhaps; the converter goes on with them
-``stopped``   those of the old type the same; the converter goes on when it is told to
-``switched``  those of the new type old ones, perhaps; everything in the log below ``offset`` is in the new ones,
-                                    durably, so a recovery replays from there at the latest
+``building``  those of the old type possibly some of the new type; the converter continues with them
+``stopped``   those of the old type the same; the converter continues when it is told to
+``switched``  those of the new type possibly old ones. Everything in the log below ``offset`` is durable in the new
+                                    queues, so a recovery replays from there at the latest
 ============  ====================  ==================================================================================
 
-While a topic has an entry here its type is what the entry says, whatever the topic table says. An entry goes when the
-table says it too, or when the topic is deleted. An entry that a crash has kept from going counts no more where the
-ledger of deletions says that records behind ``deadEnd`` are dead.
+While a topic has an entry, its type follows from the entry and not from the topic table. An entry is removed when the
+table has the same type, or when the topic is deleted. ``deadEnd`` is the tombstone of the topic when the conversion was
+ordered: if the deletion ledger has a later one, the entry was left by a crash and is ignored.
 
-Neighbours: :mod:`~raptormq.storage.lifecycle` reads the table and the deletions when a store is opened,
+:mod:`~raptormq.storage.lifecycle` reads the table and the deletions when a store is opened,
 :mod:`~raptormq.storage.conversion.manager` reads and writes the conversions.
 """
 
@@ -53,13 +53,13 @@ class DeclaredTopics(NamedTuple):
     """The topics in the broker's topic table."""
 
     names: frozenset[str] | None
-    """None without a table, or with an old one."""
+    """None without a table, or if only its backup could be read."""
     batch: frozenset[str]
-    """Those with ``queue.type=BatchCQ``."""
+    """Topics with ``queue.type=BatchCQ``."""
 
 
 def declared_topics(filesystem: FileSystem, paths: StorePaths) -> DeclaredTopics:
-    """Return what the table says.
+    """Read the topic table.
 
     Raises:
         StoreDamaged: neither the table nor its backup can be read.
@@ -74,16 +74,16 @@ def declared_topics(filesystem: FileSystem, paths: StorePaths) -> DeclaredTopics
 
 def topics_file(path: str, files: Files | None) -> JsonFile:
     """Return the file of the topic table at ``path``, for the store and for the broker."""
-    without = "without it topics are made again from their queues, with default settings"
+    without = "without it topics are recreated from their queues, with default settings"
     return JsonFile(path, files, key="topicConfigTable", without=without)
 
 
 class DeletionLedger(TopicLedger[int]):
-    """``config/deletedTopics.json``; its entries say where the dead records of topics end."""
+    """``config/deletedTopics.json``. Its entries are the log offsets before which records of a topic are dead."""
 
     key = "deletedTopics"
-    entry_name = "place in the log"
-    without = "without it a build of the queues from the log brings deleted topics back"
+    entry_name = "log offset"
+    without = "without it a rebuild of the queues restores deleted topics"
 
     def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
         super().__init__(filesystem, f"{paths.config}/{self.key}.json")
@@ -91,13 +91,14 @@ class DeletionLedger(TopicLedger[int]):
         self._folders = (paths.queues, paths.batch_queues)
 
     def add(self, topic: str, end: int) -> None:
-        """Note that ``topic`` was deleted when the log ended at ``end``."""
+        """Record that ``topic`` was deleted when the log ended at ``end``."""
         self.entries[topic] = end
         self.mark_changed()
 
     def clamp(self, log_min: int, log_end: int) -> None:
-        """Forget what the log does not have any more, at its begin or, after a power cut, at its end: what comes there
-        next is alive, so this has to be saved before anything does.
+        """Adapt the entries to the bounds of the log: remove entries before its start, and reduce those beyond its end,
+        which a power cut may leave. Records appended there next are alive, so the ledger has to be saved before the
+        first append.
         """
         fitting = {topic: min(end, log_end) for topic, end in self.entries.items() if min(end, log_end) > log_min}
         if fitting != self.entries:
@@ -112,7 +113,7 @@ class DeletionLedger(TopicLedger[int]):
         return entry
 
     def _write(self, version: int, text: bytes) -> None:
-        for folder in self._folders:  # no power cut may bring the folder of a deleted topic back
+        for folder in self._folders:  # a power cut must not restore the folder of a deleted topic
             if self._filesystem.exists(folder):
                 self._filesystem.sync_directory(folder)
         super()._write(version, text)
@@ -130,16 +131,16 @@ class ConversionEntry:
 
     topic: str
     to_batch: bool
-    """The new type is BatchCQ."""
+    """Whether the new type is BatchCQ."""
     state: str = BUILDING
     offset: int = 0
-    """Log offset of the switch, once there was one."""
+    """Log offset of the switch, 0 before it."""
     tombstone_offset: int | None = None
-    """Where in the log dead records of the topic ended when this was ordered; None: an older broker did not say."""
+    """Tombstone of the topic when the conversion was ordered; None if an older broker did not record it."""
 
     @property
     def is_batch(self) -> bool:
-        """Whether the queues that count are those of BatchCQ."""
+        """Whether the queues in use are BatchCQ."""
         return self.to_batch is (self.state == SWITCHED)
 
 
@@ -148,22 +149,22 @@ class ConversionLedger(TopicLedger[ConversionEntry]):
 
     key = "conversions"
     entry_name = "conversion"
-    without = "without it a conversion that was under way has to be ordered again"
+    without = "without it a conversion in progress has to be started again"
 
     def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
         super().__init__(filesystem, f"{paths.config}/queueConversions.json")
 
     async def rewrite(self, background: Executor) -> None:
-        """Write the file, whatever it says: its backup says the same once that was done twice.
+        """Write the file even if it has every change. After two calls its backup has the same contents.
 
         Raises:
-            StorageError: it could not be written.
+            StorageError: the file could not be written.
         """
         self.mark_changed()
         await self.save(background)
 
     def _decode(self, topic: str, value: object) -> ConversionEntry | None:
-        # The folders of a topic that the table does not have are removed, so "" or "../config" must not pass for one.
+        # Folders of topics that the table does not have are removed, so "" or "../config" must not count as a topic.
         if topic_name_error(topic) is not None or not isinstance(value, dict):
             return None
         to, state, offset, tombstone_offset = (value.get(key) for key in ("to", "state", "offset", "deadEnd"))
