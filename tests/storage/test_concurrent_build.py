@@ -186,7 +186,7 @@ def test_a_process_that_is_killed_costs_nothing(
     monkeypatch.setattr(concurrent_scanner, "_batch", kills)
     assert built_on_disk(tmp_path / "many", tmp_path / "a" / "commitlog", concurrent=True) == expected
     assert len(blocks) >= 3
-    assert "the rest is parsed in this one" in caplog.text
+    assert "the rest is parsed in this process" in caplog.text
     assert sum("batchconsumequeue" in path for path in expected) == 2
 
 
@@ -216,4 +216,4 @@ def test_where_there_are_no_processes_it_is_built_without(
     expected = built(log.after_kill())
     monkeypatch.setattr(concurrent_scanner, "parsing_processes", processes)
     assert built(log.after_kill(), concurrent_build=True) == expected
-    assert "the rest is parsed in this one" in caplog.text
+    assert "the rest is parsed in this process" in caplog.text

@@ -102,7 +102,7 @@ def test_a_short_walk_needs_no_processes() -> None:
 def test_when_a_process_dies_the_walk_goes_on_alone(caplog: pytest.LogCaptureFixture) -> None:
     _, log, _ = filled([200] * 40)
     assert walk_concurrently(log, dying) == walk(LogScanner(log, 0))
-    assert "the rest is parsed in this one" in caplog.text
+    assert "the rest is parsed in this process" in caplog.text
 
 
 def test_queues_and_index_are_bit_for_bit_those_of_the_sequential_build(

@@ -1,6 +1,6 @@
 """Messages to log bytes and back: packing and appending, parsing, scanning, dispatch to the queues.
 
-Knows the record layout; who reads queues, and how answers are made, it does not know.
+Knows the layout of records, but not readers of queues or responses.
 """
 
 from __future__ import annotations

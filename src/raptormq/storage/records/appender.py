@@ -1,18 +1,18 @@
-"""Packs messages into the bytes of the log and writes them to its end; the hottest loop of the broker.
+"""Packs messages into log bytes and appends them; the hottest loop of the broker.
 
-:class:`Appender` writes groups, one write for each: all of a group, or nothing (Apache RocketMQ
-``CommitLog.asyncPutMessage``). A :class:`Packer` makes the bytes and hands out the offsets. Physical offsets follow the
-end of the log, and queue offsets come from the queues. The wrapper of a batch takes one for each of its messages, and
-gets INNER_BASE behind its properties. Queue offsets are taken back when the group does not make it into the log.
+:class:`Appender` appends a group with one write: all of it or nothing (Apache RocketMQ ``CommitLog.asyncPutMessage``).
+A :class:`Packer` encodes the records and assigns the offsets. Physical offsets follow the end of the log, queue offsets
+come from the queues. The wrapper of a batch takes one queue offset per message and gets the property INNER_BASE. If the
+group is not appended, its queue offsets are returned to the queues.
 
-There are two packers, and their records are the same (layout: :mod:`raptormq.protocol.record`):
+There are two packers, with identical records (layout: :mod:`raptormq.protocol.record`):
 
 - :class:`RecordPacker` packs single messages.
-- :class:`ListPacker` packs lists of messages, as producers send them in one piece. Of a list, everything but sizes,
-  CRC, flag and offsets is packed once, and bodies go from the request into the log as they are.
+- :class:`ListPacker` packs lists of messages that a producer sent in one request. Everything except sizes, CRC, flag
+  and offsets is packed once per list, and bodies are written to the log without being copied.
 
-Everything here belongs to one thread. Neighbours: :mod:`~raptormq.storage.log.commit_log` takes the bytes,
-:mod:`~raptormq.storage.queue.append_batches` has the groups.
+Everything here belongs to one thread. :mod:`~raptormq.storage.log.commit_log` writes the bytes,
+:mod:`~raptormq.storage.queue.append_batches` defines the groups.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _FILLER = struct.Struct(">ii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 BORN_V6 = int(SysFlag.BORN_HOST_V6)
 WITHOUT_HOST_BITS = ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-"""All but the bits that tell how long hosts are: they are set here, whatever a producer or an older record says."""
+"""Clears the bits for the length of the hosts. They are set here, regardless of what a producer or an older record
+says.
+"""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _UNUSUAL = _INNER_BATCH | ~WITHOUT_HOST_BITS
 NOT_IN_QUEUE = int(SysFlag.TRANSACTION_PREPARED)
@@ -42,7 +44,7 @@ NOT_IN_QUEUE = int(SysFlag.TRANSACTION_PREPARED)
 
 
 def store_host_flag(store_host: bytes) -> int:
-    """Return the bit that the length of STOREHOST (ip and port) sets in sysFlag."""
+    """Return the sysFlag bit for the length of STOREHOST (ip and port)."""
     return int(SysFlag.STORE_HOST_V6) if len(store_host) == 20 else 0
 
 
@@ -51,7 +53,9 @@ def _fixed_part(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
 
 
 class RecordPacker:
-    """Packs for a log with segments of ``segment_size`` bytes; ``find_queue`` makes queues that do not exist yet."""
+    """Packs single messages for a log with segments of ``segment_size`` bytes. ``find_queue`` creates queues that do
+    not exist.
+    """
 
     def __init__(self, find_queue: Callable[[str, int], ConsumeQueue], segment_size: int, store_host: bytes) -> None:
         self._find_queue = find_queue
@@ -64,10 +68,10 @@ class RecordPacker:
     def pack(
         self, pending: Sequence[PendingRecord], start: int, timestamp: int
     ) -> tuple[AppendResult, list[SegmentWrite]]:
-        """Pack ``pending`` for the place ``start`` with the store time ``timestamp`` (ms).
+        """Pack ``pending`` for log offset ``start`` with the store time ``timestamp`` (ms).
 
         Raises:
-            StorageError: a record does not fit a segment, or a field its width; no offsets have been used up.
+            StorageError: a record does not fit into a segment, or a value into its field; no queue offsets are used.
         """
         result = AppendResult(pending, start, [timestamp] * len(pending))
         try:
@@ -141,7 +145,7 @@ class RecordPacker:
 
     @staticmethod
     def restore_offsets(group: AppendResult) -> None:
-        """Return the queue offsets of a group that did not make it into the log."""
+        """Return the queue offsets of a group that was not appended."""
         for queue, queue_offset in zip(reversed(group.queues), reversed(group.queue_offsets), strict=False):
             if queue is not None:
                 queue.next_offset = queue_offset
@@ -150,11 +154,13 @@ class RecordPacker:
 def end_segment(
     writes: list[SegmentWrite], start: int, parts: list[Buffer], offset: int, size: int, segment_size: int
 ) -> int:
-    """End the segment of the run that began at ``start`` with a filler at ``offset``, since a record of ``size`` bytes
-    does not fit any more; return the first offset of the next segment.
+    """Fill the rest of the current segment at ``offset``, because a record of ``size`` bytes does not fit. Return the
+    first offset of the next segment.
+
+    ``start`` is the offset of the current write.
 
     Raises:
-        StorageError: it does not fit an empty segment either.
+        StorageError: the record does not fit into an empty segment either.
     """
     if size + BLANK_BYTES > segment_size:
         raise StorageError(f"a record of {size} bytes does not fit a segment of {segment_size}")
@@ -169,7 +175,7 @@ _PAIR = ord("\x02")
 
 @lru_cache(maxsize=16)
 def _before_body(common_bytes: int) -> struct.Struct:
-    """A record up to its body; what the messages of a list have in common is one field."""
+    """A record up to its body. The fields that the messages of a list have in common are one field."""
     return struct.Struct(f">iiIiiqq{common_bytes}si")
 
 
@@ -180,7 +186,9 @@ def _after_body(topic_bytes: int) -> struct.Struct:
 
 
 class ListPacker:
-    """Packs for a log with segments of ``segment_size`` bytes; ``find_queue`` makes queues that do not exist yet."""
+    """Packs lists for a log with segments of ``segment_size`` bytes. ``find_queue`` creates queues that do
+    not exist.
+    """
 
     def __init__(self, find_queue: Callable[[str, int], ConsumeQueue], segment_size: int, store_host: bytes) -> None:
         self._find_queue = find_queue
@@ -190,10 +198,10 @@ class ListPacker:
     def pack(
         self, pending: Sequence[PendingList], start: int, timestamp: int
     ) -> tuple[AppendedLists, list[SegmentWrite]]:
-        """Pack ``pending`` for the place ``start`` with the store time ``timestamp`` (ms).
+        """Pack ``pending`` for log offset ``start`` with the store time ``timestamp`` (ms).
 
         Raises:
-            StorageError: a message does not fit a segment, or a field its width; no offsets have been used up.
+            StorageError: a message does not fit into a segment, or a value into its field; no queue offsets are used.
         """
         result = AppendedLists(pending, start, timestamp)
         writes: list[SegmentWrite] = []
@@ -214,7 +222,9 @@ class ListPacker:
     def _pack_list(
         self, pending: PendingList, result: AppendedLists, writes: list[SegmentWrite], parts: list[Buffer]
     ) -> list[Buffer]:
-        """Add the records of one list to ``parts``, which belong to the present run; return those of the last run."""
+        """Append the records of one list to ``parts``, the parts of the current write. Return the parts of the last
+        write.
+        """
         queue = self._find_queue(pending.topic, pending.queue_id)
         queue_id, magic, topic_field = pending.queue_id, queue.magic, queue.topic_field
         common = self._common_part(pending, result.store_timestamp)
@@ -256,14 +266,18 @@ class ListPacker:
         return parts
 
     def _write_start(self, result: AppendedLists, writes: list[SegmentWrite]) -> int:
-        """Return where the present run begins: with the group, or with the segment after the last run."""
+        """Return the offset of the current write: the start of the group, or the start of the segment after the last
+        write.
+        """
         if not writes:
             return result.start_offset
         last = writes[-1].offset
         return last - last % self._segment_size + self._segment_size
 
     def _common_part(self, pending: PendingList, timestamp: int) -> bytes:
-        """Return the bytes of a record between physical offset and body length: the same for the whole list."""
+        """Return the bytes of a record between physical offset and body length, which are the same for the
+        whole list.
+        """
         born_host, store_host = pending.born_host, self._store_host
         sys_flag = (
             pending.sys_flag & WITHOUT_HOST_BITS | store_host_flag(store_host) | (BORN_V6 if len(born_host) != 8 else 0)
@@ -275,7 +289,7 @@ class ListPacker:
 
     @staticmethod
     def restore_offsets(group: AppendedLists) -> None:
-        """Return the queue offsets of a group that did not make it into the log."""
+        """Return the queue offsets of a group that was not appended."""
         for _, queue, first, _ in reversed(list(group.parts())):
             if queue is not None and first < len(group.queue_offsets):
                 queue.next_offset = group.queue_offsets[first]
@@ -286,17 +300,19 @@ Group = TypeVar("Group", AppendResult, AppendedLists)
 
 
 class Packer(Protocol[Pending_contra, Group]):
-    """Makes bytes of what is to be appended, and hands out offsets."""
+    """Encodes what is to be appended, and assigns offsets."""
 
     def pack(self, pending: Sequence[Pending_contra], start: int, timestamp: int) -> tuple[Group, list[SegmentWrite]]:
-        """Pack for the place ``start`` with the store time ``timestamp`` (ms); or raise, having used up no offsets."""
+        """Pack for log offset ``start`` with the store time ``timestamp`` (ms). If it raises, no queue offsets are
+        used.
+        """
 
     def restore_offsets(self, group: Group) -> None:
-        """Return the queue offsets of a group that did not make it into the log."""
+        """Return the queue offsets of a group that was not appended."""
 
 
 class Appender:
-    """The writing end of ``log``."""
+    """Appends to ``log``."""
 
     def __init__(
         self,
@@ -311,22 +327,22 @@ class Appender:
         self._find_queue = find_queue
         self._clock = clock
         self.last_timestamp = 0
-        """Store time of the last record, in ms; it never goes back."""
+        """Store time of the last record, in ms. It never decreases."""
         self.record_count = 0
         self.byte_count = 0
         self.set_store_host(store_host)
 
     def set_store_host(self, host: bytes) -> None:
-        """Set the STOREHOST of records to come: ip (4 or 16 bytes) and port (4)."""
+        """Set the STOREHOST of later records: ip (4 or 16 bytes) and port (4)."""
         self._records = RecordPacker(self._find_queue, self._log.segment_size, host)
         self._lists = ListPacker(self._find_queue, self._log.segment_size, host)
 
     def append(self, records: Sequence[PendingRecord]) -> AppendResult:
-        """Write single messages; raises as :meth:`~raptormq.storage.store.MessageStore.append`."""
+        """Append single messages. Raises like :meth:`~raptormq.storage.store.MessageStore.append`."""
         return self._append(self._records, records)
 
     def append_lists(self, lists: Sequence[PendingList]) -> AppendedLists:
-        """Write lists of messages; raises as :meth:`~raptormq.storage.store.MessageStore.append`."""
+        """Append lists of messages. Raises like :meth:`~raptormq.storage.store.MessageStore.append`."""
         return self._append(self._lists, lists)
 
     def _append(self, packer: Packer[Pending_contra, Group], pending: Sequence[Pending_contra]) -> Group:

@@ -1,8 +1,8 @@
-"""Dispatch: from the log to everything that is derived from it (Apache RocketMQ ``ReputMessageService``).
+"""Dispatch: from the log to the queues and indexes that are derived from it (Apache RocketMQ ``ReputMessageService``).
 
-A pipeline of builders, each of which gets every batch once and in the order of the log, but never one beyond the
-confirmed offset. Right after an append the batch is at hand and nothing is read back; recovery reads batches from the
-log and gives them to the same builders, which therefore leave alone what they have already.
+Each builder gets every batch once, in the order of the log, and never a batch beyond the confirmed offset. After an
+append the batch is in memory and nothing is read. Recovery reads batches from the log and passes them to the same
+builders, which therefore skip what they have already.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from raptormq.storage.queue import Appended, AppendedLists, AppendResult, Arriva
 
 
 class DispatchLag(NamedTuple):
-    """How far what is derived from the log is behind it."""
+    """How far queues and indexes are behind the log."""
 
     bytes: int
-    """Bytes of log that no queue and no index has yet; while a recovery runs, an estimate."""
+    """Bytes of log that are not dispatched; an estimate during a recovery."""
     milliseconds: int
     """Age of the oldest message among them."""
 
 
 class IndexBuilder(Protocol):
-    """Derives something from the records of the log: the queues, the key index, queues that are being converted."""
+    """Derives something from the records of the log: the queues, the key index, the queues of a conversion."""
 
     def build(self, batch: AppendResult) -> None:
-        """Take in the records of ``batch``; records that were taken in before may come again."""
+        """Add the records of ``batch``. Records may be passed more than once."""
 
     def build_lists(self, batch: AppendedLists) -> None:
-        """Take in lists that have just been appended."""
+        """Add lists that have just been appended."""
 
 
 class Dispatcher:
-    """Holds batches back until they are confirmed, then gives them to ``builders`` one after another."""
+    """Holds batches back until they are confirmed, then passes them to each of ``builders``."""
 
     def __init__(self, builders: Sequence[IndexBuilder]) -> None:
         self._builders = tuple(builders)
         self._waiting: deque[Appended] = deque()
         self.dispatched_offset = 0
         self.last_timestamp = 0
-        """Store time of the last record that was dispatched, in ms."""
+        """Store time of the last dispatched record, in ms."""
         self.expected_end = 0
-        """Where the log probably ends, while a recovery walks through it; else 0."""
+        """The probable end of the log during a recovery; 0 otherwise."""
 
     def attach(self, builder: IndexBuilder) -> None:
-        """Give what comes from now on to ``builder`` as well, after all others."""
+        """Pass later batches to ``builder`` as well, after all others."""
         self._builders = (*self._builders, builder)
 
     def detach(self, builder: IndexBuilder) -> None:
-        """Give ``builder`` nothing more."""
+        """Stop passing batches to ``builder``."""
         self._builders = tuple(each for each in self._builders if each is not builder)
 
     def submit(self, batch: Appended) -> None:
-        """Queue a batch that has just become part of the log."""
+        """Queue a batch that has just been appended."""
         self._waiting.append(batch)
 
     def run(self, confirmed: int) -> list[Arrival]:
-        """Dispatch every whole batch that ends at or before ``confirmed``; return the messages that became visible."""
+        """Dispatch every batch that ends at or before ``confirmed``. Return the messages that became visible."""
         waiting = self._waiting
         arrivals: list[Arrival] = []
         while waiting and waiting[0].end_offset <= confirmed:
@@ -80,12 +80,12 @@ class Dispatcher:
         return DispatchLag(behind, max(0, now - oldest) if oldest else 0)
 
     def drop_topic(self, topic: str) -> None:
-        """Let the records of ``topic`` that wait for confirmation stay out of everything derived."""
+        """Exclude the pending records of ``topic`` from queues and indexes."""
         for batch in self._waiting:
             batch.drop_topic(topic)
 
     def apply(self, batch: AppendResult) -> None:
-        """Give one batch to all builders."""
+        """Pass one batch to all builders."""
         for builder in self._builders:
             builder.build(batch)
         self.dispatched_offset = batch.end_offset

@@ -1,14 +1,14 @@
-"""Reads from a stored record what recovery and searches need, after checking that it is one.
+"""Parses and validates stored records, as far as recovery and searches need them.
 
-The layout is that of :mod:`raptormq.protocol.record`, whose ``decode_record`` is for messages as values. This parser
-does a million records in a few seconds.
+The layout is that of :mod:`raptormq.protocol.record`, whose ``decode_record`` returns complete messages. This parser
+handles a million records in a few seconds.
 
-:func:`to_pending_record` also makes the tag code of a record again. In the queue of timer messages (topic
-rmq_sys_wheel_timer) a :class:`TimerCode` is kept in the place of tag codes. It says when each message is due::
+:func:`to_pending_record` also recomputes the tag code of a record. The queue of timer messages (topic
+rmq_sys_wheel_timer) has a :class:`TimerCode` instead of a tag code, which says when the message is due::
 
     code = time in ms (property TIMER_OUT_MS) * 2 + 1 for a recall (property TIMER_DEL_UNIQKEY), + 0 for a message
 
-So the messages that wait are found by the queue alone, without a look at the log. Apache RocketMQ keeps the hash of
+So pending timer messages are found from the queue alone, without reading the log. Apache RocketMQ stores the hash of
 the tags there and ignores it (``TimerMessageStore.enqueue``). Hashes are smaller than any code of today.
 """
 
@@ -31,19 +31,19 @@ from raptormq.storage.queue import PendingRecord
 
 _DUE_DIGITS = 17
 _FIRST_CODE = 1 << 33
-"""Of a day in 1970: more than any hash of tags."""
+"""The code of a day in 1970; larger than any hash of tags."""
 _LAST_CODE = 1 << 62
 
 
 class TimerCode(NamedTuple):
-    """A code taken apart; the order is that of delivery: recalls before the messages that they are about."""
+    """A decoded timer code. The order is that of delivery: recalls precede the messages that they recall."""
 
     due_ms: int
     recall: bool
 
 
 def encode_timer_code(properties: str) -> int:
-    """Return the code of a message with these properties (text form), 0 when they name no time."""
+    """Return the code of a message with these properties (text form), 0 if they have no time."""
     due = parse_natural(find_property(properties, names.TIMER_OUT_MS), _DUE_DIGITS)
     if due is None:
         return 0
@@ -51,7 +51,7 @@ def encode_timer_code(properties: str) -> int:
 
 
 def decode_timer_code(code: int) -> TimerCode | None:
-    """Take a code apart; None for what is none, such as the hash of a tag."""
+    """Decode a code; return None if it is not a timer code but, for example, the hash of a tag."""
     return TimerCode(code >> 1, bool(code & 1)) if _FIRST_CODE <= code < _LAST_CODE else None
 
 
@@ -67,7 +67,7 @@ _FIXED = {
     for flags in (0, int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6), _V6_HOSTS)
 }
 _CHECKED = struct.Struct(">iiI16xqi44xi")
-"""Size, magic, CRC, log offset, flags and body length of a record with IPv4 hosts: all that is checked in one look."""
+"""Size, magic, CRC, log offset, flags and body length of a record with IPv4 hosts: all fields that are checked."""
 _BODY_AT = {flags: fixed.size for flags, fixed in _FIXED.items()}
 _TIMESTAMP_AT = {flags: 68 if flags & SysFlag.BORN_HOST_V6 else 56 for flags in _FIXED}
 
@@ -84,9 +84,9 @@ class ParsedRecord(NamedTuple):
     born_timestamp: int
     sys_flag: int
     properties: bytes
-    """Text form, known to be UTF-8."""
+    """Text form, valid UTF-8."""
     body: bytes = b""
-    """Only of the wrapper of an inner batch."""
+    """Only for the wrapper of an inner batch."""
     prepared_transaction_offset: int = 0
 
 
@@ -97,28 +97,28 @@ def peek(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def peek_store_timestamp(data: Buffer, at: int = 0) -> int:
-    """Return the store time of what is known to be a record, in ms."""
+    """Return the store time of a valid record, in ms."""
     (sys_flag,) = _SYS_FLAG.unpack_from(data, at + SYS_FLAG_AT)
     (timestamp,) = _LONG.unpack_from(data, at + _TIMESTAMP_AT[sys_flag & _V6_HOSTS])
     return int(timestamp)
 
 
 def peek_physical_offset(data: Buffer) -> int:
-    """Return the log offset that a record claims for itself."""
+    """Return the PHYSICALOFFSET of a record."""
     (offset,) = _LONG.unpack_from(data, PHYSICAL_OFFSET_AT)
     return int(offset)
 
 
 def peek_prepared_offset(data: Buffer, at: int) -> int:
-    """Return the PREPAREDTRANSACTIONOFFSET of what is known to be a record."""
+    """Return the PREPAREDTRANSACTIONOFFSET of a valid record."""
     (sys_flag,) = _SYS_FLAG.unpack_from(data, at + SYS_FLAG_AT)
     (offset,) = _LONG.unpack_from(data, at + _BODY_AT[sys_flag & _V6_HOSTS] - 12)
     return int(offset)
 
 
 def belongs_to_queue(data: Buffer, topic_field: bytes, queue_id: int, queue_offset: int) -> bool:
-    """Return whether ``data`` is the record of a place in a queue, as far as its fields say; ``topic_field`` is the
-    topic with its length before it.
+    """Return whether the fields of a record name this topic, queue and queue offset. ``topic_field`` is the topic with
+    its length.
     """
     try:
         (sys_flag,) = _SYS_FLAG.unpack_from(data, SYS_FLAG_AT)
@@ -132,13 +132,13 @@ def belongs_to_queue(data: Buffer, topic_field: bytes, queue_id: int, queue_offs
 
 
 def peek_body_at(data: Buffer) -> int:
-    """Return where the body begins of what is known to be a record."""
+    """Return the position of the body of a valid record."""
     (sys_flag,) = _SYS_FLAG.unpack_from(data, SYS_FLAG_AT)
     return _BODY_AT[sys_flag & _V6_HOSTS]
 
 
 def peek_properties(data: Buffer) -> Buffer:
-    """Return the text form of the properties of what is taken for a record; empty when its lengths do not add up."""
+    """Return the text form of the properties of a record; empty if its lengths are inconsistent."""
     try:
         (sys_flag,) = _SYS_FLAG.unpack_from(data, SYS_FLAG_AT)
         body_at = _FIXED[sys_flag & _V6_HOSTS].size
@@ -152,7 +152,7 @@ def peek_properties(data: Buffer) -> Buffer:
 
 
 def are_valid_records(data: Buffer, offset: int) -> bool:
-    """Return whether ``data``, read from log offset ``offset``, is whole records with the right CRC."""
+    """Return whether ``data``, read from log offset ``offset``, consists of complete records with correct CRCs."""
     at, end = 0, len(data)
     view = memoryview(data)
     unpack = _CHECKED.unpack_from
@@ -178,10 +178,10 @@ def are_valid_records(data: Buffer, offset: int) -> bool:
 
 
 def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
-    """Parse the record of log offset ``offset``, which is at ``at`` of ``data``; size and magic have been checked.
+    """Parse the record of log offset ``offset``, which is at ``at`` of ``data``. Size and magic have been checked.
 
     Raises:
-        RecordError: it belongs to another place, its lengths do not add up or its body does not have the CRC.
+        RecordError: it belongs to another offset, its lengths are inconsistent, or its body has a wrong CRC.
     """
     try:
         fixed = _FIXED[_SYS_FLAG.unpack_from(data, at + SYS_FLAG_AT)[0] & _V6_HOSTS]
@@ -192,21 +192,19 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
         body_at = at + fixed.size
         topic_at = body_at + body_length
         if physical_offset != offset or not 0 <= body_length < size:
-            raise RecordError(
-                f"the record says that it is at offset {physical_offset} and has {body_length} bytes of body"
-            )
+            raise RecordError(f"the record has the physical offset {physical_offset} and a body of {body_length} bytes")
         topic_length_bytes = 1 if magic == MAGIC_V1 else 2
         name_at = topic_at + topic_length_bytes
         length_at = name_at + int.from_bytes(data[topic_at:name_at], "big")
         properties = data[length_at + 2 : at + size]
         if length_at + 2 > at + size or int.from_bytes(data[length_at : length_at + 2], "big") != len(properties):
-            raise RecordError("the lengths of the record do not add up")
+            raise RecordError("the lengths of the record are inconsistent")
         if crc32(memoryview(data)[body_at:topic_at]) & 0x7FFFFFFF != crc:
-            raise RecordError("the body does not have the CRC of its record")
+            raise RecordError("the body has a wrong CRC")
         topic = data[name_at:length_at].decode()
-        # The CRC covers the body alone: zeros where a torn write ended must not pass for the end of the record.
+        # The CRC covers only the body: zeros after a torn write must not count as the rest of the record.
         if not topic or "\0" in topic or properties.decode().endswith("\0"):
-            raise RecordError("topic or properties were not written")
+            raise RecordError("the topic or the properties were not written")
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the record is damaged: {error}") from error
     body = data[body_at:topic_at] if sys_flag & _INNER_BATCH else b""
@@ -217,7 +215,7 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
 
 
 def to_pending_record(record: ParsedRecord) -> PendingRecord:
-    """Return a record of the log as it was before it was stored, for those who derive something from it."""
+    """Return a record of the log in the form that it had before the append, for builders."""
     text = record.properties.decode()
     return PendingRecord(
         record.topic,

@@ -1,22 +1,21 @@
-"""Walks the log record by record, as recovery does, and tells what it found.
+"""Scans the log record by record, for recovery.
 
-:class:`LogScanner` is the walk in one thread. A place that holds no valid record is either the end (nothing valid
-follows: zeros, or the torn tail of a crash) or damage (a valid record follows). To tell them apart the scanner looks
-for the next record: its magic number at a place that its own PHYSICALOFFSET field confirms. Damage is stepped over and
-reported, never silently taken for the end.
+:class:`LogScanner` scans in one thread. A place without a valid record is either the end of the log (no valid record
+follows: zeros, or the torn tail of a crash) or damage (a valid record follows). To tell them apart the scanner searches
+for the next record: a magic number at a place that the record's own PHYSICALOFFSET field confirms. Damage is skipped
+and reported, and never taken for the end.
 
-:class:`ConcurrentScanner` is the same walk for the concurrent build of queues and index
+:class:`ConcurrentScanner` does the same for the concurrent build of queues and index
 (``enableBuildConsumeQueueConcurrently``; Apache RocketMQ ``ConcurrentReputMessageService``). Other processes parse the
-log in blocks of 4 MiB (:func:`parse_block`), and the scanner puts them back in order. Only plain runs of valid records
-go that way. The end of a segment, damage and the end of the log are left to a :class:`LogScanner`, batch by batch, so
-that both walks find the same records and report the same damage.
+log in blocks of 4 MiB (:func:`parse_block`), and the scanner yields them in order. Only blocks of valid records are
+parsed this way. The end of a segment, damage and the end of the log are left to a :class:`LogScanner`, batch by batch,
+so both scanners find the same records and report the same damage.
 
-Parsing is done in processes and not in threads, because a thread that parses holds the interpreter. What goes over to
-them is bytes, and what comes back are columns (:class:`ParsedBlock`): a column of small integers or of one repeated
-topic costs a tenth of what objects would.
+Parsing uses processes instead of threads because of the GIL. The processes receive bytes and return columns
+(:class:`ParsedBlock`): to transfer a column of small integers or of one repeated topic costs a tenth of the same values
+as objects.
 
-Neighbours: :mod:`~raptormq.storage.records.parser` parses one record, :mod:`~raptormq.storage.recovery.recovery` takes
-the walks.
+:mod:`~raptormq.storage.records.parser` parses one record, :mod:`~raptormq.storage.recovery.recovery` uses the scanners.
 """
 
 from __future__ import annotations
@@ -49,21 +48,21 @@ logger = get_logger(__name__)
 
 
 class ParsedBlock(NamedTuple):
-    """Records of a block in columns, up to the first that is not valid."""
+    """The records of a block in columns, up to the first invalid one."""
 
     sizes: tuple[int, ...]
     queue_offsets: tuple[int, ...]
     store_timestamps: tuple[int, ...]
     columns: tuple[tuple[object, ...], ...]
-    """One for each field of :class:`~raptormq.storage.queue.append_batches.PendingRecord`."""
+    """One per field of :class:`~raptormq.storage.queue.append_batches.PendingRecord`."""
 
     def records(self) -> list[PendingRecord]:
-        """Return the records as the builders take them."""
+        """Return the records as builders take them."""
         return list(map(PendingRecord._make, zip(*self.columns, strict=True)))
 
 
 def parse_block(data: bytes, offset: int) -> ParsedBlock:
-    """Parse records back to back, the first of which is at ``offset`` of the log."""
+    """Parse consecutive records, the first of which is at log offset ``offset``."""
     rows: list[tuple[int, int, int]] = []
     records: list[PendingRecord] = []
     topics: dict[str, str] = {}
@@ -83,7 +82,7 @@ def parse_block(data: bytes, offset: int) -> ParsedBlock:
 
 WINDOW_BYTES = 4 << 20
 _MAGIC_SPAN = 7
-"""Bytes before a window that a record's size (4) and the part of its magic number outside (3) may take."""
+"""Bytes before a window that may hold the size of a record (4) and the first part of its magic number (3)."""
 _BATCH_RECORDS = 1024
 _BATCH_BYTES = 16 << 20
 _MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
@@ -99,7 +98,7 @@ class DamagedRange(NamedTuple):
 
 
 class LogScanner:
-    """One walk from an offset to the end of the log; ``end_offset`` and ``damaged`` are complete when it is over."""
+    """One scan from an offset to the end of the log. ``end_offset`` and ``damaged`` are complete when it has ended."""
 
     def __init__(self, log: CommitLog, start: int) -> None:
         self._log = log
@@ -109,16 +108,17 @@ class LogScanner:
         self._window_at = 0
 
     def skip(self, until_ms: int) -> None:
-        """Step over records stored up to ``until_ms`` without a closer look; stops before anything unusual.
+        """Skip records stored up to ``until_ms`` without parsing them. It stops before anything that is not a plain
+        record.
 
-        The last one is looked at: the time in the head of a torn record can be anything.
+        The last skipped record is parsed, because the time in the head of a torn record can be anything.
         """
         last = self._skip_unparsed(until_ms)
         if last is not None and self.record_at(last) is None:
             self.end_offset = last
 
     def _skip_unparsed(self, until_ms: int) -> int | None:
-        """Return the offset of the last record that was stepped over."""
+        """Return the offset of the last record that was skipped."""
         last = None
         while (segment := self._segment(self.end_offset)) is not None:
             data, at = self._bytes(segment, self.end_offset, MIN_RECORD_BYTES)
@@ -135,7 +135,7 @@ class LogScanner:
         return last
 
     def record_at(self, offset: int) -> ParsedRecord | None:
-        """Return the record at ``offset``, None when there is no valid one."""
+        """Return the record at ``offset``, or None if there is no valid one."""
         segment = self._segment(offset)
         try:
             return self._parse(segment, offset) if segment is not None else None
@@ -143,7 +143,7 @@ class LogScanner:
             return None
 
     def batches(self) -> Iterator[AppendResult]:
-        """Yield all records from ``end_offset`` on; ``queues`` is left for the caller to fill in."""
+        """Yield all records from ``end_offset`` on. The caller fills in ``queues``."""
         batch = self._new_batch()
         while True:
             record = self._next()
@@ -158,8 +158,8 @@ class LogScanner:
             yield self._finish(batch)
 
     def records_with_prepared_offset(self) -> Iterator[ParsedRecord]:
-        """Yield the records from ``end_offset`` on that have a PREPAREDTRANSACTIONOFFSET, in a log that has been walked
-        through: the others are stepped over without a closer look, at a fifth of the cost.
+        """Yield the records from ``end_offset`` on that have a PREPAREDTRANSACTIONOFFSET, in a log that was scanned
+        before. Other records are skipped without being parsed, at a fifth of the cost.
         """
         while (segment := self._segment(self.end_offset)) is not None:
             data, at = self._bytes(segment, self.end_offset, MIN_RECORD_BYTES)
@@ -183,7 +183,7 @@ class LogScanner:
         return batch
 
     def _next(self) -> ParsedRecord | None:
-        """Return the next record, None at the end of the log; steps over fillers and damage."""
+        """Return the next record, or None at the end of the log. Fillers and damage are skipped."""
         while (segment := self._segment(self.end_offset)) is not None:
             reason = _NO_RECORD
             try:
@@ -202,7 +202,9 @@ class LogScanner:
         return None
 
     def read_valid_block(self, offset: int) -> bytes:
-        """Return whole records from ``offset`` on, one window at most; empty where anything else comes first."""
+        """Return complete records from ``offset`` on, at most one window. The result is empty if there is anything else
+        at ``offset``.
+        """
         segment = self._segment(offset)
         if segment is None:
             return b""
@@ -235,8 +237,8 @@ class LogScanner:
         return parse_record(data, at, offset)
 
     def _bytes(self, segment: Segment, offset: int, size: int) -> tuple[bytes, int]:
-        """Return a buffer and where in it the bytes ``[offset, offset + size)`` are; zeros follow the end of the
-        segment.
+        """Return a buffer and the position in it of the bytes ``[offset, offset + size)``. Beyond the end of the
+        segment the bytes are zeros.
         """
         at = offset - self._window_at
         if at < 0 or at + size > len(self._window):
@@ -266,10 +268,10 @@ class LogScanner:
 
 
 def _windows_with_data(file: File, size: int, position: int) -> list[int]:
-    """Return where to look from ``position`` on, in steps of a window.
+    """Return the positions of the windows with data from ``position`` on.
 
-    All are found before any is read: pages that were read, or read ahead, count as data from then on, and the search
-    would walk through the whole unwritten rest of the file.
+    All are found before the first is read: pages that were read, or read ahead, count as data from then on, and the
+    search would go through the whole unwritten rest of the file.
     """
     windows: list[int] = []
     for window_at in range(position, size, WINDOW_BYTES):
@@ -305,17 +307,17 @@ def _add(batch: AppendResult, record: ParsedRecord) -> None:
 
 
 MIN_CONCURRENT_BYTES = 16 * WINDOW_BYTES
-"""This much of a log is walked before processes have started."""
+"""This much of a log is scanned before processes have started."""
 _MAX_PROCESSES = 8
 _POOL_ERRORS = BrokenExecutor, OSError, ImportError, NotImplementedError
-"""One was killed; there is no room for another, or the machine has no semaphores."""
+"""A process was killed, no other one can be started, or the system has no semaphores."""
 _AHEAD = 2
-"""Blocks under way per process: one is parsed while the next one waits."""
+"""Blocks in flight per process: one is parsed while the next one waits."""
 
 
 @contextmanager
 def parsing_processes() -> Iterator[tuple[Executor, int]]:
-    """Give processes, one for each CPU up to 8, and their number; they end with the block."""
+    """Provide a pool of processes, one per CPU up to 8, and their number. They end with the context."""
     count = min(_MAX_PROCESSES, len(os.sched_getaffinity(0)))
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(count, context, initializer=_end_with_parent)
@@ -326,7 +328,7 @@ def parsing_processes() -> Iterator[tuple[Executor, int]]:
 
 
 def _end_with_parent() -> None:
-    """Let this process end when the one that waits for its work is killed; it would wait for more for ever."""
+    """End this process when its parent is killed; otherwise it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -338,7 +340,7 @@ def _end_with_parent() -> None:
 
 
 class ConcurrentScanner:
-    """One walk from an offset to the end of the log, with the outcome of a :class:`LogScanner`."""
+    """One scan from an offset to the end of the log, with the same result as a :class:`LogScanner`."""
 
     def __init__(self, log: CommitLog, start: int) -> None:
         self._scanner = LogScanner(log, start)
@@ -347,16 +349,16 @@ class ConcurrentScanner:
 
     @property
     def end_offset(self) -> int:
-        """Where the walk is; the end of the log when it is over."""
+        """Position of the scan; the end of the log when it has ended."""
         return self._scanner.end_offset
 
     @property
     def damaged(self) -> list[DamagedRange]:
-        """What was stepped over."""
+        """The ranges that were skipped."""
         return self._scanner.damaged
 
     def batches(self) -> Iterator[AppendResult]:
-        """Yield all records from ``end_offset`` on; ``queues`` is left for the caller to fill in."""
+        """Yield all records from ``end_offset`` on. The caller fills in ``queues``."""
         while self._scanner.end_offset < self._sequential_until:
             batch = next(self._scanner.batches(), None)
             if batch is None:
@@ -370,12 +372,14 @@ class ConcurrentScanner:
                     if batch is None:
                         return
                     yield batch
-        except _POOL_ERRORS as error:  # a disk that cannot be read tells so again
-            logger.warning("no processes parse the log any more (%s); the rest is parsed in this one", error)
+        except _POOL_ERRORS as error:  # if the disk cannot be read, the scan below raises again
+            logger.warning(
+                "the processes that parse the log have failed (%s); the rest is parsed in this process", error
+            )
         yield from self._scanner.batches()
 
     def _plain_batches(self, executor: Executor, most: int) -> Iterator[AppendResult]:
-        """Yield what the processes parse, as far as there is nothing but valid records."""
+        """Yield what the processes parse, up to the first place that is not a valid record."""
         self._under_way.clear()
         ahead = self._scanner.end_offset
         while True:
