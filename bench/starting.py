@@ -12,7 +12,7 @@ from bench.process_usage import cpu_seconds, memory
 from tests.interop.raptormq_dev import RaptorMQDev
 
 STARTS = 5
-SETTLE_S = 5.0
+PROPAGATION_TIMEOUT_S = 5.0
 
 
 def ready_time(folder: Path) -> list[Figure]:
@@ -25,7 +25,7 @@ def idle(folder: Path, seconds: float) -> list[Figure]:
     """Memory and CPU share with no client connected."""
     with RaptorMQDev(folder / "idle") as server:
         assert server.broker is not None
-        time.sleep(SETTLE_S)
+        time.sleep(PROPAGATION_TIMEOUT_S)
         before = cpu_seconds(server.broker.pid)
         time.sleep(seconds)
         share = (cpu_seconds(server.broker.pid) - before) / seconds

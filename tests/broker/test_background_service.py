@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.timer_delivery import TimerDelivery
-from raptormq.broker.service import ended
+from raptormq.broker.service import cancel_and_wait
 from raptormq.transport.timing import set_within
 from tests.broker.harness import assembly_of, connected, running
 from tests.clock import Clock
@@ -35,7 +35,7 @@ async def test_a_task_ends_though_what_it_waits_for_comes_in_the_same_turns(turn
     for _ in range(turns):
         await asyncio.sleep(0)
     async with asyncio.timeout(HANG_S):
-        await ended(task)
+        await cancel_and_wait(task)
     assert task.cancelled()
 
 
@@ -50,7 +50,7 @@ async def test_who_waits_for_the_end_of_a_task_can_be_cancelled() -> None:
     await asyncio.sleep(0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
-            await ended(task)
+            await cancel_and_wait(task)
     released.set()
     await task
 
@@ -62,7 +62,7 @@ async def test_what_made_a_task_fail_is_raised() -> None:
     task = asyncio.ensure_future(fail())
     await asyncio.sleep(0)
     with pytest.raises(OSError, match="full"):
-        await ended(task)
+        await cancel_and_wait(task)
 
 
 async def test_the_wait_ends_with_the_time() -> None:

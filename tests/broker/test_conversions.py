@@ -9,7 +9,7 @@ import pytest
 
 from raptormq.protocol.codes import RequestCode
 from raptormq.storage.conversion.manager import QueueConverter
-from tests.broker.handlers.test_conversions import ended, order, queue_type, send
+from tests.broker.handlers.test_conversions import cancel_and_wait, order, queue_type, send
 from tests.broker.harness import bodies, connected, running
 
 
@@ -39,7 +39,7 @@ async def test_what_is_stopped_or_deleted_before_it_begins_is_not_converted(
             assert (await order(peer, "stop")).phase == "stopped"
         answered.set()
         await order(peer, "start", "BatchCQ", topic="other")
-        await ended(peer, "other")
+        await cancel_and_wait(peer, "other")
         assert (await order(peer, "status")).phase == ("none" if deleted else "stopped")
         assert await queue_type(peer) == "SimpleCQ"
         assert bodies(await peer.pull("t", 0)) == [b"b" if deleted else b"a"]

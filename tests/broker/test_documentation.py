@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from raptormq.broker.config.config import BrokerConfig
-from raptormq.broker.config.ignored_keys import FOREIGN_KEYS
+from raptormq.broker.config.ignored_keys import IGNORED_KEYS
 from raptormq.config_file import known_keys, live_keys
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.transport.tls.settings import TLS_KEYS
@@ -49,13 +49,13 @@ def test_every_setting_that_is_named_exists() -> None:
     named = set(re.findall(r"`([a-z]+(?:[A-Z][A-Za-z]*)+)(?:=[^`]*)?`", PAGES)) - FIELDS - FIGURES
     assert named
     named |= set(re.findall(r"`(tls\.[A-Za-z.]+)(?:=[^`]*)?`", PAGES)) - {"tls.properties"}
-    assert named <= known_keys(BrokerConfig) | known_keys(NameServerConfig) | FOREIGN_KEYS | TLS_KEYS
+    assert named <= known_keys(BrokerConfig) | known_keys(NameServerConfig) | IGNORED_KEYS | TLS_KEYS
     assert named >= TLS_KEYS
 
 
 def test_the_settings_without_effect_are_listed() -> None:
     listed = SETTINGS.split("## Settings without effect")[1].split("\n## ")[0]
-    assert set(re.findall(r"`(\w+)`", listed.split("\n\n", 2)[2])) == FOREIGN_KEYS
+    assert set(re.findall(r"`(\w+)`", listed.split("\n\n", 2)[2])) == IGNORED_KEYS
 
 
 def test_the_settings_that_change_at_once_are_listed() -> None:

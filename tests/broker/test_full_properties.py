@@ -87,7 +87,7 @@ async def asked_about(broker: Broker, peer: Peer, note: str) -> str:
     text = f"note\x01{note}\x02short\x01s\x02{real}".encode()
     half = PendingRecord(HALF_TOPIC, 0, b"x", text, 0, born_timestamp=now_ms() - 60_000)
     broker._store.append([half])
-    assembly_of(broker).dispatcher.schedule()
+    assembly_of(broker).reput.schedule()
     (again,) = messages(asked := await question(peer))
     assert (await answer(peer, asked, COMMIT)).code == 0
     assert bodies(await peer.pull("t", 0)) == [b"x"]

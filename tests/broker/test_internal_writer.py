@@ -9,7 +9,7 @@ import pytest
 
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.metrics.counters import Counters
-from raptormq.broker.reput import Dispatcher
+from raptormq.broker.reput import ReputService
 from raptormq.errors import DiskFull, StorageError
 from raptormq.storage.config import FlushDiskType, StoreConfig
 from raptormq.storage.queue.append_batches import Arrival, PendingRecord
@@ -20,11 +20,11 @@ def parts(folder: Path, flush: FlushDiskType) -> tuple[MessageStore, InternalWri
     store = MessageStore(StoreConfig(folder, segment_size=1 << 20, flush_disk_type=flush))
     store.open()
     seen: list[Arrival] = []
-    dispatcher, counters = Dispatcher(store), Counters()
-    dispatcher.listen(seen.extend)
-    store.set_loop(asyncio.get_running_loop(), dispatcher.schedule)
+    reput, counters = ReputService(store), Counters()
+    reput.listen(seen.extend)
+    store.set_loop(asyncio.get_running_loop(), reput.schedule)
     sync = flush is FlushDiskType.SYNC_FLUSH
-    return store, InternalWriter(store, dispatcher, counters, sync_flush=sync), counters, seen
+    return store, InternalWriter(store, reput, counters, sync_flush=sync), counters, seen
 
 
 async def test_a_message_of_the_broker_is_counted_and_becomes_visible(tmp_path: Path) -> None:

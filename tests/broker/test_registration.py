@@ -65,7 +65,7 @@ class NameServer:
 async def test_a_broker_is_announced_when_its_name_servers_know_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "SETTLE_S", 600.0)
+    monkeypatch.setattr(service, "PROPAGATION_TIMEOUT_S", 600.0)
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     class Slow(NameServer):
@@ -78,7 +78,7 @@ async def test_a_broker_is_announced_when_its_name_servers_know_it(
 
     server = await Slow().started()
     async with running(tmp_path, {"namesrvAddr": server.address}) as broker:
-        announced = asyncio.ensure_future(broker.announced())
+        announced = asyncio.ensure_future(broker.registered())
         await asked.wait()
         await asyncio.sleep(0)  # it has begun to wait
         assert not announced.done()

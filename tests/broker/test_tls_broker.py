@@ -32,9 +32,9 @@ def test_a_certificate_alone_turns_it_on(tmp_path: Path) -> None:
     issued = Authority(tmp_path, "authority").issue("broker")
     config = settings(tmp_path, secured(issued))
     assert config.tls is not None
-    assert config.own_tls is None
+    assert config.outgoing_tls is None
     config = settings(tmp_path, secured(issued, tls_server_mode="enforcing"))
-    assert config.own_tls == ClientTls()
+    assert config.outgoing_tls == ClientTls()
 
 
 async def test_a_missing_certificate_stops_the_start(tmp_path: Path) -> None:

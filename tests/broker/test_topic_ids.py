@@ -199,12 +199,12 @@ def test_ids_are_compared_by_nobody_but_who_asks() -> None:
     assert not topics.put(TopicConfig("t", topic_id="forged"))
     topics.put(TopicConfig("t", 4, 4, topic_id="forged"))
     assert topics.configs["t"].topic_id == "id0"
-    assert topics.give_ids() == 0
+    assert topics.assign_missing_ids() == 0
     saved = set[str]()
-    topics.tell_ids(saved.__contains__)
-    assert topics.told_id("t") is None
+    topics.publish_ids_when(saved.__contains__)
+    assert topics.published_id("t") is None
     saved.add("t")
-    assert topics.told_id("t") == "id0"
+    assert topics.published_id("t") == "id0"
     topics.delete("t")
     topics.put(TopicConfig("t"))
-    assert topics.told_id("t") == "id1"
+    assert topics.published_id("t") == "id1"

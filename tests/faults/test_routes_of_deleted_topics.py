@@ -62,7 +62,7 @@ async def two_brokers(stack: AsyncExitStack, folder: Path, routes: Routes) -> li
         broker = await stack.enter_async_context(
             running(folder / name, {"namesrvAddr": routes.address, "brokerName": name})
         )
-        await broker.announced()
+        await broker.registered()
         peers.append(await stack.enter_async_context(connected(broker)))
     return peers
 
@@ -111,6 +111,6 @@ async def test_a_broker_that_comes_back_with_fewer_topics_has_no_routes_of_the_o
         assert await routes.brokers("lost") == {"broker-a"}
         pairs = {"namesrvAddr": routes.address, "listenPort": str(free_port)}
         async with running(tmp_path / "store", pairs) as broker:
-            await broker.announced()
+            await broker.registered()
             assert await routes.brokers("broker-a") == {"broker-a"}
             assert await routes.brokers("lost") == set()

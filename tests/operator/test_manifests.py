@@ -153,7 +153,7 @@ def test_a_broker_keeps_a_quarter_of_its_memory_as_page_cache(
         cluster_body(config=config, **({"resources": resources} if resources else {})), SURROUNDINGS
     )
     properties = parse_properties(broker_config(cluster, cluster.members[0])["data"][BROKER_FILE])
-    assert BrokerConfig.from_pairs(properties).keeping.kept_page_bytes == kept_mib << 20
+    assert BrokerConfig.from_pairs(properties).storage.kept_page_bytes == kept_mib << 20
 
 
 def test_the_seal_changes_with_the_content_only() -> None:

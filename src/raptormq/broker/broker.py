@@ -2,10 +2,10 @@
 
 ``raptormq broker`` runs one, ``raptormq dev`` runs one next to a name server, tests run several. Data flow::
 
-    connections --> Router --+--> SendGroups --> MessageStore --> Dispatcher --> PullHandlers (held pulls)
-                             `--> handlers/*  --> tables, registry, store        Registrar --> name servers
+    connections --> Router --+--> SendGroups --> MessageStore --> ReputService --> PullService
+                             `--> handlers/*  --> tables, registry, store         Registrar --> name servers
 
-:class:`Maintenance` does what a broker does by the clock: it takes samples of the counters, and forgets clients and
+:class:`PeriodicJobs` does what a broker does by the clock: it takes samples of the counters, and forgets clients and
 locks that have gone silent.
 """
 
@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from raptormq.broker.addresses import client_address, reserve_port, store_host
 from raptormq.broker.config import BrokerConfig, store_config
 from raptormq.broker.http import Pages
-from raptormq.broker.in_thread import finished_in_thread
+from raptormq.broker.in_thread import run_to_completion
 from raptormq.broker.metrics import SAMPLE_S
-from raptormq.broker.wiring import SETTLE_S, Assembly, assemble
+from raptormq.broker.wiring import PROPAGATION_TIMEOUT_S, Assembly, assemble
 from raptormq.logs import get_logger
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.store import MessageStore, now_ms
@@ -30,7 +30,7 @@ from raptormq.transport.server import Server, ServerLimits
 logger = get_logger(__name__)
 
 
-class Maintenance:
+class PeriodicJobs:
     """Runs a few quick jobs every ``period_s`` seconds on the loop."""
 
     def __init__(self, jobs: Sequence[Callable[[], None]], period_s: float) -> None:
@@ -85,7 +85,7 @@ class Broker:
         self._descriptors = share(
             descriptor_limit() if descriptors is None else descriptors,
             config.network.max_connections,
-            config.keeping.max_open_queue_files,
+            config.storage.max_open_queue_files,
         )
         self._store = MessageStore(store_config(config, host, self._descriptors), fs=filesystem, clock=clock)
         self._pages = Pages(config, self._store)
@@ -94,7 +94,7 @@ class Broker:
         self._assembly: Assembly | None = None
         self._server: Server | None = None
         self._health: HealthServer | None = None
-        self._maintenance: Maintenance | None = None
+        self._maintenance: PeriodicJobs | None = None
 
     @property
     def port(self) -> int:
@@ -158,7 +158,7 @@ class Broker:
 
     async def _open_store(self) -> None:
         """Recover in a thread; until it is done nothing else uses the store."""
-        await finished_in_thread(self._store.open)
+        await run_to_completion(self._store.open)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -166,8 +166,8 @@ class Broker:
         assembly = assemble(config, self._store, self._store_host, self.address, self._filesystem, self._clock)
         self._assembly = assembly
         await assembly.deliveries.derive()
-        self._store.set_loop(loop, assembly.dispatcher.schedule)
-        assembly.statistics.begin()
+        self._store.set_loop(loop, assembly.reput.schedule)
+        assembly.statistics.start()
         assembly.start_services()
         limits = ServerLimits(
             max_connections=self._descriptors.connections,
@@ -182,7 +182,7 @@ class Broker:
         await server.start()
         self._server = server
         self._pages.serving(assembly, server)
-        self._maintenance = Maintenance(
+        self._maintenance = PeriodicJobs(
             (
                 assembly.rates.sample,
                 assembly.statistics.sample,
@@ -197,10 +197,10 @@ class Broker:
         logger.info("broker %s serves on %s", config.identity.broker_name, self.address)
         self._tell_descriptors()
 
-    async def announced(self) -> None:
-        """Wait until the name servers know this broker, at most :data:`~raptormq.broker.wiring.SETTLE_S`."""
+    async def registered(self) -> None:
+        """Wait until the name servers know this broker, at most ``PROPAGATION_TIMEOUT_S``."""
         if self._assembly is not None:
-            await self._assembly.registrar.settled(SETTLE_S)
+            await self._assembly.registrar.synced(PROPAGATION_TIMEOUT_S)
 
     async def stop(self) -> None:
         """Leave the name servers, answer who waits, and close the store cleanly; takes less than 5 s.
@@ -211,7 +211,7 @@ class Broker:
         if self._maintenance is not None:
             self._maintenance.stop()
         if self._assembly is not None:
-            await self._assembly.registrar.farewell()
+            await self._assembly.registrar.unregister()
             await asyncio.gather(self._assembly.registrar.close(), self._stop_serving(self._assembly))
         if self._health is not None:
             await self._health.stop()

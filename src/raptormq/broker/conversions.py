@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from raptormq.broker.service import ended
-from raptormq.broker.tables import Settling, TopicTable
+from raptormq.broker.service import cancel_and_wait
+from raptormq.broker.tables import ChangeBarrier, TopicTable
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
@@ -25,11 +25,11 @@ _PAUSE_S = 1.0
 class Conversions:
     """Lets the converter work whenever there is something to do; the QueueTypes of the store."""
 
-    def __init__(self, store: MessageStore, topics: TopicTable, settling: Settling) -> None:
+    def __init__(self, store: MessageStore, topics: TopicTable, barrier: ChangeBarrier) -> None:
         self.converter = store.converter
         self._store = store
         self._topics = topics
-        self._settling = settling
+        self._barrier = barrier
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         topics.listen(self._topic_changed)
@@ -53,7 +53,7 @@ class Conversions:
         """Stop; what is half done goes on with the next start."""
         if self._task is not None:
             task, self._task = self._task, None
-            await ended(task)
+            await cancel_and_wait(task)
 
     async def order(self, topic: str, *, to_batch: bool) -> None:
         """Let a topic be converted; raises as :meth:`QueueConverter.order`."""
@@ -71,7 +71,7 @@ class Conversions:
 
     async def settled(self) -> None:
         """See :class:`raptormq.storage.conversion.job.QueueTypes`."""
-        await self._settling.settled()
+        await self._barrier.passed()
 
     def _topic_changed(self, topic: str) -> None:
         if topic not in self._topics.configs:

@@ -32,7 +32,7 @@ def steady_time_of_day(clock: Callable[[], int]) -> Callable[[], int]:
 
 T = TypeVar("T")
 
-AT_A_TIME = 64
+STEPS_PER_YIELD = 64
 """Steps that are worked off before other requests have their turn: they are small, and alike."""
 LARGE_BODY_BYTES = 32_768
 """Bodies from which on a request is worked off in turns, where it names many things."""
@@ -44,7 +44,7 @@ async def run_cooperatively(steps: Steps[T]) -> T:
     """Return the result of ``steps``; others have their turn after every few."""
     while True:
         try:
-            for _ in range(AT_A_TIME):
+            for _ in range(STEPS_PER_YIELD):
                 next(steps)
         except StopIteration as end:
             result: T = end.value

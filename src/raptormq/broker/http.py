@@ -7,7 +7,7 @@ Neighbour: :mod:`~raptormq.transport.http` serves the pages.
 from __future__ import annotations
 
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.metrics import BrokerMetrics, Counters, Figures, GroupLags, LagRounds, lag_figures, store_figures
+from raptormq.broker.metrics import BrokerMetrics, Counters, Gauges, GroupLags, LagCollector, lag_gauges, store_gauges
 from raptormq.broker.wiring import Assembly
 from raptormq.errors import OutOfResources, StoreReadOnly
 from raptormq.storage.store import MessageStore
@@ -22,13 +22,13 @@ class Pages:
         self._identity = config.identity
         self._store = store
         self._parts: tuple[Assembly, Server] | None = None
-        self._lags: LagRounds | None = None
+        self._lags: LagCollector | None = None
         self._metrics = self._metrics_of(Counters())
 
     def serving(self, assembly: Assembly, server: Server) -> None:
         """Tell of all parts of the broker from now on."""
         self._parts = assembly, server
-        self._lags = LagRounds(self._store, assembly.topics)
+        self._lags = LagCollector(self._store, assembly.topics)
         self._metrics = self._metrics_of(assembly.rates.counters)
 
     def by_path(self) -> dict[str, Page]:
@@ -37,7 +37,7 @@ class Pages:
 
     async def metrics(self) -> tuple[int, bytes]:
         """Figures for Prometheus."""
-        lags = await self._lags.look() if self._lags is not None else GroupLags([], 0)
+        lags = await self._lags.collect() if self._lags is not None else GroupLags([], 0)
         return 200, await self._metrics.render(lags)
 
     async def health(self) -> tuple[int, bytes]:
@@ -61,10 +61,10 @@ class Pages:
         return 200, b"ready\n"
 
     def _metrics_of(self, counters: Counters) -> BrokerMetrics:
-        return BrokerMetrics(self._identity.cluster_name, self._identity.broker_name, counters, self._figures)
+        return BrokerMetrics(self._identity.cluster_name, self._identity.broker_name, counters, self._gauges)
 
-    def _figures(self) -> Figures:
-        figures = lag_figures(self._store.lag())
+    def _gauges(self) -> Gauges:
+        figures = lag_gauges(self._store.lag())
         figures["recovering"] = "1 while the store is opened, before clients are served", float(self._parts is None)
         if self._parts is None:
             return figures
@@ -94,5 +94,5 @@ class Pages:
                 "transactions_open": ("Transactions that nobody has decided", assembly.transactions.open_count),
                 "name_servers": ("Name servers that took the last registration", assembly.registrar.registered_count),
             }
-            | store_figures(self._store.stats())
+            | store_gauges(self._store.stats())
         )

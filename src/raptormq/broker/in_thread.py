@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def finished_in_thread(work: Callable[[], T]) -> T:
+async def run_to_completion(work: Callable[[], T]) -> T:
     """Return what ``work`` returns, which a thread does. Who is cancelled waits until it is over all the same: the
     files that it uses are closed afterwards.
     """

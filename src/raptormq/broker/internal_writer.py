@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from raptormq.broker.delivered.origin import origin_field
 from raptormq.broker.metrics import Counters
-from raptormq.broker.reput import Dispatcher
+from raptormq.broker.reput import ReputService
 from raptormq.broker.tag_code import tag_code
 from raptormq.protocol.record import StoredMessage
 from raptormq.storage.queue import AppendResult, PendingRecord
@@ -46,9 +46,9 @@ def record_copy(
 class InternalWriter:
     """Appends records that no producer waits for."""
 
-    def __init__(self, store: MessageStore, dispatcher: Dispatcher, counters: Counters, *, sync_flush: bool) -> None:
+    def __init__(self, store: MessageStore, reput: ReputService, counters: Counters, *, sync_flush: bool) -> None:
         self._store = store
-        self._dispatcher = dispatcher
+        self._reput = reput
         self._counters = counters
         self._sync_flush = sync_flush
 
@@ -60,7 +60,7 @@ class InternalWriter:
         """
         result = self._store.append(records)
         self._counters.stored(result)
-        self._dispatcher.schedule()
+        self._reput.schedule()
         return result
 
     async def stored(self, records: Sequence[PendingRecord]) -> AppendResult:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.clients import ClientRegistry, Subscriptions
+from raptormq.broker.clients import ClientRegistry, SubscriptionFilters
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.handlers.acks import AckHandlers
 from raptormq.broker.handlers.peek import PeekHandlers
 from raptormq.broker.handlers.pop import PopHandlers
@@ -41,7 +41,7 @@ class Popping:
         resets: OffsetResets,
         counters: Counters,
         statistics: Statistics,
-        copies: CopiedTexts,
+        copies: CopyProperties,
         config: BrokerConfig,
         store_host: bytes,
         clock: Callable[[], int],
@@ -58,7 +58,7 @@ class Popping:
             store, topics, checkpoints, orderly, resets, identity.broker_name, copies, config.pulling, clock
         )
         ready = self.revival.ready
-        subscriptions = Subscriptions(registry, policies)
+        subscriptions = SubscriptionFilters(registry, policies)
         host, _ = decode_host(store_host)
         self._pops = PopHandlers(
             popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, statistics, clock, host

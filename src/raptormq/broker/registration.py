@@ -62,15 +62,15 @@ def parse_name_servers(text: str) -> list[tuple[str, int]]:
     return [parse_address(entry) for entry in filter(None, map(str.strip, text.split(";")))]
 
 
-class _LossListener(RefuseRequests):
+class _DisconnectListener(RefuseRequests):
     """Refuses what a name server asks for, and notes when one is gone."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
-        self._lost = lost
+        self._server_lost = lost
 
     def closed(self, connection: Connection) -> None:
         """Pass on (RequestHandler)."""
-        self._lost()
+        self._server_lost()
 
 
 class Registrar:
@@ -95,19 +95,19 @@ class Registrar:
         self._topics = topics
         self._policies = policies
         self._servers = parse_name_servers(identity.name_servers)
-        self._pool = ConnectionPool(_LossListener(self._lost), limits, tls=tls)
+        self._pool = ConnectionPool(_DisconnectListener(self._server_lost), limits, tls=tls)
         self._changed: set[str] = set()
-        self._taken_by: dict[_Server, set[str]] = {}
-        self._asked: dict[_Server, asyncio.Task[bool]] = {}
-        self._unanswered: set[str] = set()
-        self._told: dict[str, set[str]] = {}
+        self._registered_by_server: dict[_Server, set[str]] = {}
+        self._in_progress: dict[_Server, asyncio.Task[bool]] = {}
+        self._addresses_in_progress: set[str] = set()
+        self._logged_failures: dict[str, set[str]] = {}
         """By address, what the log has of registrations that failed since the last that did not."""
-        self._behind: set[_Server] = set()
+        self._outdated: set[_Server] = set()
         self._wake = asyncio.Event()
         self._change_count = 0
-        self._offered_count = 0
+        self._completed_count = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._full_wanted = False
+        self._full_pending = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -117,7 +117,7 @@ class Registrar:
 
     @property
     def _registered(self) -> set[str]:
-        return set().union(*self._taken_by.values())
+        return set().union(*self._registered_by_server.values())
 
     def start(self) -> None:
         """Register now, which :meth:`settled` waits for, and from now on."""
@@ -130,30 +130,30 @@ class Registrar:
         if topic in self._topics.configs:
             self._changed.add(topic)
         else:
-            self._full_wanted = True
+            self._full_pending = True
         self._change_count += 1
         self._wake.set()
 
     def permission_changed(self) -> None:
         """Register all topics anew at the end of this turn of the loop."""
-        self._full_wanted = True
+        self._full_pending = True
         self._change_count += 1
         self._wake.set()
 
-    async def settled(self, timeout_s: float) -> None:
+    async def synced(self, timeout_s: float) -> None:
         """Wait until the changes made so far have been offered to all name servers, at most ``timeout_s``."""
-        if self._task is None or self._offered_count >= self._change_count:
+        if self._task is None or self._completed_count >= self._change_count:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((self._change_count, waiter))
         await asyncio.wait([waiter], timeout=timeout_s)
 
-    def _lost(self) -> None:
+    def _server_lost(self) -> None:
         """Register again at once when a name server goes: the one that takes its place knows no broker."""
-        self._full_wanted = True
+        self._full_pending = True
         self._wake.set()
 
-    async def ask(self, command: RemotingCommand, seconds: float) -> RemotingCommand | None:
+    async def request_any(self, command: RemotingCommand, seconds: float) -> RemotingCommand | None:
         """Return what the first name server that can be reached answers, None when none can."""
         for server in sorted(self._registered):
             try:
@@ -162,13 +162,13 @@ class Registrar:
                 logger.info("name server %s did not answer: %s", server, error)
         return None
 
-    async def farewell(self) -> None:
+    async def unregister(self) -> None:
         """Stop registering and tell the name servers that the broker is going, also those that have not answered yet;
         takes at most a second.
         """
         if self._task is None:
             return
-        tasks = [self._task, *self._asked.values()]
+        tasks = [self._task, *self._in_progress.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -177,11 +177,11 @@ class Registrar:
         )
         farewells = [
             self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_S)
-            for server in self._registered | self._unanswered
+            for server in self._registered | self._addresses_in_progress
         ]
         await asyncio.gather(*farewells, return_exceptions=True)
-        self._taken_by.clear()
-        self._unanswered.clear()
+        self._registered_by_server.clear()
+        self._addresses_in_progress.clear()
 
     async def close(self) -> None:
         """Close the connections to the name servers."""
@@ -195,17 +195,17 @@ class Registrar:
             self._wake.clear()
             changed, self._changed = self._changed, set()
             count = self._change_count
-            everything = loop.time() >= full_at or self._full_wanted
-            self._full_wanted = False
+            everything = loop.time() >= full_at or self._full_pending
+            self._full_pending = False
             complete = await self._register(changed, everything=everything)
             now = loop.time()
             if everything:
                 full_at = now + period
-            self._offered(count)
+            self._complete_waiters(count)
             await set_within(self._wake, full_at - now if complete else min(full_at - now, RETRY_S))
 
-    def _offered(self, count: int) -> None:
-        self._offered_count = count
+    def _complete_waiters(self, count: int) -> None:
+        self._completed_count = count
         for wanted, waiter in self._waiters:
             if wanted <= count and not waiter.done():
                 waiter.set_result(None)
@@ -215,40 +215,40 @@ class Registrar:
         """Register all topics, or those that have changed, with every name server, and all with those that have missed
         something; True when none of them misses anything now.
         """
-        self._take_answers()
+        self._collect_results()
         # The version must be that of these changes: a name server skips the next registration if it has the same one.
         bodies: dict[bool, bytes] = {}
         for server in self._servers:
-            whole = everything or server in self._behind
+            whole = everything or server in self._outdated
             if not (whole or changed):
                 continue
-            if server in self._asked:  # with an earlier registration, still
-                self._behind.add(server)
+            if server in self._in_progress:  # with an earlier registration, still
+                self._outdated.add(server)
                 continue
             if whole not in bodies:
-                bodies[whole] = encode_registration(self._table(None if whole else changed))
-            self._behind.discard(server)
-            self._asked[server] = asyncio.create_task(self._register_with_all(server, bodies[whole], whole))
-        if self._asked:
-            await asyncio.wait(self._asked.values(), timeout=PATIENCE_S)
-            self._take_answers()
-        return not (self._behind or self._asked)
+                bodies[whole] = encode_registration(self._topic_table(None if whole else changed))
+            self._outdated.discard(server)
+            self._in_progress[server] = asyncio.create_task(self._register_with_addresses(server, bodies[whole], whole))
+        if self._in_progress:
+            await asyncio.wait(self._in_progress.values(), timeout=PATIENCE_S)
+            self._collect_results()
+        return not (self._outdated or self._in_progress)
 
-    def _take_answers(self) -> None:
-        for server in [server for server, task in self._asked.items() if task.done()]:
-            if not self._asked.pop(server).result():
-                self._behind.add(server)
+    def _collect_results(self) -> None:
+        for server in [server for server, task in self._in_progress.items() if task.done()]:
+            if not self._in_progress.pop(server).result():
+                self._outdated.add(server)
 
-    async def _register_with_all(self, server: _Server, body: bytes, whole: bool) -> bool:
+    async def _register_with_addresses(self, server: _Server, body: bytes, whole: bool) -> bool:
         """Register with every address behind a name; True when all of them took it."""
         addresses = await _resolve(*server)
-        self._unanswered.update(addresses)
-        taken = await asyncio.gather(*(self._register_with(address, body, whole) for address in addresses))
-        self._unanswered.difference_update(addresses)
-        self._taken_by[server] = {address for address, done in zip(addresses, taken, strict=True) if done}
+        self._addresses_in_progress.update(addresses)
+        taken = await asyncio.gather(*(self._register_with_address(address, body, whole) for address in addresses))
+        self._addresses_in_progress.difference_update(addresses)
+        self._registered_by_server[server] = {address for address, done in zip(addresses, taken, strict=True) if done}
         return bool(addresses) and all(taken)
 
-    def _table(self, changed: set[str] | None) -> TopicConfigTable:
+    def _topic_table(self, changed: set[str] | None) -> TopicConfigTable:
         table = self._topics.snapshot()
         if changed is not None:
             table.topics = {topic: config for topic, config in table.topics.items() if topic in changed}
@@ -260,7 +260,7 @@ class Registrar:
             table.topics = limited
         return table
 
-    async def _register_with(self, address: str, body: bytes, whole: bool) -> bool:
+    async def _register_with_address(self, address: str, body: bytes, whole: bool) -> bool:
         identity = self._identity
         header = RegisterBrokerRequestHeader(
             identity.broker_name,
@@ -275,25 +275,25 @@ class Registrar:
                 address, request(RequestCode.REGISTER_BROKER, header, body), identity.register_timeout_ms / 1000
             )
         except RaptorMQError as error:
-            self._note(address, f"cannot register with name server {address}: {error}")
+            self._log_once(address, f"cannot register with name server {address}: {error}")
             return False
-        return self._taken(address, answered)
+        return self._is_accepted(address, answered)
 
-    def _taken(self, address: str, answered: RemotingCommand) -> bool:
+    def _is_accepted(self, address: str, answered: RemotingCommand) -> bool:
         if answered.code == ResponseCode.SUCCESS:
-            self._told.pop(address, None)
+            self._logged_failures.pop(address, None)
             if address not in self._registered:
                 logger.info("registered with name server %s", address)
             return True
         hint = ""
         if answered.code == ResponseCode.NO_PERMISSION:
             hint = "; it knows this broker by its innerClientAuthenticationCredentials"
-        self._note(address, f"name server {address} refuses the registration: {answered.remark}{hint}")
+        self._log_once(address, f"name server {address} refuses the registration: {answered.remark}{hint}")
         return False
 
-    def _note(self, address: str, message: str) -> None:
+    def _log_once(self, address: str, message: str) -> None:
         """Log a failure once per change of state rather than every few seconds."""
-        told = self._told.setdefault(address, set())
+        told = self._logged_failures.setdefault(address, set())
         if message not in told:
             told.add(message)
             logger.warning("%s", message)

@@ -18,7 +18,7 @@ from raptormq.storage.store import MessageStore
 logger = get_logger(__name__)
 
 
-class Dispatcher:
+class ReputService:
     """Runs the store's dispatch when there is something to do."""
 
     def __init__(self, store: MessageStore) -> None:

@@ -26,7 +26,7 @@ _LIMIT_DIGITS = 10
 """More than a number of 32 bits has says nothing."""
 
 
-class Retries:
+class RetryTopics:
     """Chooses retry or dead letters, and creates the topics for them."""
 
     def __init__(self, topics: TopicTable, groups: GroupTable, policies: Policies) -> None:
@@ -42,7 +42,7 @@ class Retries:
         """
         return require_group(self._groups, name, auto_create=self._policies.auto_create_group)
 
-    def retry_place(self, group: GroupConfig) -> tuple[TopicConfig, int]:
+    def retry_queue(self, group: GroupConfig) -> tuple[TopicConfig, int]:
         """Return the group's retry topic, created if need be, and one of its queues.
 
         Raises:

@@ -16,7 +16,7 @@ class BackgroundService(Protocol):
         """End soon and finish what is half done; may be called without a start, and must not raise."""
 
 
-async def ended(task: asyncio.Task[None]) -> None:
+async def cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel what a service does and wait for its end; what made it fail is raised."""
     task.cancel()
     await asyncio.wait([task])  # a cancellation of who waits here stays one

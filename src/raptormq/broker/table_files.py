@@ -1,6 +1,6 @@
 """The broker's own tables and the files below ``config`` that they live in.
 
-:func:`load_tables` reads the tables of an earlier run. :func:`with_lost_topics` makes topics again whose table was
+:func:`load_tables` reads the tables of an earlier run. :func:`restore_lost_topics` makes topics again whose table was
 lost: ``config/topics.json`` is gone or damaged, but there are queues. The backup of the file, where there is one, may
 be a change behind.
 
@@ -30,15 +30,15 @@ from raptormq.storage.store import MessageStore
 logger = get_logger(__name__)
 
 
-def with_lost_topics(tables: Tables, store: MessageStore) -> Tables:
+def restore_lost_topics(tables: Tables, store: MessageStore) -> Tables:
     """Return ``tables`` with the topics that ``store`` has queues of, unless their last table was read."""
-    if tables.topics_known:
+    if tables.topics_loaded:
         return tables
     topics = tables.topics
     lost = sorted(topic for topic in store.topics() if topic not in topics.configs)
     for topic in lost:
         count = max(store.queue_ids(topic)) + 1
-        topics.put_back(TopicConfig(topic, count, count, READ_WRITE))
+        topics.restore(TopicConfig(topic, count, count, READ_WRITE))
     if lost:
         logger.warning("topics.json is gone or damaged: %d topics were made again from their queues", len(lost))
     return tables
@@ -55,7 +55,7 @@ class Tables:
     delays: DelayProgress
     timers_file: TimerProgressFile
     security: SecurityTables
-    topics_known: bool
+    topics_loaded: bool
     """False when the last table of topics was not there: a first start, or it was lost or damaged."""
 
     @property
@@ -81,7 +81,7 @@ def load_tables(
     Raises:
         StoreDamaged: a file and its backup cannot be read.
     """
-    folder = Path(config.keeping.root_dir) / "config"
+    folder = Path(config.storage.root_dir) / "config"
     topics_json = topics_file(str(folder / "topics.json"), filesystem)
     groups_json = groups_file(str(folder / "subscriptionGroup.json"), filesystem)
     topics = TopicTable(topics_json.load(TopicConfigTable.from_dict) or TopicConfigTable(), clock)
@@ -97,8 +97,8 @@ def load_tables(
         topics_json.is_newest,
     )
     topics.listen(tables.topics_saver.save_soon)
-    topics.tell_ids(lambda topic: topic not in tables.topics_saver.unsaved)
-    if count := topics.give_ids():
+    topics.publish_ids_when(lambda topic: topic not in tables.topics_saver.unsaved)
+    if count := topics.assign_missing_ids():
         logger.info("%d topics of a table without topic ids have one now", count)
     groups.listen(tables.groups_saver.save_soon)
     if not config.policies.auto_create_topic:

@@ -34,14 +34,14 @@ def require_same_topic(topics: TopicTable, topic: str, meant: str | None) -> str
     if meant is None:
         return None
     if meant == TOPIC_ID_QUERY:
-        return topics.told_id(topic)
+        return topics.published_id(topic)
     if is_other_topic(topics, topic, meant):
-        raise made_again(topic, meant)
+        raise topic_recreated(topic, meant)
     require_topic(topics, topic)
     return None
 
 
-def made_again(topic: str, meant: str) -> Refused:
+def topic_recreated(topic: str, meant: str) -> Refused:
     """Return the answer to who means a topic that was deleted since."""
     remark = f"topic {topic} was deleted and made again: it is not the one with the id {meant:.40} any more"
     return Refused(ResponseCode.TOPIC_RECREATED, remark)

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Protocol
 
 from raptormq.broker.clients import ClientRegistry, QueueLocks
-from raptormq.broker.config import BrokerConfig, RunningConfig, keep
+from raptormq.broker.config import BrokerConfig, RunningConfig, apply_retention
 from raptormq.broker.conversions import Conversions
 from raptormq.broker.cooperative import steady_ms, steady_time_of_day
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.progress_keeper import DeliveryKeeper
 from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.broker.delay.timing import TimerRules
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes, modes_file
+from raptormq.broker.handlers.cleanup import CleanupHandlers
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
 from raptormq.broker.handlers.conversions import ConversionHandlers
@@ -40,15 +41,14 @@ from raptormq.broker.handlers.settings import SettingsHandlers
 from raptormq.broker.handlers.statistics import StatisticsHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
-from raptormq.broker.handlers.upkeep import UpkeepHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.metrics import Counters, Rates, Statistics
 from raptormq.broker.popping import Popping
 from raptormq.broker.pull import OffsetResets, PullAnswers, PullService
 from raptormq.broker.registration import BrokerAddress, Registrar
-from raptormq.broker.reput import Dispatcher
-from raptormq.broker.retries import Retries
-from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.reput import ReputService
+from raptormq.broker.retries import RetryTopics
+from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.required_permissions import permission_resolver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
@@ -57,7 +57,7 @@ from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.broker.send.group import SendGroups
 from raptormq.broker.send.queue_batches import QueueBatchHandlers
 from raptormq.broker.service import BackgroundService
-from raptormq.broker.table_files import Tables, load_tables, with_lost_topics
+from raptormq.broker.table_files import Tables, load_tables, restore_lost_topics
 from raptormq.broker.tables import GroupTable, TopicTable, system_topics
 from raptormq.broker.transaction.questions import CheckTransactionStateSender
 from raptormq.broker.transaction.transactions import Transactions
@@ -77,7 +77,7 @@ from raptormq.transport.router import Router
 
 logger = get_logger(__name__)
 
-SETTLE_S = 2.0
+PROPAGATION_TIMEOUT_S = 2.0
 """Longest time an administrator's change waits for name servers; clients give up after 3 s."""
 _REPLICATION_PORT_STEP = 1
 
@@ -102,7 +102,7 @@ class Assembly:
     clients: ClientHandlers
     pulls: PullService
     sends: SendGroups
-    dispatcher: Dispatcher
+    reput: ReputService
     registrar: Registrar
     locks: QueueLocks
     timers: TimerDelivery
@@ -133,17 +133,17 @@ class Assembly:
                 logger.error("%s", error)
 
 
-class _Settling:
+class _ChangeBarrier:
     """A change is settled when the tables are on disk and the name servers have heard of it."""
 
     def __init__(self, tables: Tables, registrar: Registrar) -> None:
         self._tables = tables
         self._registrar = registrar
 
-    async def settled(self) -> None:
+    async def passed(self) -> None:
         """Wait for both."""
         await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
-        await self._registrar.settled(SETTLE_S)
+        await self._registrar.synced(PROPAGATION_TIMEOUT_S)
 
 
 def assemble(
@@ -160,14 +160,14 @@ def assemble(
         StoreDamaged: a table cannot be read.
         ConfigError: the list of name servers is malformed.
     """
-    tables = with_lost_topics(load_tables(config, filesystem, clock, store.save_deletions), store)
+    tables = restore_lost_topics(load_tables(config, filesystem, clock, store.save_deletions), store)
     registrar = _registrar(config, address, tables)
     core = _Core(config, store, store_host, address, tables, registrar, clock)
     sends = _sends(core)
     pulls = _pulls(core)
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, steady_time_of_day(clock))
-    core.dispatcher.listen(pulls.arrived)
-    core.dispatcher.listen_topics(core.statistics.arrived)
+    core.reput.listen(pulls.arrived)
+    core.reput.listen_topics(core.statistics.topics_arrived)
     router = Router()
     core.gate.protect(router)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
@@ -188,7 +188,7 @@ def assemble(
         core.topics.listen(topic_changed)
     core.topics.listen_to_deletions(core.statistics.forget)
     return Assembly(
-        router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.dispatcher,
+        router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.reput,
         registrar, core.locks, core.timers, core.transactions, core.deliveries, _services(core),
     )  # fmt: skip
 
@@ -196,11 +196,11 @@ def assemble(
 def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> None:
     """Tell those who do not ask the settings each time."""
     core.admission.settings_changed()
-    keep(core.config, core.store.config)
+    apply_retention(core.config, core.store.config)
     if "autoCreateTopicEnable" in changed and core.config.policies.auto_create_topic:
         core.topics.add_missing(system_topics(core.config.identity, core.config.policies))
     if "brokerPermission" in changed:
-        core.topics.renew_version()
+        core.topics.bump_version()
         registrar.permission_changed()
 
 
@@ -219,7 +219,7 @@ def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
         tables.topics,
         config.policies,
         ConnectionLimits(credentials=config.security.own_credentials),
-        config.own_tls,
+        config.outgoing_tls,
     )
 
 
@@ -243,25 +243,25 @@ class _Core:
         self.tables = tables
         self.topics, self.groups = tables.topics, tables.groups
         self.clock = clock
-        self.sync_flush = config.keeping.flush_disk_type == "SYNC_FLUSH"
+        self.sync_flush = config.storage.flush_disk_type == "SYNC_FLUSH"
         self.counters = Counters()
-        self.copies = CopiedTexts(self.counters)
+        self.copies = CopyProperties(self.counters)
         self.rates = Rates(self.counters, clock)
         self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
         self.locks = QueueLocks(config.policies.queue_lock_ms)
         self.registry = ClientRegistry[Connection]()
         self.resets = OffsetResets(store.consumer_offsets, self.registry, self.statistics, steady_ms)
-        self.settling = _Settling(tables, registrar)
-        self.conversions = Conversions(store, self.topics, self.settling)
-        self.dispatcher = Dispatcher(store)
+        self.barrier = _ChangeBarrier(tables, registrar)
+        self.conversions = Conversions(store, self.topics, self.barrier)
+        self.reput = ReputService(store)
         self.running_config = RunningConfig(config)
-        self.retries = Retries(self.topics, self.groups, config.policies)
+        self.retries = RetryTopics(self.topics, self.groups, config.policies)
         self.gate = access_gate(
             config.security, tables.security, permission_resolver(config.identity.cluster_name), clock
         )
-        self.records = PlacedRecords(store, self.gate.authorizer)
+        self.records = AuthorizedRecords(store, self.gate.authorizer)
         self.timer_rules = TimerRules(config.timers, clock)
-        self.writer = InternalWriter(store, self.dispatcher, self.counters, sync_flush=self.sync_flush)
+        self.writer = InternalWriter(store, self.reput, self.counters, sync_flush=self.sync_flush)
         self.timers = _timers(self)
         questions = CheckTransactionStateSender(self.registry, config.identity.broker_name, self.gate.user_authorizer)
         self.transactions = Transactions(
@@ -290,10 +290,10 @@ def _timers(core: _Core) -> TimerDelivery:
 
 def _sends(core: _Core) -> SendGroups:
     """Messages coming in."""
-    timeout = core.config.keeping.sync_flush_timeout_ms / 1000
+    timeout = core.config.storage.sync_flush_timeout_ms / 1000
     waits = FlushWaits(core.store, core.answers, timeout) if core.sync_flush else None
     saver = core.tables.topics_saver
-    return SendGroups(core.store, core.admission, core.answers, core.dispatcher, core.counters, saver, waits)
+    return SendGroups(core.store, core.admission, core.answers, core.reput, core.counters, saver, waits)
 
 
 def _pulls(core: _Core) -> PullService:
@@ -335,7 +335,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
 
 def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | None) -> Handlers:
     """Rebalancing by the broker."""
-    path = Path(core.config.keeping.root_dir) / "config" / "messageRequestMode.json"
+    path = Path(core.config.storage.root_dir) / "config" / "messageRequestMode.json"
     modes = RequestModes(modes_file(str(path), filesystem))
     return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
 
@@ -355,13 +355,13 @@ def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
     return (
         UserHandlers(security, core.gate),
         AclHandlers(security.users, security.acls, security.acls_saver),
-        TopicHandlers(core.store, core.topics, core.groups, core.settling, config.identity, config.policies),
-        GroupHandlers(core.store, core.groups, core.topics, core.settling, pulls.reset),
+        TopicHandlers(core.store, core.topics, core.groups, core.barrier, config.identity, config.policies),
+        GroupHandlers(core.store, core.groups, core.topics, core.barrier, pulls.reset),
         GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),
-        UpkeepHandlers(core.store, core.topics, core.address),
+        CleanupHandlers(core.store, core.topics, core.address),
         RuntimeHandlers(core.store, core.topics, config, core.running_config, core.tables.delays, core.rates),
-        SettingsHandlers(core.running_config, core.settling),
+        SettingsHandlers(core.running_config, core.barrier),
         StatisticsHandlers(core.statistics),
         QueueItemHandlers(core.store, core.registry),
         ConversionHandlers(core.store, core.topics, core.conversions),
@@ -370,8 +370,8 @@ def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
 
 def _services(core: _Core) -> tuple[BackgroundService, ...]:
     """What works beside the requests, in the order of its start."""
-    core.dispatcher.listen(core.popping.waiters.arrived)
-    core.dispatcher.listen(core.delayed.arrived, SCHEDULE_TOPIC)
-    core.dispatcher.listen(core.transactions.arrived, HALF_TOPIC)
-    core.dispatcher.listen(core.timers.arrived, TIMER_TOPIC)
+    core.reput.listen(core.popping.waiters.arrived)
+    core.reput.listen(core.delayed.arrived, SCHEDULE_TOPIC)
+    core.reput.listen(core.transactions.arrived, HALF_TOPIC)
+    core.reput.listen(core.timers.arrived, TIMER_TOPIC)
     return core.conversions, core.deliveries, core.delayed, core.timers, core.transactions, core.popping.revival

@@ -61,5 +61,5 @@ def addresses_of(server: Broker) -> Addresses:
 async def _serving(config: BrokerConfig) -> AsyncIterator[Addresses]:
     server = Broker(config)
     async with running(server):
-        await server.announced()  # who reads the line may ask a name server at once
+        await server.registered()  # who reads the line may ask a name server at once
         yield addresses_of(server)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raptormq.broker.clients.assignment import POP, RequestMode, assign, averagely, by_circle
+from raptormq.broker.clients.assignment import POP, RequestMode, allocate_averagely, allocate_by_circle, assign
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -24,18 +24,18 @@ def ids(queues: list[MessageQueue]) -> list[int]:
 
 
 def test_strategies() -> None:
-    assert [ids(averagely(QUEUES, MEMBERS, member)) for member in MEMBERS] == [[0, 1, 2], [3, 4, 5], [6, 7]]
-    assert [ids(by_circle(QUEUES, MEMBERS, member)) for member in MEMBERS] == [[0, 3, 6], [1, 4, 7], [2, 5]]
-    assert [ids(averagely(QUEUES[:2], MEMBERS, member)) for member in MEMBERS] == [[0], [1], []]
+    assert [ids(allocate_averagely(QUEUES, MEMBERS, member)) for member in MEMBERS] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [ids(allocate_by_circle(QUEUES, MEMBERS, member)) for member in MEMBERS] == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    assert [ids(allocate_averagely(QUEUES[:2], MEMBERS, member)) for member in MEMBERS] == [[0], [1], []]
 
 
 def test_modes() -> None:
-    assert ids(assign(QUEUES, MEMBERS, "m1", averagely, RequestMode())) == [3, 4, 5]
-    assert assign(QUEUES, MEMBERS, "stranger", averagely, RequestMode()) == []
-    assert assign(QUEUES, MEMBERS, "m1", averagely, RequestMode(POP, 0)) == [MessageQueue("t", "b", -1)]
-    assert assign(QUEUES, MEMBERS, "m1", averagely, RequestMode(POP, 2)) == [MessageQueue("t", "b", -1)]
-    assert ids(assign(QUEUES, MEMBERS, "m2", averagely, RequestMode(POP, 1))) == [6, 7, 0, 1, 2]
-    assert ids(assign(QUEUES[:2], MEMBERS, "m2", averagely, RequestMode(POP, 1))) == [0]
+    assert ids(assign(QUEUES, MEMBERS, "m1", allocate_averagely, RequestMode())) == [3, 4, 5]
+    assert assign(QUEUES, MEMBERS, "stranger", allocate_averagely, RequestMode()) == []
+    assert assign(QUEUES, MEMBERS, "m1", allocate_averagely, RequestMode(POP, 0)) == [MessageQueue("t", "b", -1)]
+    assert assign(QUEUES, MEMBERS, "m1", allocate_averagely, RequestMode(POP, 2)) == [MessageQueue("t", "b", -1)]
+    assert ids(assign(QUEUES, MEMBERS, "m2", allocate_averagely, RequestMode(POP, 1))) == [6, 7, 0, 1, 2]
+    assert ids(assign(QUEUES[:2], MEMBERS, "m2", allocate_averagely, RequestMode(POP, 1))) == [0]
 
 
 def test_a_mode_that_does_not_exist() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.broker.clients.registry import MAX_BODY_BYTES, ClientRegistry, Presence, RepeatedHeartbeats
+from raptormq.broker.clients.registry import MAX_BODY_BYTES, ClientRegistry, HeartbeatSender, RepeatedHeartbeats
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 
 
@@ -25,7 +25,7 @@ class Side:
             return
         self.read += 1
         data = HeartbeatData.from_json(body)
-        presence = Presence(data.client_id, connection, 0, 479, now_ms)
+        presence = HeartbeatSender(data.client_id, connection, 0, 479, now_ms)
         for group in data.producer_groups:
             self.registry.heartbeat_producer(group, presence)
         for consumer in data.consumers:

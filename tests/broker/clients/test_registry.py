@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raptormq.broker.clients.registry import ClientRegistry, Presence
+from raptormq.broker.clients.registry import ClientRegistry, HeartbeatSender
 from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
 
 
@@ -14,7 +14,7 @@ def consume(
     now_ms: int = 0,
 ) -> bool:
     announced = ConsumerData("g", subscriptions=list(subscriptions))
-    return registry.heartbeat_consumer(announced, Presence(client, connection or client, 0, 479, now_ms))
+    return registry.heartbeat_consumer(announced, HeartbeatSender(client, connection or client, 0, 479, now_ms))
 
 
 def test_a_new_member_changes_its_group_and_a_repeated_heartbeat_does_not() -> None:
@@ -49,7 +49,7 @@ def test_a_closed_connection_takes_its_members_along() -> None:
     registry = ClientRegistry[str]()
     consume(registry, "one", connection="x")
     consume(registry, "two", connection="y")
-    registry.heartbeat_producer("p", Presence("one", "x", 0, 479, 0))
+    registry.heartbeat_producer("p", HeartbeatSender("one", "x", 0, 479, 0))
     assert registry.connection_closed("x") == ["g"]
     assert registry.client_ids("g") == ["two"]
     assert registry.producers == {}
@@ -68,7 +68,7 @@ def test_silence_expires_members() -> None:
     registry = ClientRegistry[str]()
     consume(registry, "one", now_ms=0)
     consume(registry, "two", now_ms=100)
-    registry.heartbeat_producer("p", Presence("one", "one", 0, 479, 0))
+    registry.heartbeat_producer("p", HeartbeatSender("one", "one", 0, 479, 0))
     assert registry.expire(100) == ["g"]
     assert registry.client_ids("g") == ["two"]
     assert registry.producers == {}
@@ -79,7 +79,7 @@ def test_silence_expires_members() -> None:
 def test_unregistering() -> None:
     registry = ClientRegistry[str]()
     consume(registry, "one")
-    registry.heartbeat_producer("p", Presence("one", "one", 0, 479, 0))
+    registry.heartbeat_producer("p", HeartbeatSender("one", "one", 0, 479, 0))
     assert registry.unregister("one", "one", "p", None) == []
     assert registry.producers == {}
     assert registry.unregister("one", "one", None, "g") == ["g"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.config.config import BrokerConfig, load_broker_config, warnings_for
-from raptormq.broker.config.ignored_keys import FOREIGN_KEYS
+from raptormq.broker.config.ignored_keys import IGNORED_KEYS
 from raptormq.config_file import known_keys, parse_properties
 from raptormq.errors import ConfigError
 from tests.broker.harness import bodies, connected, running
@@ -33,9 +33,9 @@ def test_the_sample_file_of_apache_rocketmq_loads_without_a_warning(tmp_path: Pa
     assert warnings == []
     assert config.identity.broker_name == "broker-a"
     assert config.network.listen_port == 0
-    assert config.keeping.flush_disk_type == "SYNC_FLUSH"
-    assert config.keeping.retention_hours == 48
-    assert config.keeping.segment_bytes == 64 << 20
+    assert config.storage.flush_disk_type == "SYNC_FLUSH"
+    assert config.storage.retention_hours == 48
+    assert config.storage.segment_bytes == 64 << 20
 
 
 def test_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +46,8 @@ def test_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> No
     assert config.network.listen_port == 10_911
     assert config.policies.max_message_bytes == 4 << 20
     assert config.policies.default_queue_count == 8
-    assert config.keeping.segment_bytes == 1 << 30
-    assert config.keeping.queue_file_bytes == 6_000_000
+    assert config.storage.segment_bytes == 1 << 30
+    assert config.storage.queue_file_bytes == 6_000_000
 
 
 def test_transfers_are_as_large_as_an_answer_at_most() -> None:
@@ -77,7 +77,7 @@ def test_the_published_lines_for_batches_have_an_effect(tmp_path: Path) -> None:
     pulling, most = config.pulling, 15 << 20
     assert (pulling.memory_bytes, pulling.memory_count) == (most, 32_768)
     assert (pulling.disk_bytes, pulling.disk_count) == (most, 32_768)
-    assert config.keeping.concurrent_build
+    assert config.storage.concurrent_build
     assert warnings == [
         f"setting maxTransferBytesOnMessageIn{where} = '{size}' counts as 15M, since clients take frames of 16M"
         for where, size in (("Memory", "256M"), ("Disk", "64M"))
@@ -106,7 +106,7 @@ def test_counts_take_k_and_m(text: str, number: int | None) -> None:
 
 
 def test_a_count_of_millions() -> None:
-    assert BrokerConfig.from_pairs({"maxHashSlotNum": "5M"}).keeping.index_slots == 5 << 20
+    assert BrokerConfig.from_pairs({"maxHashSlotNum": "5M"}).storage.index_slots == 5 << 20
 
 
 def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
@@ -167,8 +167,8 @@ def test_a_broker_that_enforces_tls_in_any_spelling_connects_by_it() -> None:
         config = BrokerConfig.from_pairs({"tls.server.mode": mode, "tls.test.mode.enable": "TRUE"})
         assert config.tls is not None
         assert config.tls.enforcing
-        assert config.own_tls is not None
+        assert config.outgoing_tls is not None
 
 
 def test_no_key_is_both_ours_and_foreign() -> None:
-    assert known_keys(BrokerConfig) & FOREIGN_KEYS == set()
+    assert known_keys(BrokerConfig) & IGNORED_KEYS == set()

@@ -36,7 +36,7 @@ def test_a_live_setting_changes_in_place_and_in_its_line_of_the_file(path: Path)
     running = RunningConfig(config)
     running.listen(changed.append)
     assert running.update({"autoCreateTopicEnable": "false", "fileReservedTime": "24"}) == set()
-    assert (policies.auto_create_topic, config.keeping.retention_hours) == (False, 24)
+    assert (policies.auto_create_topic, config.storage.retention_hours) == (False, 24)
     assert changed == [{"autoCreateTopicEnable", "fileReservedTime"}]
     assert path.read_text() == (
         "# the brokers of the shop\nbrokerName=broker-a\nautoCreateTopicEnable=false\n"
@@ -44,7 +44,7 @@ def test_a_live_setting_changes_in_place_and_in_its_line_of_the_file(path: Path)
     )
     assert path.stat().st_mode & 0o777 == 0o640
     again = loaded(path)
-    assert (again.policies, again.keeping, again.identity) == (config.policies, config.keeping, config.identity)
+    assert (again.policies, again.storage, again.identity) == (config.policies, config.storage, config.identity)
 
 
 def test_other_settings_wait_for_the_next_start(path: Path) -> None:
@@ -59,7 +59,7 @@ def test_other_settings_wait_for_the_next_start(path: Path) -> None:
 def test_an_alias_changes_the_setting_that_counts(path: Path) -> None:
     path.write_text("mappedFileSizeCommitLog=64M\n")
     assert RunningConfig(loaded(path)).update({"mapedFileSizeCommitLog": "32M"}) == {"mappedFileSizeCommitLog"}
-    assert loaded(path).keeping.segment_bytes == 32 << 20
+    assert loaded(path).storage.segment_bytes == 32 << 20
 
 
 def test_keys_that_mean_nothing_here_are_kept_in_the_file(path: Path) -> None:
@@ -99,7 +99,7 @@ def test_without_a_file_a_change_lasts_until_the_stop(tmp_path: Path) -> None:
     running = RunningConfig(config)
     running.update({"brokerPermission": "4"})
     running.update({"fileReservedTime": "1"})
-    assert (config.policies.permission, config.keeping.retention_hours) == (4, 1)
+    assert (config.policies.permission, config.storage.retention_hours) == (4, 1)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ from raptormq.transport.descriptors import share
 
 def settings(pairs: dict[str, str], descriptors: int = 1 << 20) -> StoreConfig:
     config = BrokerConfig.from_pairs(pairs)
-    budget = share(descriptors, config.network.max_connections, config.keeping.max_open_queue_files)
+    budget = share(descriptors, config.network.max_connections, config.storage.max_open_queue_files)
     return store_config(config, bytes(8), budget)
 
 

@@ -14,8 +14,8 @@ from collections import Counter
 
 import pytest
 
-from raptormq.broker.config.config import Transactions as Settings
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.config.config import TransactionSettings as Settings
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.postponing import to_delayed
 from raptormq.broker.delay.progress import DelayProgress, delays_file
@@ -25,7 +25,7 @@ from raptormq.broker.delay.timer_progress import TimerProgressFile
 from raptormq.broker.delay.timing import set_timer
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.metrics.counters import Counters
-from raptormq.broker.reput import Dispatcher
+from raptormq.broker.reput import ReputService
 from raptormq.broker.tables.topics import TopicTable
 from raptormq.broker.transaction.half import Producers, to_half
 from raptormq.broker.transaction.transactions import Transactions
@@ -73,14 +73,14 @@ class Life:
         self.store = FlushedStore(small_config(segment_size=16_384), fs=volume, clock=clock)
         self.store.open()
         store = self.store
-        writer = InternalWriter(store, Dispatcher(store), Counters(), sync_flush=False)
+        writer = InternalWriter(store, ReputService(store), Counters(), sync_flush=False)
         topics = TopicTable(TopicConfigTable({"t": TopicConfig("t")}), clock)
         delays = DelayProgress(delays_file(f"{CONFIG}/delayOffset.json", volume), clock)
         self.delayed = DelayedDelivery(store, writer, topics, delays, clock)
         self.timers = TimerDelivery(
             store, writer, topics, TimerProgressFile(volume, f"{CONFIG}/timercheck"), 100, clock
         )
-        copies = CopiedTexts(Counters())
+        copies = CopyProperties(Counters())
         self.transactions = Transactions(store, writer, topics, Settings(), NobodyToAsk(), copies, clock)
         self.keeper = DeliveryKeeper(store, delays, self.timers, (self.delayed, self.transactions))
 

@@ -34,7 +34,7 @@ async def call(peer: Peer, action: str, queue_type: str | None = None, topic: st
     return await peer.call(CODE, fields)
 
 
-async def ended(peer: Peer, topic: str = "t") -> QueueConversionState:
+async def cancel_and_wait(peer: Peer, topic: str = "t") -> QueueConversionState:
     while (state := await order(peer, "status", topic=topic)).is_under_way:
         await asyncio.sleep(0.001)
     return state
@@ -55,7 +55,7 @@ async def test_a_topic_is_converted_and_back_and_remembered(tmp_path: Path) -> N
         await send(peer, "a", "b", "c")
         assert await order(peer, "status") == QueueConversionState("t", "SimpleCQ", "none")
         assert (await order(peer, "start", "BatchCQ")).is_under_way
-        state = await ended(peer)
+        state = await cancel_and_wait(peer)
         assert (state.queue_type, state.phase, state.done, state.total) == ("BatchCQ", "done", 3, 3)
         assert json.loads(saved(tmp_path / "config" / "queueConversions.json"))["conversions"] == {}
         assert state.checksum_before == state.checksum_after != ""
@@ -68,7 +68,7 @@ async def test_a_topic_is_converted_and_back_and_remembered(tmp_path: Path) -> N
         assert await queue_type(peer) == "BatchCQ"
         assert bodies(await old_pull(peer, 1, topic="t")) == [b"b", b"c", b"d", b"e"]
         await order(peer, "start", "SimpleCQ")
-        state = await ended(peer)
+        state = await cancel_and_wait(peer)
         assert state.phase == "refused"
         assert "an inner batch of 2 messages at offset 3" in state.remark
         assert await queue_type(peer) == "BatchCQ"
@@ -80,7 +80,7 @@ async def test_a_held_pull_sees_what_comes_after_the_switch(tmp_path: Path) -> N
         waiting = asyncio.ensure_future(peer.pull("t", 1, wait_ms=30_000))
         await held(peer, 1)
         await order(peer, "start", "BatchCQ")
-        assert (await ended(peer)).phase == "done"
+        assert (await cancel_and_wait(peer)).phase == "done"
         await send(peer, "b")
         answer = await waiting
         assert bodies(answer) == [b"b"] if answer.code == 0 else bodies(await peer.pull("t", 1)) == [b"b"]
@@ -92,7 +92,7 @@ async def test_a_deleted_topic_is_not_converted_when_it_is_made_again(tmp_path: 
         await send(peer, "a")
         slow.faults.append(Fault(kind="write", path="batchconsumequeue", error=28, repeats=True))
         await order(peer, "start", "BatchCQ")
-        state = await ended(peer)
+        state = await cancel_and_wait(peer)
         assert (state.phase, state.queue_type) == ("failed", "SimpleCQ")
         assert "No space left" in state.remark
         slow.faults.clear()
@@ -112,7 +112,7 @@ async def test_a_table_from_before_the_conversion_follows_the_queues(tmp_path: P
         await send(peer, "a")
         old = saved(table)
         await order(peer, "start", "BatchCQ")
-        await ended(peer)
+        await cancel_and_wait(peer)
         assert (await send_batch(peer, named("b", "c"), topic="t")).code == 0
     table.write_bytes(old)
     async with running(tmp_path) as broker, connected(broker) as peer:
@@ -148,12 +148,12 @@ async def test_what_nobody_expects_stops_it(
         with monkeypatch.context() as patched:
             patched.setattr(QueueConversion, "copy", broken)
             await order(peer, "start", "BatchCQ")
-            state = await ended(peer)
+            state = await cancel_and_wait(peer)
         assert (state.phase, state.queue_type) == ("failed", "SimpleCQ")
         assert state.remark == "ZeroDivisionError: no such thing"
         assert "ZeroDivisionError" in caplog.text
         await order(peer, "start", "BatchCQ")
-        assert (await ended(peer)).phase == "done"
+        assert (await cancel_and_wait(peer)).phase == "done"
         assert bodies(await peer.pull("t", 0)) == [b"a"]
 
 
@@ -162,13 +162,13 @@ async def test_a_stopped_conversion_stays_stopped_until_told(tmp_path: Path) -> 
         await send(peer, *map(str, range(50)))
         await order(peer, "start", "BatchCQ")
         await order(peer, "stop")
-        first = await ended(peer)
+        first = await cancel_and_wait(peer)
         assert first.phase in ("stopped", "done")
     async with running(tmp_path) as broker, connected(broker) as peer:
         state = await order(peer, "status")
         assert state.phase == ("stopped" if first.phase == "stopped" else "none")
         await order(peer, "start", "BatchCQ")
-        assert (await ended(peer)).queue_type == "BatchCQ"
+        assert (await cancel_and_wait(peer)).queue_type == "BatchCQ"
         assert len(bodies(await peer.pull("t", 0, count=64))) == 32
 
 
@@ -244,4 +244,4 @@ async def test_nothing_is_left_of_an_order_that_was_refused_because_it_could_not
         await eventually(lambda: not json.loads(saved(file))["conversions"])
         while (await call(peer, "start", "BatchCQ")).code != ResponseCode.SUCCESS:
             await asyncio.sleep(0.01)  # that there is room is noticed within a second
-        assert (await ended(peer)).phase == "done"
+        assert (await cancel_and_wait(peer)).phase == "done"

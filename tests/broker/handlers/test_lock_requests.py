@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from raptormq.broker.clients.queue_locks import QueueLocks
-from raptormq.broker.clients.registry import ClientRegistry, Presence
+from raptormq.broker.clients.registry import ClientRegistry, HeartbeatSender
 from raptormq.broker.config.config import QUEUE_LOCK_MS
 from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.errors import BodyError
@@ -62,7 +62,7 @@ def test_a_dead_owner_keeps_its_queues_for_a_minute_and_not_longer() -> None:
 
 def test_what_a_client_reads_is_free_when_it_has_left_its_group() -> None:
     locker, claims = Locker(), "%RETRY%g"
-    presence = Presence("reader", NOBODY, language=12, version=0, now_ms=0)
+    presence = HeartbeatSender("reader", NOBODY, language=12, version=0, now_ms=0)
     locker.registry.heartbeat_consumer(ConsumerData("g"), presence)
     assert locker.lock("reader", Q0, group=claims) == [Q0]
     assert locker.lock("other", Q0, group=claims) == []

@@ -77,7 +77,7 @@ async def test_what_a_retry_topic_has_from_elsewhere_has_no_room_for_a_handle_an
         assert broker._store is not None
         full = PendingRecord("%RETRY%consumers_t", 0, b"full", b"p\x01" + b"v" * (MAX_PROPERTIES_BYTES - 3) + b"\x02")
         broker._store.append([full])
-        assembly_of(broker).dispatcher.schedule()
+        assembly_of(broker).reput.schedule()
         (popped,) = await come_back(peer, 1)
         found = decode_properties(popped.properties)
         assert (popped.body, set(found), found["__LEFT_OUT"]) == (b"full", {"POP_CK", "__LEFT_OUT"}, "p")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.clients.registry import ClientRegistry, Presence
+from raptormq.broker.clients.registry import ClientRegistry, HeartbeatSender
 from raptormq.broker.config.config import Identity
 from raptormq.broker.handlers.relays import RelayHandlers
-from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.tables.groups import GroupTable
 from raptormq.broker.tables.topics import TopicTable
 from raptormq.errors import RequestTimeout
@@ -89,7 +89,7 @@ async def test_a_client_that_thinks_for_too_long() -> None:
             raise RequestTimeout(f"no answer within {timeout:g} s")
 
     registry: ClientRegistry[Connection] = ClientRegistry()
-    presence = Presence("me", Slow(), 0, 0, 0)
+    presence = HeartbeatSender("me", Slow(), 0, 0, 0)
     registry.heartbeat_consumer(ConsumerData("consumers"), presence)  # type: ignore[arg-type]  # all that is asked of it
     handlers = _handlers(open_store(), registry)
     header = ConsumerRunningInfoRequestHeader("consumers", "me")
@@ -100,7 +100,7 @@ async def test_a_client_that_thinks_for_too_long() -> None:
 
 def _handlers(store: MessageStore, registry: ClientRegistry[Connection]) -> RelayHandlers:
     topics, groups = TopicTable(TopicConfigTable({}), lambda: 0), GroupTable(None, lambda: 0)
-    return RelayHandlers(PlacedRecords(store, None), topics, groups, registry, Identity(), client_seconds=0.5)
+    return RelayHandlers(AuthorizedRecords(store, None), topics, groups, registry, Identity(), client_seconds=0.5)
 
 
 async def test_consuming_directly_brings_the_message_along(tmp_path: Path) -> None:

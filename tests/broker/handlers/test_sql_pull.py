@@ -92,8 +92,8 @@ async def test_a_held_pull_that_nothing_comes_for_ends_behind_what_it_did_not_wa
         waiting = asyncio.ensure_future(by_sql(peer, "price > 10", offset=1, sysFlag=6, suspendTimeoutMillis=300))
         await held(peer, 1)
         await send_priced(producer, 2)
-        ended = await waiting
-    assert (ended.code, ended.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "2")
+        cancel_and_wait = await waiting
+    assert (cancel_and_wait.code, cancel_and_wait.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "2")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.broker.broker import Broker
 from raptormq.broker.metrics import lag as group_lags
-from raptormq.broker.metrics.lag import LagRounds
+from raptormq.broker.metrics.lag import LagCollector
 from raptormq.broker.pop.checkpoints import REVIVE_GROUP
 from raptormq.broker.transaction import transactions
 from raptormq.errors import StorageError
@@ -114,7 +114,7 @@ async def test_what_there_is_no_room_or_time_for_is_counted(tmp_path: Path, monk
         monkeypatch.setattr(group_lags, "MAX_PAIRS", 2)
         found, left_out = await figures(broker)
         assert (len(found), left_out) == (2, 1)
-        monkeypatch.setattr(group_lags, "MEASURING_S", 0.0)
+        monkeypatch.setattr(group_lags, "COLLECT_TIMEOUT_S", 0.0)
         monkeypatch.setattr(background, "_SLICE_S", -1.0)
         found, left_out = await figures(broker)
         assert len(found) < 2
@@ -138,13 +138,13 @@ async def test_who_takes_all_the_time_there_is_keeps_nobody_else_out(
         await create_topic(peer)
         for group in ("slow", "g", "h"):
             await commit(peer, group, "b", 0)
-        lag = LagRounds._lag
+        lag = LagCollector._lag
 
-        async def some_are_slow(rounds: LagRounds, topic: str, group: str) -> GroupLag:
+        async def some_are_slow(rounds: LagCollector, topic: str, group: str) -> GroupLag:
             return await (asyncio.Future() if group == "slow" else lag(rounds, topic, group))
 
-        monkeypatch.setattr(LagRounds, "_lag", some_are_slow)
-        monkeypatch.setattr(group_lags, "MEASURING_S", 0.05)
+        monkeypatch.setattr(LagCollector, "_lag", some_are_slow)
+        monkeypatch.setattr(group_lags, "COLLECT_TIMEOUT_S", 0.05)
         monkeypatch.setattr(background, "_SLICE_S", 3_600.0)
         assert await figures(broker) == ({}, 3)
         assert await figures(broker) == ({("g", "b"): 0, ("h", "b"): 0}, 1)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from raptormq.broker.metrics.latencies import BOUNDS_S, Latencies
+from raptormq.broker.metrics.latencies import BOUNDS_S, LatencyHistogram
 
 
 def test_a_duration_counts_up_to_its_bound() -> None:
-    times = Latencies()
+    times = LatencyHistogram()
     times.add(0.1, 3)
     times.add(0.100001)
     times.add(11.0)
@@ -17,7 +17,7 @@ def test_a_duration_counts_up_to_its_bound() -> None:
 
 
 def test_percentiles_are_bounds() -> None:
-    times = Latencies()
+    times = LatencyHistogram()
     assert times.percentile_ms(0.99) == 0.0
     times.add(0.0001, 99)
     times.add(0.15)
@@ -28,7 +28,7 @@ def test_percentiles_are_bounds() -> None:
 
 
 def test_ranges_are_those_of_apache_rocketmq() -> None:
-    times = Latencies()
+    times = LatencyHistogram()
     for seconds in (0.0001, 0.001, 0.002, 0.01, 0.05, 0.15, 0.5, 0.9, 7.0, 60.0):
         times.add(seconds)
     assert times.distribution() == (
@@ -38,7 +38,7 @@ def test_ranges_are_those_of_apache_rocketmq() -> None:
 
 
 def test_the_last_minute_forgets_and_the_histogram_does_not() -> None:
-    times = Latencies()
+    times = LatencyHistogram()
     times.add(1.0)
     for _ in range(6):
         times.sample()

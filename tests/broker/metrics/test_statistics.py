@@ -44,7 +44,7 @@ class World:
 
     def arrive(self, topic: str, *ends: int) -> None:
         self.queues.ends[topic] = list(ends)
-        self.statistics.arrived({topic})
+        self.statistics.topics_arrived({topic})
 
     def sums(self, name: str, key: str) -> tuple[int, ...]:
         found = self.statistics.figures(name, key)
@@ -68,7 +68,7 @@ def test_messages_count_at_once_and_over_all_queues(world: World) -> None:
 
 def test_what_was_stored_before_the_start_does_not_count(world: World) -> None:
     world.queues.ends["t"] = [100]
-    world.statistics.begin()
+    world.statistics.start()
     assert world.statistics.figures("TOPIC_PUT_NUMS", "t") is None
     world.arrive("t", 102)
     assert world.sums("TOPIC_PUT_NUMS", "t") == (2, 2, 2)
@@ -98,8 +98,8 @@ def test_a_steady_stream_has_the_same_rate_in_every_window(world: World) -> None
 
 def test_what_was_silent_for_a_day_is_dropped_and_counts_anew(world: World) -> None:
     world.arrive("t", 9)
-    world.statistics.got("t", "g", 4, 400)
-    world.statistics.returned("t", "g")
+    world.statistics.count_get("t", "g", 4, 400)
+    world.statistics.count_send_back("t", "g")
     world.pass_time(27 * 3600)
     for name, key in (("TOPIC_PUT_NUMS", "t"), ("GROUP_GET_NUMS", "t@g"), ("SNDBCK_PUT_NUMS", "t@g")):
         assert world.statistics.figures(name, key) is None
@@ -108,8 +108,8 @@ def test_what_was_silent_for_a_day_is_dropped_and_counts_anew(world: World) -> N
 
 
 def test_what_a_group_was_given_by_number_size_and_answer(world: World) -> None:
-    world.statistics.got("t", "g", 10, 1000)
-    world.statistics.got("t", "g", 20, 2000)
+    world.statistics.count_get("t", "g", 10, 1000)
+    world.statistics.count_get("t", "g", 20, 2000)
     assert world.sums("GROUP_GET_NUMS", "t@g") == (30, 30, 30)
     assert world.sums("GROUP_GET_SIZE", "t@g") == (3000, 3000, 3000)
     found = world.statistics.figures("GROUP_GET_NUMS", "t@g")
@@ -130,9 +130,9 @@ def test_the_whole_broker_is_asked_by_its_cluster(world: World) -> None:
 
 def test_a_topic_that_is_gone_is_forgotten_and_may_come_again(world: World) -> None:
     world.queues.ends["t"] = [100]
-    world.statistics.begin()
+    world.statistics.start()
     world.arrive("t", 101)
-    world.statistics.got("t", "g", 1, 10)
+    world.statistics.count_get("t", "g", 1, 10)
     world.statistics.forget("t")
     del world.queues.ends["t"]
     assert world.statistics.figures("TOPIC_PUT_NUMS", "t") is None

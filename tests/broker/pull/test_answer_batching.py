@@ -20,7 +20,7 @@ class World:
         self.end = 5_000_000
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.answered: list[tuple[int, list[Arrival], list[str]]] = []
-        self.waves: PullCoalescer[str] = PullCoalescer(lambda: self.now, self.later, lambda: self.end, self.answer)
+        self.coalescer: PullCoalescer[str] = PullCoalescer(lambda: self.now, self.later, lambda: self.end, self.answer)
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         self.timers.append((self.now + delay_s * 1000, callback))
@@ -46,24 +46,24 @@ def world() -> World:
 @pytest.fixture
 def busy(world: World) -> World:
     world.passes(COALESCE_MS)
-    assert not world.waves.defer_arrivals([ARRIVAL])
+    assert not world.coalescer.defer_arrivals([ARRIVAL])
     return world
 
 
 def test_below_the_rate_everything_is_answered_at_once(world: World) -> None:
     for _ in range(10 * COALESCE_MS):
         world.passes(1, BUSY_BYTES_PER_MS - 1)
-        assert not world.waves.defer_arrivals([ARRIVAL])
-        assert not world.waves.defer("pull")
+        assert not world.coalescer.defer_arrivals([ARRIVAL])
+        assert not world.coalescer.defer("pull")
     assert (world.timers, world.answered) == ([], [])
 
 
 def test_what_comes_while_much_arrives_is_answered_with_the_next_wave(busy: World) -> None:
     began = busy.now
-    assert busy.waves.defer_arrivals([ARRIVAL])
+    assert busy.coalescer.defer_arrivals([ARRIVAL])
     busy.passes(3)
-    assert busy.waves.defer("pull")
-    assert busy.waves.defer_arrivals([("t", 1, 7, 0)])
+    assert busy.coalescer.defer("pull")
+    assert busy.coalescer.defer_arrivals([("t", 1, 7, 0)])
     assert len(busy.timers) == 1
     busy.passes(COALESCE_MS)
     assert busy.answered == [(began + COALESCE_MS, [ARRIVAL, ("t", 1, 7, 0)], ["pull"])]
@@ -71,30 +71,30 @@ def test_what_comes_while_much_arrives_is_answered_with_the_next_wave(busy: Worl
 
 
 def test_waves_follow_each_other_until_less_arrives(busy: World) -> None:
-    assert busy.waves.defer("first")
+    assert busy.coalescer.defer("first")
     busy.passes(COALESCE_MS)
-    assert busy.waves.defer("second")
+    assert busy.coalescer.defer("second")
     busy.passes(COALESCE_MS, 0)
     assert [pulls for _, _, pulls in busy.answered] == [["first"], ["second"]]
-    assert not busy.waves.defer("third")
+    assert not busy.coalescer.defer("third")
 
 
 def test_after_a_pause_the_first_is_answered_at_once(busy: World) -> None:
     busy.passes(COALESCE_MS)
-    assert not busy.waves.defer("pull")
-    assert busy.waves.defer("next")
+    assert not busy.coalescer.defer("pull")
+    assert busy.coalescer.defer("next")
 
 
 def test_a_burst_within_one_ms_does_not_look_like_a_rate_without_end(world: World) -> None:
-    world.waves.flush()
+    world.coalescer.flush()
     assert world.answered == [(1_000, [], [])]
     world.end += BUSY_BYTES_PER_MS - 1
-    world.waves.flush()
-    assert not world.waves.defer("pull")
+    world.coalescer.flush()
+    assert not world.coalescer.defer("pull")
 
 
 def test_a_stop_answers_what_waits(busy: World) -> None:
-    assert busy.waves.defer("pull")
-    busy.waves.flush()
+    assert busy.coalescer.defer("pull")
+    busy.coalescer.flush()
     busy.passes(2 * COALESCE_MS)
     assert [pulls for _, _, pulls in busy.answered if pulls] == [["pull"]]

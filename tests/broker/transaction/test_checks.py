@@ -269,13 +269,13 @@ async def test_a_decision_counts_before_the_queue_shows_the_copy_that_was_writte
     """As where a full disk or a busy one keeps the queue behind the log."""
     async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         with monkeypatch.context() as behind:
-            behind.setattr(transactions._writer._dispatcher, "schedule", lambda: None)
+            behind.setattr(transactions._writer._reput, "schedule", lambda: None)
             await transactions._check_all()
             await question(peer)
             assert transactions._store.queue_end(HALF_TOPIC, 0) == 1
             assert (await end(peer, sent, COMMIT)).code == 0
             assert (await end(peer, sent, COMMIT)).code == 604
-        transactions._writer._dispatcher.schedule()
+        transactions._writer._reput.schedule()
         assert await delivered(peer) == [b"x"]
         assert not transactions.open_count
 

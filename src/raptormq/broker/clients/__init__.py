@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from raptormq.broker.clients.assignment import STRATEGIES, RequestMode, assign
 from raptormq.broker.clients.queue_locks import QueueLocks
-from raptormq.broker.clients.registry import ClientRegistry, Member, Presence, RepeatedHeartbeats
+from raptormq.broker.clients.registry import ClientRegistry, HeartbeatSender, Member, RepeatedHeartbeats
 from raptormq.broker.clients.subscription_filter import (
     MATCH_ALL,
     SubscriptionFilter,
-    Subscriptions,
+    SubscriptionFilters,
     compiled,
     is_tag_type,
 )
@@ -17,13 +17,13 @@ __all__ = [
     "MATCH_ALL",
     "STRATEGIES",
     "ClientRegistry",
+    "HeartbeatSender",
     "Member",
-    "Presence",
     "QueueLocks",
     "RepeatedHeartbeats",
     "RequestMode",
     "SubscriptionFilter",
-    "Subscriptions",
+    "SubscriptionFilters",
     "assign",
     "compiled",
     "is_tag_type",

@@ -35,7 +35,7 @@ class RequestMode(NamedTuple):
         return mode
 
 
-def averagely(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
+def allocate_averagely(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
     """AVG: contiguous shares, the first members get one more (``AllocateMessageQueueAveragely``)."""
     index, count = members.index(member), len(members)
     share, larger = divmod(len(queues), count)
@@ -43,13 +43,13 @@ def averagely(queues: Sequence[MessageQueue], members: Sequence[str], member: st
     return list(queues[start : start + share + (index < larger)])
 
 
-def by_circle(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
+def allocate_by_circle(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
     """AVG_BY_CIRCLE: one queue in turn (``AllocateMessageQueueAveragelyByCircle``)."""
     return list(queues[members.index(member) :: len(members)])
 
 
 Strategy = Callable[[Sequence[MessageQueue], Sequence[str], str], list[MessageQueue]]
-STRATEGIES: dict[str, Strategy] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
+STRATEGIES: dict[str, Strategy] = {"AVG": allocate_averagely, "AVG_BY_CIRCLE": allocate_by_circle}
 
 
 def assign(

@@ -60,7 +60,7 @@ class ConsumerGroup(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class Presence(Generic[C]):
+class HeartbeatSender(Generic[C]):
     """Who sends a heartbeat, and when."""
 
     client_id: str
@@ -97,25 +97,25 @@ class ClientRegistry(Generic[C]):
         self.revision = 0
         """Grows with every change of members, subscriptions or how a group consumes."""
 
-    def heartbeat_producer(self, group: str, presence: Presence[C]) -> None:
+    def heartbeat_producer(self, group: str, presence: HeartbeatSender[C]) -> None:
         """Note that a client produces as ``group``."""
         self.revision += presence.enter(self.producers.setdefault(group, {}))
         self._announced.setdefault(presence.connection, set()).add((_PRODUCER, group, presence.client_id))
 
-    def heartbeat_consumer(self, announced: ConsumerData, presence: Presence[C]) -> bool:
+    def heartbeat_consumer(self, from_heartbeats: ConsumerData, presence: HeartbeatSender[C]) -> bool:
         """Note that a client consumes as a group; True when its members or topics are others than before.
 
         The announced subscriptions replace those the group had: topics that are absent are dropped, and an older
         version of one never replaces a newer one.
         """
-        group = self.consumers.setdefault(announced.group, ConsumerGroup(announced.group))
-        consumes = announced.consume_type, announced.message_model, announced.consume_from_where
+        group = self.consumers.setdefault(from_heartbeats.group, ConsumerGroup(from_heartbeats.group))
+        consumes = from_heartbeats.consume_type, from_heartbeats.message_model, from_heartbeats.consume_from_where
         if consumes != (group.consume_type, group.message_model, group.consume_from_where):
             group.consume_type, group.message_model, group.consume_from_where = consumes
             self.revision += 1
         changed = presence.enter(group.members)
         self._announced.setdefault(presence.connection, set()).add((_CONSUMER, group.name, presence.client_id))
-        changed |= _subscribe(group, announced.subscriptions)
+        changed |= _subscribe(group, from_heartbeats.subscriptions)
         self.revision += changed
         return changed
 
@@ -210,16 +210,16 @@ class ClientRegistry(Generic[C]):
 
 def _subscribe(group: ConsumerGroup[C], subscriptions: Iterable[Subscription]) -> bool:
     changed = False
-    announced: set[str] = set()
+    from_heartbeats: set[str] = set()
     for subscription in subscriptions:
-        announced.add(subscription.topic)
+        from_heartbeats.add(subscription.topic)
         known = group.subscriptions.get(subscription.topic)
         if known is None or subscription.version > known.version:
             changed |= known is None or known.expression != subscription.expression
             group.subscriptions[subscription.topic] = subscription
             if subscription.expression and subscription.expression_type not in (None, "", "TAG"):
                 group.filters[subscription.topic] = subscription
-    for topic in group.subscriptions.keys() - announced:
+    for topic in group.subscriptions.keys() - from_heartbeats:
         del group.subscriptions[topic]
         changed = True
     return changed

@@ -38,14 +38,14 @@ def is_tag_type(expression_type: str | None) -> bool:
     return expression_type in (None, "", TAG)
 
 
-class Subscriptions:
+class SubscriptionFilters:
     """Knows what each group wants."""
 
     def __init__(self, registry: ClientRegistry[Connection], policies: Policies) -> None:
         self._registry = registry
         self._policies = policies
 
-    def asked(
+    def from_request(
         self, topic: str, expression: str | None, expression_type: str | None, version: int = 0
     ) -> SubscriptionFilter:
         """Return the filter that a request carries; refuse with 1 or 23."""
@@ -57,10 +57,10 @@ class Subscriptions:
             except MessageError as error:
                 raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
             return SubscriptionFilter(subscription.code_set or None)
-        self.require_switched_on(expression_type)
+        self.require_property_filters(expression_type)
         return SubscriptionFilter(None, compiled(expression_type, expression, ResponseCode.SUBSCRIPTION_PARSE_FAILED))
 
-    def announced(self, group: str, topic: str, version: int) -> SubscriptionFilter:
+    def from_heartbeats(self, group: str, topic: str, version: int) -> SubscriptionFilter:
         """Return the filter of the group's heartbeats, which must not be older than ``version``; refuse with 24, 25,
         27, 28 or 1.
         """
@@ -77,7 +77,7 @@ class Subscriptions:
         if not known.expression:
             self._refuse_lost_filter(group, topic)
         wanted = compiled(known.expression_type, known.expression, ResponseCode.FILTER_DATA_NOT_EXIST)
-        self.require_switched_on(known.expression_type)
+        self.require_property_filters(known.expression_type)
         return SubscriptionFilter(None, wanted)
 
     def _refuse_lost_filter(self, group: str, topic: str) -> None:
@@ -87,7 +87,7 @@ class Subscriptions:
             compiled(before.expression_type, before.expression, ResponseCode.FILTER_DATA_NOT_EXIST)
             raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
 
-    def require_switched_on(self, expression_type: str | None) -> None:
+    def require_property_filters(self, expression_type: str | None) -> None:
         """Refuse with 1 unless the broker filters by properties."""
         if not self._policies.property_filters:
             remark = f"The broker does not support consumer to filter message by {expression_type}"

@@ -8,29 +8,29 @@ from raptormq.broker.config.config import (
     BrokerConfig,
     Identity,
     Policies,
-    Pulling,
-    Timers,
-    Transactions,
+    PullSettings,
+    TimerSettings,
+    TransactionSettings,
     load_broker_config,
     start_warnings,
     warnings_for,
 )
 from raptormq.broker.config.dynamic import RunningConfig
-from raptormq.broker.config.ignored_keys import FOREIGN_KEYS
-from raptormq.broker.config.store import keep, max_body_bytes, store_config
+from raptormq.broker.config.ignored_keys import IGNORED_KEYS
+from raptormq.broker.config.store import apply_retention, max_body_bytes, store_config
 
 __all__ = [
-    "FOREIGN_KEYS",
+    "IGNORED_KEYS",
     "MAX_ANSWER_BYTES",
     "QUEUE_LOCK_MS",
     "BrokerConfig",
     "Identity",
     "Policies",
-    "Pulling",
+    "PullSettings",
     "RunningConfig",
-    "Timers",
-    "Transactions",
-    "keep",
+    "TimerSettings",
+    "TransactionSettings",
+    "apply_retention",
     "load_broker_config",
     "max_body_bytes",
     "start_warnings",

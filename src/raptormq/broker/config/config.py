@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from raptormq.broker.addresses import own_address
-from raptormq.broker.config.ignored_keys import FOREIGN_KEYS, refuse_unsupported
+from raptormq.broker.config.ignored_keys import IGNORED_KEYS, refuse_unsupported
 from raptormq.config_file import (
     choice,
     count,
@@ -87,7 +87,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkSettings:
     """Where the broker listens and what it grants one peer."""
 
     bind_address: str = setting("0.0.0.0", "bindAddress")
@@ -138,7 +138,7 @@ class Policies:
 
 
 @dataclass(slots=True, kw_only=True)
-class Pulling:
+class PullSettings:
     """How much one pull gets and how long it may wait."""
 
     long_polling: bool = setting(True, "longPollingEnable", parse=parse_bool, live=True)
@@ -163,7 +163,7 @@ class Pulling:
 
 
 @dataclass(slots=True, kw_only=True)
-class Transactions:
+class TransactionSettings:
     """When and how often producers are asked about transactions that they left open."""
 
     timeout_ms: int = setting(6_000, "transactionTimeOut", parse=_PERIOD_MS, live=True)
@@ -173,7 +173,7 @@ class Transactions:
 
 
 @dataclass(slots=True, kw_only=True)
-class Timers:
+class TimerSettings:
     """Messages that name the time of their delivery."""
 
     enabled: bool = setting(True, "timerWheelEnable", parse=parse_bool, live=True)
@@ -184,7 +184,7 @@ class Timers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Security(AccessControl):
+class SecuritySettings(AccessControl):
     """Who may send requests, and what no request may change."""
 
     config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
@@ -234,20 +234,20 @@ class BrokerConfig:
     """
 
     identity: Identity = field(default_factory=Identity)
-    network: Network = field(default_factory=Network)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     policies: Policies = field(default_factory=Policies)
-    pulling: Pulling = field(default_factory=Pulling)
-    transactions: Transactions = field(default_factory=Transactions)
-    timers: Timers = field(default_factory=Timers)
-    security: Security = field(default_factory=Security)
-    keeping: StorageSettings = field(default_factory=StorageSettings)
+    pulling: PullSettings = field(default_factory=PullSettings)
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    timers: TimerSettings = field(default_factory=TimerSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The pairs that they come from."""
     path: Path | None = field(default=None, compare=False)
     """The file that changes by request are written to."""
     tls: ServerTls | None = None
     """How clients may connect, None: plainly. Not shown to those who ask for the settings, as in RocketMQ."""
-    own_tls: ClientTls | None = None
+    outgoing_tls: ClientTls | None = None
     """How the broker connects to name servers, None: plainly."""
 
     @classmethod
@@ -258,13 +258,13 @@ class BrokerConfig:
             ConfigError: a value cannot be used, or asks for something that this version does not have.
         """
         refuse_unsupported(pairs)
-        tls, own_tls = server_tls(pairs), client_tls(pairs)
-        return replace(load_settings(cls, pairs), tls=tls, own_tls=own_tls, given=dict(pairs), path=path)
+        tls, outgoing_tls = server_tls(pairs), client_tls(pairs)
+        return replace(load_settings(cls, pairs), tls=tls, outgoing_tls=outgoing_tls, given=dict(pairs), path=path)
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
     """Return one line per key that neither this broker nor Apache RocketMQ knows."""
-    return unknown_key_warnings(pairs, known_keys(BrokerConfig) | FOREIGN_KEYS | TLS_KEYS)
+    return unknown_key_warnings(pairs, known_keys(BrokerConfig) | IGNORED_KEYS | TLS_KEYS)
 
 
 def start_warnings(pairs: Mapping[str, str]) -> list[str]:

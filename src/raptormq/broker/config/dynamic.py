@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from raptormq.broker.config.config import BrokerConfig, warnings_for
-from raptormq.broker.config.ignored_keys import FOREIGN_KEYS
+from raptormq.broker.config.ignored_keys import IGNORED_KEYS
 from raptormq.config_file import change_live, changed_properties, dump_settings, first_keys, write_file
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger
@@ -44,7 +44,7 @@ class RunningConfig:
 
     def shown(self) -> dict[str, str]:
         """Return the settings in force, and with them RocketMQ's that have no effect here but were given."""
-        idle = {key: value for key, value in self._given.items() if key in FOREIGN_KEYS}
+        idle = {key: value for key, value in self._given.items() if key in IGNORED_KEYS}
         return dump_settings(self._config) | idle
 
     def update(self, pairs: Mapping[str, str]) -> set[str]:

@@ -112,7 +112,7 @@ _LONE_ROLE, _REPLICATED_ROLES = "ASYNC_MASTER", ("SYNC_MASTER", "SLAVE")
 _REFUSED_WHEN_TRUE = ("enableDLegerCommitLog", "enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
 """What they switch on this version does not have."""
 
-FOREIGN_KEYS = frozenset([*f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split(), _ROLE, *_REFUSED_WHEN_TRUE])
+IGNORED_KEYS = frozenset([*f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split(), _ROLE, *_REFUSED_WHEN_TRUE])
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:

@@ -26,50 +26,50 @@ def store_config(config: BrokerConfig, store_host: bytes, descriptors: Descripto
     Raises:
         ConfigError: sizes that do not go together.
     """
-    keeping = config.keeping
-    least_entries = keeping.index_slots // _SLOTS_PER_ENTRY
-    if keeping.index_entries < least_entries:
+    storage = config.storage
+    least_entries = storage.index_slots // _SLOTS_PER_ENTRY
+    if storage.index_entries < least_entries:
         raise ConfigError(
-            f"maxIndexNum = {keeping.index_entries} is too little for maxHashSlotNum = {keeping.index_slots}: "
+            f"maxIndexNum = {storage.index_entries} is too little for maxHashSlotNum = {storage.index_slots}: "
             f"expected at least {least_entries}, or fewer slots"
         )
     log_files = max(1, descriptors.log_files // _DESCRIPTORS_PER_LOG_FILE)
     settings = StoreConfig(
-        root_dir=Path(keeping.root_dir),
-        commit_log_dir=Path(keeping.commit_log_dir) if keeping.commit_log_dir else None,
-        segment_size=keeping.segment_bytes,
-        queue_file_size=keeping.queue_file_bytes,
-        batch_queue_file_size=keeping.batch_queue_file_bytes,
+        root_dir=Path(storage.root_dir),
+        commit_log_dir=Path(storage.commit_log_dir) if storage.commit_log_dir else None,
+        segment_size=storage.segment_bytes,
+        queue_file_size=storage.queue_file_bytes,
+        batch_queue_file_size=storage.batch_queue_file_bytes,
         max_message_size=max_body_bytes(config),
-        flush_disk_type=FlushDiskType(keeping.flush_disk_type),
-        flush_interval_ms=keeping.flush_interval_ms,
-        offsets_interval_ms=keeping.flush_offsets_ms,
-        retention_interval_ms=keeping.clean_period_ms,
-        index_enabled=keeping.index_enabled,
-        concurrent_build=keeping.concurrent_build,
-        index_slots=keeping.index_slots,
-        index_entries=keeping.index_entries,
-        delays_ms=parse_delay_levels(keeping.delay_levels),
+        flush_disk_type=FlushDiskType(storage.flush_disk_type),
+        flush_interval_ms=storage.flush_interval_ms,
+        offsets_interval_ms=storage.flush_offsets_ms,
+        retention_interval_ms=storage.clean_period_ms,
+        index_enabled=storage.index_enabled,
+        concurrent_build=storage.concurrent_build,
+        index_slots=storage.index_slots,
+        index_entries=storage.index_entries,
+        delays_ms=parse_delay_levels(storage.delay_levels),
         max_open_queue_files=max(1, descriptors.queue_files),
         max_open_segments=log_files,
-        resident_bytes=min(RESIDENT_BYTES, log_files * keeping.segment_bytes),
-        kept_page_bytes=keeping.kept_page_bytes,
+        resident_bytes=min(RESIDENT_BYTES, log_files * storage.segment_bytes),
+        kept_page_bytes=storage.kept_page_bytes,
         store_host=store_host,
     )
-    keep(config, settings)
+    apply_retention(config, settings)
     return settings
 
 
-def keep(config: BrokerConfig, settings: StoreConfig) -> None:
+def apply_retention(config: BrokerConfig, settings: StoreConfig) -> None:
     """Set how long and up to which use of the disk messages are kept, which may change while the store is open."""
-    keeping = config.keeping
-    settings.file_reserved_hours = keeping.retention_hours
-    settings.delete_when = keeping.delete_when
-    settings.disk_max_used_ratio = keeping.disk_used_percent_clean / 100
-    settings.disk_clean_ratio = keeping.disk_used_percent_forced / 100
-    settings.disk_full_ratio = keeping.disk_used_percent_full / 100
+    storage = config.storage
+    settings.file_reserved_hours = storage.retention_hours
+    settings.delete_when = storage.delete_when
+    settings.disk_max_used_ratio = storage.disk_used_percent_clean / 100
+    settings.disk_clean_ratio = storage.disk_used_percent_forced / 100
+    settings.disk_full_ratio = storage.disk_used_percent_full / 100
 
 
 def max_body_bytes(config: BrokerConfig) -> int:
     """Largest message body: the limit, or less where the segments are too small for it."""
-    return max(1, min(config.policies.max_message_bytes, config.keeping.segment_bytes - _RECORD_OVERHEAD_BYTES))
+    return max(1, min(config.policies.max_message_bytes, config.storage.segment_bytes - _RECORD_OVERHEAD_BYTES))

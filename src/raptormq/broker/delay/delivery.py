@@ -21,7 +21,7 @@ from raptormq.broker.delay.reading import has_topic, messages_of
 from raptormq.broker.delay.set_back import SetBack
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.service import ended
+from raptormq.broker.service import cancel_and_wait
 from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
@@ -86,7 +86,7 @@ class DelayedDelivery:
     async def stop(self) -> None:
         """End."""
         if self._task is not None:
-            await ended(self._task)
+            await cancel_and_wait(self._task)
             self._task = None
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delivered.copies import Copies, read_copies
-from raptormq.broker.in_thread import finished_in_thread
+from raptormq.broker.in_thread import run_to_completion
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -108,14 +108,14 @@ class DeliveryKeeper:
         copies = Copies()
         if start is not None and start < end:
             first = max(start, self._store.stats().min_offset)
-            copies = await finished_in_thread(
+            copies = await run_to_completion(
                 lambda: read_copies(self._store.scan_log(first).records_with_prepared_offset())
             )
         for each in self._others:
             each.take_copies(copies, forgotten=forgotten)
         if start is None:  # from here on the log tells
             try:
-                await finished_in_thread(lambda: self._delays.save(self._delays.to_dict(end)))
+                await run_to_completion(lambda: self._delays.save(self._delays.to_dict(end)))
             except OSError as error:
                 logger.error("cannot save the progress of deliveries: %s", error)
 

@@ -24,7 +24,7 @@ from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFil
 from raptormq.broker.delay.timing import deletion_key, deliver_timer
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.service import ended
+from raptormq.broker.service import cancel_and_wait
 from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
@@ -110,7 +110,7 @@ class TimerDelivery:
         """End."""
         if self._task is None:
             return
-        await ended(self._task)
+        await cancel_and_wait(self._task)
         self._task = None
         self._search_at = 0.0  # the last save is exact
 

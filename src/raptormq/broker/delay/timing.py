@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.config import Timers
+from raptormq.broker.config import TimerSettings
 from raptormq.broker.delay.postponing import Fit, restore
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import ResponseCode
@@ -26,7 +26,7 @@ from raptormq.transport.router import Refused
 class TimerRules:
     """Judges the times that producers ask for."""
 
-    def __init__(self, settings: Timers, clock: Callable[[], int]) -> None:
+    def __init__(self, settings: TimerSettings, clock: Callable[[], int]) -> None:
         self._settings = settings
         self._clock = clock
 

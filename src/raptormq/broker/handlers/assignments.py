@@ -126,7 +126,7 @@ class AssignmentHandlers:
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
         command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic))
-        answer = await self._registrar.ask(command, _ROUTE_S)
+        answer = await self._registrar.request_any(command, _ROUTE_S)
         config = self._topics.get(topic)
         found: list[QueueData] = []
         if answer is not None and answer.code == ResponseCode.SUCCESS:

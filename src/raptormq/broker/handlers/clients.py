@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from raptormq.broker.clients import (
     ClientRegistry,
+    HeartbeatSender,
     Member,
-    Presence,
     RepeatedHeartbeats,
-    Subscriptions,
+    SubscriptionFilters,
     compiled,
     is_tag_type,
 )
@@ -53,7 +53,7 @@ class ClientHandlers:
         clock: Callable[[], int],
     ) -> None:
         self._registry = registry
-        self._subscriptions = Subscriptions(registry, policies)
+        self._subscriptions = SubscriptionFilters(registry, policies)
         self._groups = groups
         self._topics = topics
         self._policies = policies
@@ -88,7 +88,7 @@ class ClientHandlers:
         """Note what a heartbeat says; others may have their turn after each group or subscription."""
         data = yield from HeartbeatData.read_steps(command.body)
         user = command.ext_fields.get(ACCESS_KEY)
-        presence = Presence(data.client_id, connection, command.language, command.version, now, user)
+        presence = HeartbeatSender(data.client_id, connection, command.language, command.version, now, user)
         for consumer in data.consumers:
             for place, subscription in enumerate(consumer.subscriptions):
                 consumer.subscriptions[place] = _compiled(subscription)
@@ -110,7 +110,7 @@ class ClientHandlers:
             yield
         return presence.members
 
-    def _consumer_heartbeat(self, consumer: ConsumerData, presence: Presence[Connection]) -> None:
+    def _consumer_heartbeat(self, consumer: ConsumerData, presence: HeartbeatSender[Connection]) -> None:
         if not self._policies.auto_create_group and self._groups.get(consumer.group) is None:
             return  # its pulls are told that the group does not exist; other groups of the client go on
         group = require_group(self._groups, consumer.group, auto_create=True)
@@ -144,7 +144,7 @@ class ClientHandlers:
             subscription = Subscription.from_dict(value)
             kind = subscription.expression_type
             if not is_tag_type(kind):
-                self._subscriptions.require_switched_on(kind)
+                self._subscriptions.require_property_filters(kind)
                 compiled(kind, subscription.expression, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
         return response_to(command)
 

@@ -140,7 +140,7 @@ class ConsumerHandlers:
         committed = self._store.consumer_offsets.get(topic, group, queue_id)
         consumed = low if committed is None else committed
         stored_last = await stored_at(self._store, topic, queue_id, consumed - 1) if consumed > low else 0
-        pulled = max(consumed, self._statistics.pulled.get((topic, group, queue_id), 0))
+        pulled = max(consumed, self._statistics.pull_offsets.get((topic, group, queue_id), 0))
         return QueueProgress(high, consumed, pulled, max(stored_last, 0), low)
 
 

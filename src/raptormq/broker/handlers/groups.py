@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raptormq.broker.tables import GroupConfig, GroupTable, Settling, TopicTable
+from raptormq.broker.tables import ChangeBarrier, GroupConfig, GroupTable, TopicTable
 from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -32,14 +32,14 @@ class GroupHandlers:
         store: MessageStore,
         groups: GroupTable,
         topics: TopicTable,
-        settling: Settling,
+        barrier: ChangeBarrier,
         forbidden: Callable[[str, str], None],
     ) -> None:
         """``forbidden`` is told topic and group when a group may not read a topic any more."""
         self._store = store
         self._groups = groups
         self._topics = topics
-        self._settling = settling
+        self._barrier = barrier
         self._tell_forbidden = forbidden
 
     def register(self, router: Router) -> None:
@@ -54,7 +54,7 @@ class GroupHandlers:
     async def put(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """200: create a group or change its settings."""
         self._groups.put(_checked(_body(command)))
-        await self._settling.settled()
+        await self._barrier.passed()
         return response_to(command)
 
     async def put_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
@@ -63,7 +63,7 @@ class GroupHandlers:
         checked = [_checked(value) async for value in cooperatively(values if isinstance(values, list) else [])]
         async for config in cooperatively(checked):
             self._groups.put(config)
-        await self._settling.settled()
+        await self._barrier.passed()
         return response_to(command)
 
     async def delete(
@@ -77,7 +77,7 @@ class GroupHandlers:
             if self._topics.delete(topic):
                 self._store.delete_topic(topic)
         await self._store.save_deletions()
-        await self._settling.settled()  # of a group that is gone, too: the attempt before may have met a full disk
+        await self._barrier.passed()  # of a group that is gone, too: the attempt before may have met a full disk
         return response_to(command)
 
     def config(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:
@@ -97,7 +97,7 @@ class GroupHandlers:
             self._groups.set_readable(group, topic, readable=header.readable)
             if not header.readable:
                 self._tell_forbidden(topic, group)
-            await self._settling.settled()
+            await self._barrier.passed()
         body = {"group": group, "readable": self._groups.may_read(group, topic), "topic": topic}
         return response_to(command, body=dumps(body))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raptormq.broker.clients import MATCH_ALL, Subscriptions
+from raptormq.broker.clients import MATCH_ALL, SubscriptionFilters
 from raptormq.broker.config import Policies
 from raptormq.broker.handlers.peek import check_place
 from raptormq.broker.metrics import Counters, Statistics
@@ -46,7 +46,7 @@ class PopHandlers:
         ready: asyncio.Event,
         topics: TopicTable,
         groups: GroupTable,
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionFilters,
         policies: Policies,
         counters: Counters,
         statistics: Statistics,
@@ -138,7 +138,7 @@ class PopHandlers:
         self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
         wanted = MATCH_ALL
         if header.exp:
-            wanted = self._subscriptions.asked(header.topic, header.exp, header.exp_type)
+            wanted = self._subscriptions.from_request(header.topic, header.exp, header.exp_type)
         return PopRequest(
             header.consumer_group,
             header.topic,
@@ -178,7 +178,7 @@ class PopHandlers:
         self._counters.messages_out += len(popped.records)
         size = sum(map(len, popped.records))
         self._counters.bytes_out += size
-        self._statistics.got(header.topic, header.consumer_group, len(popped.records), size)
+        self._statistics.count_get(header.topic, header.consumer_group, len(popped.records), size)
         if not command.is_oneway:
             response = response_to(command, code, "FOUND", answer)
             connection.send_slices(response, popped.records, popped.copied)

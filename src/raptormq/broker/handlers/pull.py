@@ -6,7 +6,7 @@ BatchCQ topics are sent whole to clients that can unpack them.
 
 from __future__ import annotations
 
-from raptormq.broker.clients import ClientRegistry, SubscriptionFilter, Subscriptions
+from raptormq.broker.clients import ClientRegistry, SubscriptionFilter, SubscriptionFilters
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.metrics import Statistics
 from raptormq.broker.pull import Attempt, OffsetResets, PullRequest, PullService
@@ -47,7 +47,7 @@ class PullHandlers:
         self._registry = registry
         self._statistics = statistics
         self._config = config
-        self._subscriptions = Subscriptions(registry, config.policies)
+        self._subscriptions = SubscriptionFilters(registry, config.policies)
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
@@ -75,7 +75,8 @@ class PullHandlers:
             topic_id = header.topic_id
         require_read_queue(self._topics, header.topic, header.queue_id, connection)
         selected = self._filter(header)
-        self._statistics.pulled.setdefault((header.topic, header.consumer_group, header.queue_id), header.queue_offset)
+        place = header.topic, header.consumer_group, header.queue_id
+        self._statistics.pull_offsets.setdefault(place, header.queue_offset)
         pulling = self._config.pulling
         if header.max_msg_bytes is None:
             max_count, max_bytes = pulling.memory_count, pulling.memory_bytes
@@ -83,7 +84,7 @@ class PullHandlers:
             max_count, max_bytes = pulling.asked_count, min(max(header.max_msg_bytes, 1), pulling.asked_bytes)
         max_count = min(max(header.max_msg_nums, 1), max_count)
         if header.sys_flag & _COMMIT and header.commit_offset >= 0:
-            self._resets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+            self._resets.commit(*place, header.commit_offset)
         client = request.language, request.version
         batches = understands_inner_batches(*client), understands_encrypted_batches(*client)
         options = ReadOptions(max_count, max_bytes, *selected, *batches)
@@ -113,7 +114,7 @@ class PullHandlers:
     def _filter(self, header: PullMessageRequestHeader) -> SubscriptionFilter:
         """Return the filter of the request, or of the group's heartbeats."""
         if header.sys_flag & _SUBSCRIPTION:
-            return self._subscriptions.asked(
+            return self._subscriptions.from_request(
                 header.topic, header.subscription, header.expression_type, header.sub_version
             )
-        return self._subscriptions.announced(header.consumer_group, header.topic, header.sub_version)
+        return self._subscriptions.from_heartbeats(header.consumer_group, header.topic, header.sub_version)

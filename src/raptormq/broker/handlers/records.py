@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.required_permissions import to_view
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -27,7 +27,7 @@ MAX_BYTES = 8 << 20
 class RecordHandlers:
     """Looks records up."""
 
-    def __init__(self, store: MessageStore, records: PlacedRecords) -> None:
+    def __init__(self, store: MessageStore, records: AuthorizedRecords) -> None:
         self._store = store
         self._records = records
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from raptormq.broker.clients import ClientRegistry, Member
 from raptormq.broker.config import Identity
-from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.required_permissions import to_consume
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import BodyError, MessageError, RequestTimeout, TransportError
@@ -45,7 +45,7 @@ class RelayHandlers:
 
     def __init__(
         self,
-        records: PlacedRecords,
+        records: AuthorizedRecords,
         topics: TopicTable,
         groups: GroupTable,
         registry: ClientRegistry[Connection],

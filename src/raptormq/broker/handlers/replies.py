@@ -13,7 +13,7 @@ from collections.abc import Callable
 from raptormq.broker.addresses import peer_host
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import Policies
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.send.admission import Admission
 from raptormq.errors import StorageError, TransportError
@@ -53,7 +53,7 @@ class ReplyHandlers:
         registry: ClientRegistry[Connection],
         store_host: bytes,
         clock: Callable[[], int],
-        copies: CopiedTexts,
+        copies: CopyProperties,
         policies: Policies,
         *,
         client_seconds: float = _CLIENT_S,

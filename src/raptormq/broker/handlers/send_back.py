@@ -11,12 +11,12 @@ from __future__ import annotations
 from functools import partial
 
 from raptormq.broker.config import Policies
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delay.postponing import waiting
 from raptormq.broker.internal_writer import InternalWriter, record_copy
 from raptormq.broker.metrics import Statistics
-from raptormq.broker.retries import FIRST_RETRY_LEVEL, Retries
-from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.retries import FIRST_RETRY_LEVEL, RetryTopics
+from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.required_permissions import to_consume
 from raptormq.broker.tables import GroupConfig
 from raptormq.errors import RecordError
@@ -42,12 +42,12 @@ class SendBackHandlers:
     def __init__(
         self,
         store: MessageStore,
-        records: PlacedRecords,
+        records: AuthorizedRecords,
         writer: InternalWriter,
-        retries: Retries,
+        retries: RetryTopics,
         topics_saver: TableSaver,
         statistics: Statistics,
-        copies: CopiedTexts,
+        copies: CopyProperties,
         policies: Policies,
     ) -> None:
         self._records = records
@@ -77,7 +77,7 @@ class SendBackHandlers:
         await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
         await self._writer.stored([record])
         origin = decode_properties(message.properties).get(names.RETRY_TOPIC, message.topic)
-        self._statistics.returned(origin, header.group)
+        self._statistics.count_send_back(origin, header.group)
         return response_to(command)
 
     async def _read(
@@ -108,7 +108,7 @@ class SendBackHandlers:
             topic, queue_id = self._retries.dead_letter_topic(group.name), 0
             needed[names.DELAY] = "0"
         else:
-            config, retry_queue = self._retries.retry_place(group)
+            config, retry_queue = self._retries.retry_queue(group)
             level = min(header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times, self._level_count)
             topic = SCHEDULE_TOPIC
             queue_id, to_wait = waiting(found, config.topic_name, retry_queue, level)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raptormq.broker.config import FOREIGN_KEYS, RunningConfig
-from raptormq.broker.tables import Settling
+from raptormq.broker.config import IGNORED_KEYS, RunningConfig
+from raptormq.broker.tables import ChangeBarrier
 from raptormq.config_file import parse_properties
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger
@@ -18,9 +18,9 @@ logger = get_logger(__name__)
 class SettingsHandlers:
     """Changes settings."""
 
-    def __init__(self, config: RunningConfig, settling: Settling) -> None:
+    def __init__(self, config: RunningConfig, barrier: ChangeBarrier) -> None:
         self._config = config
-        self._settling = settling
+        self._barrier = barrier
 
     def register(self, router: Router) -> None:
         """Enter the handler into the table."""
@@ -38,10 +38,10 @@ class SettingsHandlers:
             waiting = self._config.update(pairs)
         except (ConfigError, UnicodeDecodeError) as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        await self._settling.settled()
+        await self._barrier.passed()
         remarks = []
         if waiting:
             remarks.append(f"in force with the next start: {', '.join(sorted(waiting))}")
-        if idle := pairs.keys() & FOREIGN_KEYS:
+        if idle := pairs.keys() & IGNORED_KEYS:
             remarks.append(f"kept, but without effect in this broker: {', '.join(sorted(idle))}")
         return response_to(command, remark="; ".join(remarks) or None)

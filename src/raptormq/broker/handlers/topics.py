@@ -9,7 +9,7 @@ from dataclasses import replace
 from raptormq.broker.config import Identity, Policies
 from raptormq.broker.cooperative import written
 from raptormq.broker.metrics import last_stored_at
-from raptormq.broker.tables import MAX_QUEUES, GroupTable, Settling, TopicTable, apply_attributes
+from raptormq.broker.tables import MAX_QUEUES, ChangeBarrier, GroupTable, TopicTable, apply_attributes
 from raptormq.broker.validation import require_topic
 from raptormq.errors import BodyError, MessageError
 from raptormq.protocol.bodies.queues import TopicOffset, encode_topic_stats
@@ -39,14 +39,14 @@ class TopicHandlers:
         store: MessageStore,
         topics: TopicTable,
         groups: GroupTable,
-        settling: Settling,
+        barrier: ChangeBarrier,
         identity: Identity,
         policies: Policies,
     ) -> None:
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._settling = settling
+        self._barrier = barrier
         self._identity = identity
         self._policies = policies
 
@@ -74,7 +74,7 @@ class TopicHandlers:
             header.order,
         )
         self._topics.put(self._checked(wanted, header.attributes))
-        await self._settling.settled()
+        await self._barrier.passed()
         return response_to(command)
 
     async def create_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
@@ -88,7 +88,7 @@ class TopicHandlers:
             checked.append(self._checked(config, _changes(config.attributes)))
         async for config in cooperatively(checked):
             self._topics.put(config)
-        await self._settling.settled()
+        await self._barrier.passed()
         return response_to(command)
 
     def _checked(self, wanted: TopicConfig, attributes: str | None) -> TopicConfig:
@@ -136,7 +136,7 @@ class TopicHandlers:
             if was_known or self._store.queue_ids(each):
                 self._store.delete_topic(each)
         await self._store.save_deletions()
-        await self._settling.settled()  # of a topic that is gone, too: the attempt before may have met a full disk
+        await self._barrier.passed()  # of a topic that is gone, too: the attempt before may have met a full disk
         return response_to(command)
 
     def _retry_topics(self, topic: str) -> list[str]:
@@ -156,7 +156,7 @@ class TopicHandlers:
         config = self._topics.get(header.topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}")
-        told = replace(config, topic_id=self._topics.told_id(header.topic) or "")
+        told = replace(config, topic_id=self._topics.published_id(header.topic) or "")
         return response_to(command, body=told.to_json())
 
     def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:

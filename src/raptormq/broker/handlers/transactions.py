@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.security.placed_records import Needs, PlacedRecords
+from raptormq.broker.security.authorized_records import AuthorizedRecords, Needs
 from raptormq.broker.security.required_permissions import to_change, to_send
 from raptormq.broker.transaction.half import immunity_ms
 from raptormq.broker.transaction.transactions import Transactions
@@ -37,7 +37,7 @@ _HALVES = (HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 class TransactionHandlers:
     """Takes decisions."""
 
-    def __init__(self, records: PlacedRecords, transactions: Transactions, clock: Callable[[], int]) -> None:
+    def __init__(self, records: AuthorizedRecords, transactions: Transactions, clock: Callable[[], int]) -> None:
         self._records = records
         self._transactions = transactions
         self._clock = clock

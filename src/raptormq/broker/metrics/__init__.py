@@ -6,13 +6,13 @@ from raptormq.broker.metrics.counters import SAMPLE_S, Counters, Rates
 from raptormq.broker.metrics.lag import (
     NO_TIMESTAMP,
     GroupLags,
-    LagRounds,
+    LagCollector,
     first_stored_at,
     is_young,
     last_stored_at,
     stored_at,
 )
-from raptormq.broker.metrics.prometheus import BrokerMetrics, Figures, lag_figures, store_figures
+from raptormq.broker.metrics.prometheus import BrokerMetrics, Gauges, lag_gauges, store_gauges
 from raptormq.broker.metrics.statistics import Statistics
 
 __all__ = [
@@ -20,15 +20,15 @@ __all__ = [
     "SAMPLE_S",
     "BrokerMetrics",
     "Counters",
-    "Figures",
+    "Gauges",
     "GroupLags",
-    "LagRounds",
+    "LagCollector",
     "Rates",
     "Statistics",
     "first_stored_at",
     "is_young",
-    "lag_figures",
+    "lag_gauges",
     "last_stored_at",
-    "store_figures",
+    "store_gauges",
     "stored_at",
 ]

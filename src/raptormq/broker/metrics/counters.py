@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-from raptormq.broker.metrics.latencies import Latencies
+from raptormq.broker.metrics.latencies import LatencyHistogram
 from raptormq.storage.queue import Appended
 
 SAMPLE_S = 10.0
@@ -98,7 +98,7 @@ class Counters:
     """Pulls answered with an error."""
     longest_read_ms: int = 0
     """Longest time that the messages of one pull took to be found and read, without the wait for their arrival."""
-    put_times: Latencies = field(default_factory=Latencies)
+    put_times: LatencyHistogram = field(default_factory=LatencyHistogram)
     """From the append of what producers send to the moment when it may be answered (SYNC_FLUSH: the disk has it)."""
 
     def stored(self, result: Appended) -> None:
@@ -109,7 +109,7 @@ class Counters:
         for topic, size in result.bytes_by_topic().items():
             topics[topic] = topics.get(topic, 0) + size
 
-    def read_since(self, began: float) -> None:
+    def record_read_time(self, began: float) -> None:
         """The messages of a pull have been found and read since ``began`` (``time.perf_counter``)."""
         took_ms = int((perf_counter() - began) * 1000)
         self.longest_read_ms = max(self.longest_read_ms, took_ms)

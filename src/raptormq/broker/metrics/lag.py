@@ -1,6 +1,6 @@
 """How many messages consumer groups have still to consume, for the broker's figures, and the ages of queues.
 
-:class:`LagRounds` counts messages, in the queues of batches, too. The lag of a group in a topic is the sum over the
+:class:`LagCollector` counts messages, in the queues of batches, too. The lag of a group in a topic is the sum over the
 topic's queues of what is there behind its committed offset; in a queue without a committed offset, of all that is
 there. What retention has deleted before the group came to it is counted by itself. Three kinds of groups have no lag
 here:
@@ -67,7 +67,7 @@ async def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
     return bool(first) and store.end_offset - first[0][0] <= _IN_MEMORY_BYTES
 
 
-MEASURING_S = 1.5
+COLLECT_TIMEOUT_S = 1.5
 """Longest time for all of them: Prometheus gives up after 10 s, and who is busy serves clients first."""
 MAX_PAIRS = 10_000
 """Groups times topics: each is a time series."""
@@ -89,7 +89,7 @@ class GroupLags(NamedTuple):
     """Pairs of group and topic that there was no time for, or that have a queue that cannot be read."""
 
 
-class LagRounds:
+class LagCollector:
     """Looks at all groups, round after round: what there was no time for comes first the next time."""
 
     def __init__(self, store: MessageStore, topics: TopicTable) -> None:
@@ -97,7 +97,7 @@ class LagRounds:
         self._topics = topics
         self._begin = 0
 
-    async def look(self) -> GroupLags:
+    async def collect(self) -> GroupLags:
         """Return the lags of as many groups as there is time for; others have their turn meanwhile."""
         everybody = cooperatively(self._store.consumer_offsets.topics_and_groups())
         topics = self._topics.configs
@@ -106,7 +106,7 @@ class LagRounds:
         found: list[TopicLag] = []
         done = 0
         try:
-            async with asyncio.timeout(MEASURING_S):
+            async with asyncio.timeout(COLLECT_TIMEOUT_S):
                 async for topic, group in cooperatively((pairs[begin:] + pairs[:begin])[:MAX_PAIRS]):
                     try:
                         found.append(TopicLag(group, topic, await self._lag(topic, group)))

@@ -24,7 +24,7 @@ _RANGES = (
 _ABOVE = "[10s~]"
 
 
-class Latencies:
+class LatencyHistogram:
     """A histogram of durations; whoever has it calls :meth:`sample` every 10 s."""
 
     def __init__(self) -> None:

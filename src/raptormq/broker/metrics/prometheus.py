@@ -37,17 +37,17 @@ _COUNTERS = {
 
 _TOTAL = "_total"
 
-Figures = dict[str, tuple[str, float]]
+Gauges = dict[str, tuple[str, float]]
 """Name -> (what it is, value)."""
 
 
 class BrokerMetrics(Collector):
     """Everything one broker reports, under ``raptormq_broker_*`` with its cluster and name as labels."""
 
-    def __init__(self, cluster: str, broker: str, counters: Counters, figures: Callable[[], Figures]) -> None:
+    def __init__(self, cluster: str, broker: str, counters: Counters, figures: Callable[[], Gauges]) -> None:
         self._labels = {"cluster": cluster, "broker": broker}
         self._counters = counters
-        self._figures = figures
+        self._gauges = figures
 
     async def render(self, lags: GroupLags) -> bytes:
         """Return the text of a scrape."""
@@ -58,7 +58,7 @@ class BrokerMetrics(Collector):
         """Yield all metrics (prometheus_client)."""
         for name, text in _COUNTERS.items():
             yield self._family(f"{name}{_TOTAL}", text, getattr(self._counters, name))
-        for name, (text, value) in self._figures().items():
+        for name, (text, value) in self._gauges().items():
             yield self._family(name, text, value)
         yield self._put_times()
 
@@ -106,7 +106,7 @@ def _text(collector: Collector) -> bytes:
     return generate_latest(registry)
 
 
-def lag_figures(lag: DispatchLag) -> Figures:
+def lag_gauges(lag: DispatchLag) -> Gauges:
     """Return how far what consumers see is behind the log."""
     return {
         "dispatch_behind_bytes": ("Bytes of log that queues and index do not have yet", lag.bytes),
@@ -114,7 +114,7 @@ def lag_figures(lag: DispatchLag) -> Figures:
     }
 
 
-def store_figures(stats: StoreStats) -> Figures:
+def store_gauges(stats: StoreStats) -> Gauges:
     """Return what the store is like."""
     return {
         "log_end_offset_bytes": ("End of the commit log", stats.end_offset),

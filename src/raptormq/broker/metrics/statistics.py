@@ -27,7 +27,7 @@ _SNAPSHOTS = (7, 7, 25)
 _PERIODS_MS = (10_000, 600_000, 3_600_000)
 
 
-class Figures(NamedTuple):
+class WindowStats(NamedTuple):
     """Growth over a window: in all, per second, and per event (a request, an answer)."""
 
     sum: int
@@ -35,7 +35,7 @@ class Figures(NamedTuple):
     avgpt: float
 
 
-class _Ticks:
+class _SnapshotTimes:
     """When the snapshots of each window were taken (ms); the same moments for all statistics."""
 
     def __init__(self, now: int) -> None:
@@ -54,10 +54,10 @@ class _Ticks:
 class Statistic:
     """One counter; ``times`` counts the events that made it grow."""
 
-    __slots__ = ("_snapshots", "born_ms", "times", "value")
+    __slots__ = ("_snapshots", "created_ms", "times", "value")
 
-    def __init__(self, born_ms: int) -> None:
-        self.born_ms = born_ms
+    def __init__(self, created_ms: int) -> None:
+        self.created_ms = created_ms
         self.value = 0
         self.times = 0
         self._snapshots = tuple(array("q") for _ in _SNAPSHOTS)
@@ -75,17 +75,17 @@ class Statistic:
             if len(taken) > 2 * _SNAPSHOTS[window]:
                 del taken[:2]
 
-    def figures(self, window: int, ticks: _Ticks, now: int) -> Figures:
+    def figures(self, window: int, snapshot_times: _SnapshotTimes, now: int) -> WindowStats:
         """Return the growth since the oldest snapshot of a window, or since a statistic that is younger was born (as
         if it had been there one period before).
         """
-        taken, at = self._snapshots[window], ticks.times[window]
+        taken, at = self._snapshots[window], snapshot_times.times[window]
         if len(taken) == 2 * _SNAPSHOTS[window]:
             value, times, since = taken[0], taken[1], at[0]
         else:
-            value, times, since = 0, 0, self.born_ms - _PERIODS_MS[window]
+            value, times, since = 0, 0, self.created_ms - _PERIODS_MS[window]
         total, events = self.value - value, self.times - times
-        return Figures(total, total * 1000 / max(now - since, 1), total / events if events else 0.0)
+        return WindowStats(total, total * 1000 / max(now - since, 1), total / events if events else 0.0)
 
     @property
     def is_stale(self) -> bool:
@@ -101,64 +101,64 @@ class Statistics:
         self._store = store
         self._counters = counters
         self._clock = clock
-        self._ticks = _Ticks(clock())
+        self._snapshot_times = _SnapshotTimes(clock())
         self._cluster = cluster
         self._topics: dict[str, tuple[Statistic, Statistic]] = {}
         """Messages and bytes of log that came for each topic."""
-        self._got: dict[tuple[str, str], tuple[Statistic, Statistic]] = {}
-        self._returned: dict[tuple[str, str], Statistic] = {}
-        self._put_all, self._got_all = Statistic(clock()), Statistic(clock())
-        self.pulled: dict[tuple[str, str, int], int] = {}
+        self._group_gets: dict[tuple[str, str], tuple[Statistic, Statistic]] = {}
+        self._send_backs: dict[tuple[str, str], Statistic] = {}
+        self._broker_puts, self._broker_gets = Statistic(clock()), Statistic(clock())
+        self.pull_offsets: dict[tuple[str, str, int], int] = {}
         """How far groups have pulled: topic, group and queue id -> the offset behind the last answer with messages;
         before that the first one asked for."""
-        self._before: dict[str, int] = {}
-        self._seen: set[str] = set()
+        self._base_offsets: dict[str, int] = {}
+        self._dirty_topics: set[str] = set()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Let what is stored already not count."""
-        self._before = {topic: self._stored(topic) for topic in self._store.topics()}
+        self._base_offsets = {topic: self._message_count(topic) for topic in self._store.topics()}
 
     # --- counting ---
 
-    def arrived(self, topics: set[str]) -> None:
+    def topics_arrived(self, topics: set[str]) -> None:
         """Topics have new messages."""
-        self._seen |= topics
+        self._dirty_topics |= topics
 
-    def got(self, topic: str, group: str, count: int, size: int) -> None:
+    def count_get(self, topic: str, group: str, count: int, size: int) -> None:
         """A group was given ``count`` messages of ``size`` bytes with one answer."""
-        found = self._got.get((topic, group))
+        found = self._group_gets.get((topic, group))
         if found is None:
             now = self._clock()
-            found = self._got[topic, group] = Statistic(now), Statistic(now)
+            found = self._group_gets[topic, group] = Statistic(now), Statistic(now)
         found[0].add(count)
         found[1].add(size)
 
-    def returned(self, topic: str, group: str) -> None:
+    def count_send_back(self, topic: str, group: str) -> None:
         """A group has sent a message of ``topic`` back."""
-        found = self._returned.get((topic, group))
+        found = self._send_backs.get((topic, group))
         if found is None:
-            found = self._returned[topic, group] = Statistic(self._clock())
+            found = self._send_backs[topic, group] = Statistic(self._clock())
         found.add(1)
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic that is gone."""
-        self._before.pop(topic, None)
+        self._base_offsets.pop(topic, None)
         self._topics.pop(topic, None)
         self._counters.topic_bytes.pop(topic, None)
-        self._seen.discard(topic)
-        self._got = {key: pair for key, pair in self._got.items() if key[0] != topic}
-        self._returned = {key: statistic for key, statistic in self._returned.items() if key[0] != topic}
-        self.pulled = {key: offset for key, offset in self.pulled.items() if key[0] != topic}
+        self._dirty_topics.discard(topic)
+        self._group_gets = {key: pair for key, pair in self._group_gets.items() if key[0] != topic}
+        self._send_backs = {key: statistic for key, statistic in self._send_backs.items() if key[0] != topic}
+        self.pull_offsets = {key: offset for key, offset in self.pull_offsets.items() if key[0] != topic}
 
     # --- by the clock ---
 
     def sample(self) -> None:
         """Take the snapshots that are due; to be called every 10 s."""
-        self._take_in()
-        windows = self._ticks.due(self._clock())
-        for statistic in (self._put_all, self._got_all, *self._returned.values()):
+        self._refresh()
+        windows = self._snapshot_times.due(self._clock())
+        for statistic in (self._broker_puts, self._broker_gets, *self._send_backs.values()):
             statistic.snapshot(windows)
-        for pair in (*self._topics.values(), *self._got.values()):
+        for pair in (*self._topics.values(), *self._group_gets.values()):
             for statistic in pair:
                 statistic.snapshot(windows)
         if _DAY in windows:
@@ -168,40 +168,40 @@ class Statistics:
         for topic in [topic for topic, (messages, _) in self._topics.items() if messages.is_stale]:
             del self._topics[topic]
             self._counters.topic_bytes.pop(topic, None)
-            self._before[topic] = self._stored(topic)
-        self._got = {key: pair for key, pair in self._got.items() if not pair[0].is_stale}
-        self._returned = {key: statistic for key, statistic in self._returned.items() if not statistic.is_stale}
-        self.pulled = {key: offset for key, offset in self.pulled.items() if key[:2] in self._got}
+            self._base_offsets[topic] = self._message_count(topic)
+        self._group_gets = {key: pair for key, pair in self._group_gets.items() if not pair[0].is_stale}
+        self._send_backs = {key: statistic for key, statistic in self._send_backs.items() if not statistic.is_stale}
+        self.pull_offsets = {key: offset for key, offset in self.pull_offsets.items() if key[:2] in self._group_gets}
 
-    def _take_in(self) -> None:
+    def _refresh(self) -> None:
         """Bring up to date what is read off elsewhere."""
         counters = self._counters
-        self._put_all.value = self._put_all.times = counters.messages_in
-        self._got_all.value, self._got_all.times = counters.messages_out, counters.pulls_found
-        seen, self._seen = self._seen, set()
+        self._broker_puts.value = self._broker_puts.times = counters.messages_in
+        self._broker_gets.value, self._broker_gets.times = counters.messages_out, counters.pulls_found
+        seen, self._dirty_topics = self._dirty_topics, set()
         for topic in seen:
             pair = self._topics.get(topic)
             if pair is None:
                 pair = self._topics[topic] = Statistic(self._clock()), Statistic(self._clock())
             messages, size = pair
-            messages.value = messages.times = size.times = self._stored(topic) - self._before.get(topic, 0)
+            messages.value = messages.times = size.times = self._message_count(topic) - self._base_offsets.get(topic, 0)
             size.value = counters.topic_bytes.get(topic, 0)
 
-    def _stored(self, topic: str) -> int:
+    def _message_count(self, topic: str) -> int:
         return sum(self._store.queue_end(topic, queue_id) for queue_id in self._store.queue_ids(topic))
 
     # --- questions ---
 
-    def figures(self, name: str, key: str) -> tuple[Figures, Figures, Figures] | None:
+    def figures(self, name: str, key: str) -> tuple[WindowStats, WindowStats, WindowStats] | None:
         """Return what a statistic did in the last minute, hour and day; None when there is none of that name and
         key.
         """
-        self._take_in()
+        self._refresh()
         statistic = self._find(name, key)
         if statistic is None:
             return None
         now = self._clock()
-        minute, hour, day = (statistic.figures(window, self._ticks, now) for window in (_MINUTE, _HOUR, _DAY))
+        minute, hour, day = (statistic.figures(window, self._snapshot_times, now) for window in (_MINUTE, _HOUR, _DAY))
         return minute, hour, day
 
     def group_tps(self, topic: str, group: str) -> float:
@@ -211,14 +211,14 @@ class Statistics:
 
     def _find(self, name: str, key: str) -> Statistic | None:
         if name in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
-            whole = self._put_all if name == BROKER_PUT_NUMS else self._got_all
+            whole = self._broker_puts if name == BROKER_PUT_NUMS else self._broker_gets
             return whole if key == self._cluster and whole.value else None
         topic, _, group = key.partition("@")
         if name == SNDBCK_PUT_NUMS:
-            return self._returned.get((topic, group))
+            return self._send_backs.get((topic, group))
         pair = None
         if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
             pair = self._topics.get(key)
         elif name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
-            pair = self._got.get((topic, group))
+            pair = self._group_gets.get((topic, group))
         return None if pair is None else pair[name in (TOPIC_PUT_SIZE, GROUP_GET_SIZE)]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raptormq.broker.clients import MATCH_ALL, SubscriptionFilter
-from raptormq.broker.config import MAX_ANSWER_BYTES, Pulling
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.config import MAX_ANSWER_BYTES, PullSettings
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.metrics import is_young
 from raptormq.broker.pop.checkpoints import CheckPoints
 from raptormq.broker.pop.orderly import OrderlyPops, Place
@@ -97,8 +97,8 @@ class Popper:
         orderly: OrderlyPops,
         resets: OffsetResets,
         broker_name: str,
-        copies: CopiedTexts,
-        pulling: Pulling,
+        copies: CopyProperties,
+        pulling: PullSettings,
         clock: Callable[[], int],
     ) -> None:
         self._store = store

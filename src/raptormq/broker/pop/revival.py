@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raptormq.broker.config import Pulling
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.config import PullSettings
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.delivered.origin import origin_of
 from raptormq.broker.internal_writer import InternalWriter, record_copy
@@ -65,8 +65,8 @@ class PopRevival:
         outstanding: Outstanding,
         checkpoints: CheckPoints,
         revive_topic: str,
-        copies: CopiedTexts,
-        pulling: Pulling,
+        copies: CopyProperties,
+        pulling: PullSettings,
         clock: Callable[[], int],
     ) -> None:
         self._store = store

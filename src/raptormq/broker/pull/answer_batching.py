@@ -40,46 +40,46 @@ class PullCoalescer(Generic[Pull]):
     ) -> None:
         """``log_end`` gives the end of the log in bytes; ``answer`` gets what came since the last wave."""
         self._clock, self._timer, self._log_end, self._answer = clock, timer, log_end, answer
-        self._began, self._end_then = clock(), log_end()
-        self._is_busy = self._is_awaited = False
+        self._window_start_ms, self._window_start_offset = clock(), log_end()
+        self._is_busy = self._is_timer_set = False
         self._arrivals: list[Arrival] = []
         self._pulls: list[Pull] = []
 
     def defer_arrivals(self, arrivals: Iterable[Arrival]) -> bool:
         """Whether the pulls that wait for these messages are answered later; False: now, by the caller."""
-        if takes := self._is_early():
+        if takes := self._should_defer():
             self._arrivals += arrivals
         return takes
 
     def defer(self, pull: Pull) -> bool:
         """Whether ``pull``, for which there is something, is answered later; False: now, by the caller."""
-        if takes := self._is_early():
+        if takes := self._should_defer():
             self._pulls.append(pull)
         return takes
 
     def flush(self) -> None:
         """The next wave comes now."""
-        self._begin(self._clock())
+        self._start_window(self._clock())
         arrivals, self._arrivals = self._arrivals, []
         pulls, self._pulls = self._pulls, []
         self._answer(arrivals, pulls)
 
-    def _is_early(self) -> bool:
+    def _should_defer(self) -> bool:
         """Whether the next wave is to be waited for, which then will come."""
         now = self._clock()
-        if now - self._began >= COALESCE_MS:
-            self._begin(now)
+        if now - self._window_start_ms >= COALESCE_MS:
+            self._start_window(now)
             return False
-        if self._is_busy and not self._is_awaited:
-            self._is_awaited = True
-            self._timer((self._began + COALESCE_MS - now) / 1000, self._time_is_up)
+        if self._is_busy and not self._is_timer_set:
+            self._is_timer_set = True
+            self._timer((self._window_start_ms + COALESCE_MS - now) / 1000, self._on_timer)
         return self._is_busy
 
-    def _time_is_up(self) -> None:
-        self._is_awaited = False
+    def _on_timer(self) -> None:
+        self._is_timer_set = False
         self.flush()
 
-    def _begin(self, now: int) -> None:
-        end, passed = self._log_end(), now - self._began
-        self._is_busy = end - self._end_then >= BUSY_BYTES_PER_MS * max(passed, 1)
-        self._began, self._end_then = now, end
+    def _start_window(self, now: int) -> None:
+        end, passed = self._log_end(), now - self._window_start_ms
+        self._is_busy = end - self._window_start_offset >= BUSY_BYTES_PER_MS * max(passed, 1)
+        self._window_start_ms, self._window_start_offset = now, end

@@ -14,7 +14,7 @@ from __future__ import annotations
 from raptormq.broker.metrics import Counters, Statistics
 from raptormq.broker.pull.request import PullRequest
 from raptormq.broker.tables import TopicTable
-from raptormq.broker.validation import is_other_topic, made_again
+from raptormq.broker.validation import is_other_topic, topic_recreated
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import response_to
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
@@ -55,7 +55,7 @@ class PullAnswers:
         """Answer ``pull`` with what a read returned."""
         header, topic_id = pull.header, pull.topic_id
         if topic_id is not None and is_other_topic(self._topics, header.topic, topic_id):  # deleted during the pull
-            self.fail(pull, made_again(header.topic, topic_id))
+            self.fail(pull, topic_recreated(header.topic, topic_id))
             return
         is_found = result.status is _FOUND
         code, remark = (0, "FOUND") if is_found else (empty_code(result, pull.offset), result.status.value)
@@ -64,13 +64,13 @@ class PullAnswers:
             fields.topic_id = topic_id
         response = response_to(pull.command, code, remark, fields)
         counters, topic, group = self._counters, header.topic, header.consumer_group
-        self._statistics.pulled[topic, group, header.queue_id] = result.next_offset
+        self._statistics.pull_offsets[topic, group, header.queue_id] = result.next_offset
         if is_found:
             pull.connection.read_promptly()  # the consumer is about to pull again
             counters.pulls_found += 1
             counters.messages_out += result.message_count
             counters.bytes_out += result.total_bytes
-            self._statistics.got(topic, group, result.message_count, result.total_bytes)
+            self._statistics.count_get(topic, group, result.message_count, result.total_bytes)
         else:
             counters.pulls_empty += 1
         if not pull.command.is_oneway:

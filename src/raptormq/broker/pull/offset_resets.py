@@ -61,7 +61,7 @@ class OffsetResets:
             return False
         if self._registry.subscription(group, topic) is not None:
             return True
-        if place in self._statistics.pulled and self._steady_clock() < self._offsets[place][1] + PULLED_AGAIN_MS:
+        if place in self._statistics.pull_offsets and self._steady_clock() < self._offsets[place][1] + PULLED_AGAIN_MS:
             return True
         del self._offsets[place]
         return False

@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from enum import Enum
 from time import perf_counter
 
-from raptormq.broker.config import Pulling
+from raptormq.broker.config import PullSettings
 from raptormq.broker.metrics import Counters
 from raptormq.broker.pull.answer_batching import COALESCE_MS, PullCoalescer
 from raptormq.broker.pull.answers import PullAnswers, empty_code
@@ -78,7 +78,7 @@ class PullService:
         topics: TopicTable,
         resets: OffsetResets,
         answers: PullAnswers,
-        settings: Pulling,
+        settings: PullSettings,
         counters: Counters,
         steady_clock: Callable[[], int],
     ) -> None:
@@ -131,7 +131,7 @@ class PullService:
         options = pull.options._replace(copies=False) if is_short else pull.options
         began = perf_counter()
         result = self._store.get_messages(topic, queue_id, pull.offset, options)
-        self._counters.read_since(began)
+        self._counters.record_read_time(began)
         if result.non_resident:
             self._counters.pulls_cold += 1
             return Outcome.COLD, result
@@ -279,7 +279,7 @@ class PullService:
             )
         began = perf_counter()
         await self._answer_with(pull, self._store.load_messages(header.topic, header.queue_id, pull.offset, options))
-        self._counters.read_since(began)
+        self._counters.record_read_time(began)
 
     async def _answer_without_messages(self, pull: PullRequest, status: GetStatus, next_offset: int) -> None:
         async def result() -> GetResult:

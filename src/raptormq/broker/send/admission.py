@@ -17,10 +17,10 @@ from operator import itemgetter
 from typing import NoReturn
 
 from raptormq.broker.config import BrokerConfig, max_body_bytes
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delay.postponing import Fit, delay_level, to_delayed
 from raptormq.broker.delay.timing import TimerRules, set_timer
-from raptormq.broker.retries import Retries
+from raptormq.broker.retries import RetryTopics
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.inner_batch import require_flat, wrap
@@ -92,9 +92,9 @@ class Admission:
         creator: TopicCreator,
         unique_ids: UniqueIdFactory,
         clock: Callable[[], int],
-        retries: Retries,
+        retries: RetryTopics,
         timers: TimerRules,
-        copies: CopiedTexts,
+        copies: CopyProperties,
     ) -> None:
         self._config = config
         self._policies = policies = config.policies
@@ -103,7 +103,7 @@ class Admission:
         self._broker_name = config.identity.broker_name
         self._configs = topics.configs
         self._retries = retries
-        self._level_count = len(parse_delay_levels(config.keeping.delay_levels))
+        self._level_count = len(parse_delay_levels(config.storage.delay_levels))
         self._creator = creator
         self._unique_ids = unique_ids
         self._clock = clock

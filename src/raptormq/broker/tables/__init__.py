@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from raptormq.broker.tables.change_barrier import ChangeBarrier
 from raptormq.broker.tables.groups import GroupConfig, GroupTable, groups_file
-from raptormq.broker.tables.settling import Settling
 from raptormq.broker.tables.topics import MAX_QUEUES, TopicTable, apply_attributes, system_topics
 
 __all__ = [
     "MAX_QUEUES",
+    "ChangeBarrier",
     "GroupConfig",
     "GroupTable",
-    "Settling",
     "TopicTable",
     "apply_attributes",
     "groups_file",

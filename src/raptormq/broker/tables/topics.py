@@ -187,11 +187,11 @@ class TopicTable:
         self._set(config, self._new_id() if current is None else current.topic_id)
         return True
 
-    def put_back(self, config: TopicConfig) -> None:
+    def restore(self, config: TopicConfig) -> None:
         """Enter a topic that was there before, and whose id is not known any more."""
         self._set(config, "")
 
-    def give_ids(self) -> int:
+    def assign_missing_ids(self) -> int:
         """Give an id to each topic of a table that was written before there were ids; return how many they are."""
         if any(config.topic_id for config in self.configs.values()):
             return 0
@@ -199,11 +199,11 @@ class TopicTable:
             self._set(config, self._new_id())
         return len(self.configs)
 
-    def tell_ids(self, is_saved: Callable[[str], bool]) -> None:
+    def publish_ids_when(self, is_saved: Callable[[str], bool]) -> None:
         """Tell ids of those topics alone that ``is_saved`` says are on disk: after a crash they have the same."""
         self._is_saved = is_saved
 
-    def told_id(self, topic: str) -> str | None:
+    def published_id(self, topic: str) -> str | None:
         """Return the id of a topic, as others may remember it; None where there is none."""
         config = self.configs.get(topic)
         return config.topic_id or None if config is not None and self._is_saved(topic) else None
@@ -263,11 +263,11 @@ class TopicTable:
         """Return the content of ``topics.json``; cheap, because every change of thousands of topics writes them all."""
         return {"dataVersion": self.version.to_dict(), "topicConfigTable": dict(self._plain)}
 
-    def renew_version(self) -> None:
+    def bump_version(self) -> None:
         """Let name servers take the next registration, though no topic has changed."""
         self.version = self.version.next(self._clock())
 
     def _changed(self, topic: str) -> None:
-        self.renew_version()
+        self.bump_version()
         for listener in self._listeners:
             listener(topic)

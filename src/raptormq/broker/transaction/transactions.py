@@ -16,11 +16,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from raptormq.broker.config import Transactions as Settings
-from raptormq.broker.copied_texts import CopiedTexts
+from raptormq.broker.config import TransactionSettings as Settings
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.service import ended
+from raptormq.broker.service import cancel_and_wait
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.transaction.half import (
     Producers,
@@ -84,7 +84,7 @@ class Transactions:
         topics: TopicTable,
         settings: Settings,
         questions: Questions,
-        copies: CopiedTexts,
+        copies: CopyProperties,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
@@ -133,7 +133,7 @@ class Transactions:
         """End and keep the progress."""
         if self._task is None:
             return
-        await ended(self._task)
+        await cancel_and_wait(self._task)
         self._task = None
         if self._ready.is_set():
             await self._keep_progress()

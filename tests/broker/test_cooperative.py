@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.cooperative import AT_A_TIME, run_cooperatively
+from raptormq.broker.cooperative import STEPS_PER_YIELD, run_cooperatively
 from raptormq.broker.handlers.clients import MAX_NEW_GROUPS
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
@@ -73,7 +73,7 @@ async def test_progress_of_many_groups_takes_few_turns_of_a_busy_loop(
 
 async def test_steps_are_worked_off_with_turns_for_others_and_have_a_result() -> None:
     def steps() -> Steps[int]:
-        for _ in range(3 * AT_A_TIME):
+        for _ in range(3 * STEPS_PER_YIELD):
             yield
         return 7
 

@@ -12,7 +12,7 @@ from raptormq.protocol.properties import LEFT_OUT, MAX_PROPERTIES_BYTES, UNIQUE_
 logger = get_logger(__name__)
 
 
-class CopiedTexts:
+class CopyProperties:
     """Counts and logs what :func:`~raptormq.protocol.copied_properties.fitted` leaves out."""
 
     def __init__(self, counters: Counters) -> None:

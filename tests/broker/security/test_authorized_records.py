@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.security.placed_records import PlacedRecords
+from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.required_permissions import to_view
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
@@ -115,7 +115,7 @@ async def test_a_damaged_record_belongs_to_nobody(may_everything: bool) -> None:
         asked.extend(demand.resource.key for demand in demands)  # type: ignore[attr-defined]
         return may_everything
 
-    records = PlacedRecords(Store(), authorizer)  # type: ignore[arg-type]  # all that is asked of it
+    records = AuthorizedRecords(Store(), authorizer)  # type: ignore[arg-type]  # all that is asked of it
     found = await records.message_at(None, RemotingCommand(VIEW), to_view, 0)  # type: ignore[arg-type]
     assert (asked, found is not None) == (["*"], may_everything)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Settling(Protocol):
+class ChangeBarrier(Protocol):
     """A change is settled when it would survive a crash and clients can see it."""
 
-    async def settled(self) -> None:
+    async def passed(self) -> None:
         """Wait until the changes made so far are saved and the reachable name servers know them.
 
         Raises:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from raptormq.broker.broker import Maintenance
+from raptormq.broker.broker import PeriodicJobs
 
 
 async def test_jobs_run_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -15,7 +15,7 @@ async def test_jobs_run_again_and_again(caplog: pytest.LogCaptureFixture) -> Non
     def fail() -> None:
         raise ValueError("broken job")
 
-    maintenance = Maintenance((fail, runs.release), 0.001)
+    maintenance = PeriodicJobs((fail, runs.release), 0.001)
     maintenance.start()
     for _ in range(3):
         await asyncio.wait_for(runs.acquire(), 10)

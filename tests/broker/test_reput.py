@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.reput import Dispatcher
+from raptormq.broker.reput import ReputService
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.queue.append_batches import Arrival, PendingRecord
 from raptormq.storage.store import MessageStore
@@ -17,15 +17,15 @@ async def test_groups_of_one_turn_share_a_run(tmp_path: Path, monkeypatch: pytes
     store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
     store.open()
     seen: list[list[Arrival]] = []
-    dispatcher = Dispatcher(store)
-    dispatcher.listen(lambda arrivals: seen.append(list(arrivals)))
+    reput = ReputService(store)
+    reput.listen(lambda arrivals: seen.append(list(arrivals)))
     for body in (b"1", b"2"):
         store.append([PendingRecord("t", 0, body)])
-        dispatcher.schedule()
+        reput.schedule()
     assert seen == []
     await asyncio.sleep(0)
     assert seen == [[("t", 0, 1, 0), ("t", 0, 2, 0)]]
-    dispatcher.schedule()
+    reput.schedule()
     await asyncio.sleep(0)
     assert len(seen) == 1
     store.close()
@@ -35,11 +35,11 @@ async def test_who_listens_to_one_topic_is_told_when_it_is_among_the_messages(tm
     store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
     store.open()
     seen: list[list[Arrival]] = []
-    dispatcher = Dispatcher(store)
-    dispatcher.listen(lambda arrivals: seen.append(list(arrivals)), "wanted")
+    reput = ReputService(store)
+    reput.listen(lambda arrivals: seen.append(list(arrivals)), "wanted")
     for topics in (["other"], ["other", "wanted"]):
         store.append([PendingRecord(topic, 0, b"1") for topic in topics])
-        dispatcher.schedule()
+        reput.schedule()
         await asyncio.sleep(0)
     assert seen == [[("other", 0, 2, 0), ("wanted", 0, 1, 0)]]
     store.close()
@@ -51,8 +51,8 @@ async def test_a_failed_run_is_logged_and_made_up_for(
     store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
     store.open()
     seen: list[Arrival] = []
-    dispatcher = Dispatcher(store)
-    dispatcher.listen(seen.extend)
+    reput = ReputService(store)
+    reput.listen(seen.extend)
 
     def fail() -> list[Arrival]:
         raise OSError("no more files")
@@ -60,10 +60,10 @@ async def test_a_failed_run_is_logged_and_made_up_for(
     with monkeypatch.context() as patched:
         patched.setattr(store, "dispatch", fail)
         store.append([PendingRecord("t", 0, b"1")])
-        dispatcher.schedule()
+        reput.schedule()
         await asyncio.sleep(0)
     assert "dispatch failed" in caplog.text
-    dispatcher.schedule()
+    reput.schedule()
     await asyncio.sleep(0)
     assert seen == [("t", 0, 1, 0)]
     store.close()

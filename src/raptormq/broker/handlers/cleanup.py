@@ -13,7 +13,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
 
-class UpkeepHandlers:
+class CleanupHandlers:
     """Cleans the store."""
 
     def __init__(self, store: MessageStore, topics: TopicTable, address: str) -> None:

@@ -28,7 +28,7 @@ _WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, TRANS_CHECK_MAX_T
 """Topics in which messages for others wait. Only in these REAL_TOPIC counts: elsewhere clients may write it."""
 
 
-class PlacedRecords:
+class AuthorizedRecords:
     """Reads records of ``store`` by their places; ``judge`` None lets everybody read everything."""
 
     def __init__(self, store: MessageStore, authorizer: Authorizer | None) -> None:
