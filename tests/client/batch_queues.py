@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import cast
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message.send_request import Outgoing
+from raptormq.client.message.send_request import SendRequest
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
-from raptormq.client.producer.broker_features import QueueKinds
+from raptormq.client.producer.broker_features import BatchSupport
 from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import ServerError
@@ -24,23 +24,23 @@ LONG_TEXT = b"again and again " * 300
 
 
 class Broker:
-    """Stands in for `Delivery`: notes what is sent and answers as a SimpleCQ topic does."""
+    """Stands in for `MessageSender`: notes what is sent and answers as a SimpleCQ topic does."""
 
     def __init__(self) -> None:
-        self.sent: list[Outgoing] = []
+        self.sent: list[SendRequest] = []
         self.queues: list[MessageQueue | None] = []
         self.timeouts: list[float] = []
         self.on_send: Callable[[], None] = lambda: None
-        self.error: Callable[[Outgoing], Exception | None] = lambda _outgoing: None
+        self.error: Callable[[SendRequest], Exception | None] = lambda _outgoing: None
         self.whole = False
         self.silent = False
         self.speaks = asyncio.Event()
         """Ends the silence for what was sent in it."""
-        self.kinds = QueueKinds(brokers=lambda _topic: (QUEUE.broker_name,))
+        self.kinds = BatchSupport(brokers=lambda _topic: (QUEUE.broker_name,))
 
     async def send(
         self,
-        outgoing: Outgoing,
+        outgoing: SendRequest,
         queue: MessageQueue | None,
         key: str | None,
         timeout: float,
@@ -55,7 +55,7 @@ class Broker:
         self.on_send()
         if (error := self.error(outgoing)) is not None:
             if isinstance(error, ServerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                self.kinds.refused_batches((queue or QUEUE).broker_name)
+                self.kinds.note_batches_refused((queue or QUEUE).broker_name)
             raise error
         single = self.whole or outgoing.code != RequestCode.SEND_BATCH_MESSAGE
         count = 1 if single else len(decode_batch(outgoing.body))

@@ -21,13 +21,13 @@ class Reader:
     """Stands where a queue reader stands: learns what is finished."""
 
     def __init__(self) -> None:
-        self.progress = ProcessQueue(0)
+        self.process_queue = ProcessQueue(0)
         self.finished_offsets: list[int] = []
         self._changed = asyncio.Event()
 
-    def finished(self, progress: ProcessQueue, offset: int) -> None:
-        assert progress is self.progress
-        progress.complete(offset)
+    def complete(self, process_queue: ProcessQueue, offset: int) -> None:
+        assert process_queue is self.process_queue
+        process_queue.complete(offset)
         self.finished_offsets.append(offset)
         self._changed.set()
 
@@ -44,12 +44,12 @@ class Giving:
         self.takes = takes
         self.given: list[MessageExt] = []
 
-    async def give_back(self, message: MessageExt) -> bool:
+    async def send_back(self, message: MessageExt) -> bool:
         self.given.append(message)
         return self.takes
 
     @staticmethod
-    def pause(times: int) -> float:
+    def retry_delay(times: int) -> float:
         return 0.01 * times
 
 
@@ -75,8 +75,8 @@ async def listening(
 
     def hand_out(messages: list[MessageExt]) -> None:
         for each in messages:
-            reader.progress.admit(each.queue_offset, 1)
-        calls.submit(cast("QueueReader", reader), reader.progress, messages)
+            reader.process_queue.add(each.queue_offset, 1)
+        calls.submit(cast("QueueReader", reader), reader.process_queue, messages)
 
     try:
         yield calls, reader, giving, hand_out

@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from raptormq.client import ConsumeResult, PushConsumer, TransactionProducer
-from raptormq.client.listener_checks import awaitable, require_async, warn_of_plain
+from raptormq.client.listener_checks import awaitable, require_async, warn_if_plain
 from raptormq.errors import ClientError
 
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_called_is_refused(nothing: Any) -> None:
 
 def test_a_function_that_may_be_plain_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     for told in (right, Right(), lambda _: right(5), passes_on, in_a_thread(plain), AsyncMock(), is_declared_as):
-        warn_of_plain(told, "a listener")
+        warn_if_plain(told, "a listener")
     assert caplog.records == []
 
     async def check(_: object) -> None:

@@ -23,7 +23,7 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
-from raptormq.client.message.encryption import unsealed
+from raptormq.client.message.encryption import decrypt
 from raptormq.errors import KeyMissing, RecordError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode
@@ -100,7 +100,7 @@ async def test_a_push_consumer_goes_on_behind_it(
     async def batches(batch: MessageBatch) -> None:
         note([bytes(body) for body in batch.bodies()])
 
-    unsealed(encrypt_body(b"", 0, "k1", b"k" * 16, bytes(12)), OneKey())  # the key is a right one
+    decrypt(encrypt_body(b"", 0, "k1", b"k" * 16, bytes(12)), OneKey())  # the key is a right one
     async with Cluster(tmp_path) as cluster:
         await fill(cluster, bad)
         config = ClientConfig(cluster.name_servers, keys=OneKey())

@@ -32,7 +32,7 @@ from raptormq.protocol.bodies.queue_offsets import TopicIds
 from raptormq.protocol.message import MessageQueue
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
-from tests.client.listener import Listener
+from tests.client.recording_listener import Listener
 
 
 def broadcasting(folder: Path) -> ConsumerConfig:

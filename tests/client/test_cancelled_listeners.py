@@ -25,8 +25,8 @@ from raptormq.client.consumer.listener_call import Listener as ListenerFunction
 from raptormq.client.consumer.listener_pool import ListenerPool
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
-from tests.client.listener import Listener
 from tests.client.listener_pools import listening, message
+from tests.client.recording_listener import Listener
 
 
 async def awaits_what_was_cancelled(messages: list[MessageExt]) -> ConsumeResult | None:
@@ -178,14 +178,14 @@ async def test_stopping_leaves_a_listener_alone_that_goes_on_and_finishes_nothin
     async with listening(stubborn, config=ConsumerConfig(concurrency=2)) as (calls, reader, giving, hand_out):
         with stubborn:
             hand_out([message(0), message(1)])
-            await eventually(lambda: reader.progress.calls.count == 2)
+            await eventually(lambda: reader.process_queue.calls.count == 2)
             assert await ends(calls.stop(0.01))
-            assert reader.progress.calls.count == 0  # nobody waits for it before the queue goes to another member
-            assert (reader.progress.commit_offset, giving.given) == (0, [])
+            assert reader.process_queue.calls.count == 0  # nobody waits for it before the queue goes to another member
+            assert (reader.process_queue.commit_offset, giving.given) == (0, [])
             assert all(f"listener {number} of g ignores its cancellation" in caplog.text for number in range(2))
             assert "its messages of topic t are delivered again" in caplog.text
         assert await ends(all_ended(calls))
-        assert reader.progress.calls.count == 0
+        assert reader.process_queue.calls.count == 0
 
 
 async def all_ended(calls: ListenerPool) -> None:
@@ -200,7 +200,7 @@ async def test_a_listener_that_was_left_alone_and_fails_gives_nothing_back() -> 
             hand_out([message(0)])
             await stubborn.started.wait()
             assert await ends(calls.stop(0.01))
-            reader.progress.dropped = True
+            reader.process_queue.dropped = True
         assert await ends(all_ended(calls))
         assert (reader.finished_offsets, giving.given) == ([], [])
 

@@ -21,7 +21,7 @@ from raptormq.client import (
     PushConsumer,
 )
 from raptormq.client.cluster.client_instance import _instances
-from raptormq.client.lifecycle import Ending
+from raptormq.client.lifecycle import Shutdown
 from raptormq.errors import ClientError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
@@ -31,7 +31,7 @@ from tests.client.scripted_peer import ScriptedPeer, route, silence, stored
 
 
 async def test_an_end_goes_on_when_who_waits_for_it_gives_up() -> None:
-    ending, go, steps = Ending("something"), asyncio.Event(), []
+    ending, go, steps = Shutdown("something"), asyncio.Event(), []
 
     async def work() -> None:
         await go.wait()
@@ -49,7 +49,7 @@ async def test_an_end_goes_on_when_who_waits_for_it_gives_up() -> None:
 
 
 async def test_an_end_that_fails_is_over() -> None:
-    ending = Ending("something")
+    ending = Shutdown("something")
 
     async def work() -> None:
         raise ClientError("as told")

@@ -37,7 +37,7 @@ def instance_of(consumer: PushConsumer) -> ClientInstance:
 
 
 def known_queues(instance: ClientInstance) -> int:
-    known = instance.routes.known("t")
+    known = instance.routes.cached("t")
     return len(known.read_queues) if known is not None else 0
 
 

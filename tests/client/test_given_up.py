@@ -92,7 +92,7 @@ async def test_nor_is_it_sent_in_another_form() -> None:
     settings = {"compress_batches": True, "retries": 3, "send_timeout": 60}
     async with ScriptedPeer() as peer, producing(peer, **settings) as producer:
         peer.on(SINGLE, lambda *sent: unanswered.append(sent))
-        producer._running().queue_kinds.answered("t", "broker-0", whole=True)
+        producer._running().batch_support.note_answer("t", "broker-0", whole=True)
         futures = [producer.submit(Message("t", LONG_TEXT), queue=QUEUES[0]) for _ in range(2)]
         await peer.wait_for(SINGLE)
         for future in futures:

@@ -22,10 +22,10 @@ async def test_many_are_asked_for_at_once_and_not_waited_for_for_long(monkeypatc
         peer.on(ASK, silence)
         await routes.refresh_within(["t", "u", "v"], 0.01)
         assert len(peer.received[ASK]) == 4
-        assert (routes.known("t"), routes.known("u")) == (before, None)
+        assert (routes.cached("t"), routes.cached("u")) == (before, None)
         peer.on(ASK, route(2, peer))
         await routes.refresh_within(["w"], 10)
-        assert routes.known("w") is changes[-1]
+        assert routes.cached("w") is changes[-1]
         await routes.refresh_within([], 10)
 
 
@@ -71,22 +71,22 @@ async def test_a_bounded_number_of_topics_is_refreshed_at_the_same_time() -> Non
         for each in late[8:]:
             route(2, peer)(*each)
         await refreshing
-        assert [len(each.read_queues) for each in routes.all_known()] == [2] * 40
+        assert [len(each.read_queues) for each in routes.all_cached()] == [2] * 40
 
 
 async def refreshed_two_at_a_time(
     monkeypatch: pytest.MonkeyPatch, routes: RouteTable, peer: ScriptedPeer, *replies: Reply
 ) -> list[int]:
     """Numbers of queues of eight topics, each of which had one, after these answers."""
-    monkeypatch.setattr("raptormq.client.cluster.routes._AT_ONCE", 2)
+    monkeypatch.setattr("raptormq.client.cluster.routes._MAX_CONCURRENT", 2)
     peer.on(ASK, route(1, peer))
     for topic in "abcdefgh":
         await routes.find(topic)
     peer.on(ASK, *replies)
     with monkeypatch.context() as patched:
-        patched.setattr(routes._told._name_servers, "_timeout", 0.2)
+        patched.setattr(routes._cache._name_servers, "_timeout", 0.2)
         await routes.refresh_all()
-    return [len(each.read_queues) for each in routes.all_known()]
+    return [len(each.read_queues) for each in routes.all_cached()]
 
 
 async def test_where_no_name_server_answers_the_other_topics_do_not_wait_for_it(

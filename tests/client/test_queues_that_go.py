@@ -1,4 +1,4 @@
-"""Which queues a member takes, and how it lets others go, for what claims and commits answer."""
+"""Which queues a member takes, and how it lets others go, for what locks and commits answer."""
 
 from __future__ import annotations
 
@@ -9,72 +9,72 @@ from typing import cast
 import pytest
 
 from raptormq.client import MessageQueue
-from raptormq.client.consumer.handover import HandOver, QueueClaims
-from raptormq.client.consumer.offset_commits import Commits
+from raptormq.client.consumer.handover import Handover, QueueLocks
+from raptormq.client.consumer.offset_commits import OffsetCommitter
 from raptormq.client.consumer.queue_reader import QueueReader
 
 
-class Claims:
-    """Stands where claims are: grants what it is told to."""
+class Locks:
+    """Stands where locks are: grants what it is told to."""
 
     def __init__(self) -> None:
         self.granted: set[MessageQueue] = set()
-        self.released: list[MessageQueue] = []
+        self.unlocked: list[MessageQueue] = []
         self.silent: set[str] = set()
 
-    async def claim(self, queues: list[MessageQueue]) -> set[MessageQueue]:
+    async def lock(self, queues: list[MessageQueue]) -> set[MessageQueue]:
         return self.granted & set(queues)
 
-    async def release(self, queues: list[MessageQueue], unreached: Collection[str] = ()) -> set[str]:
+    async def unlock(self, queues: list[MessageQueue], unreached: Collection[str] = ()) -> set[str]:
         asked = [queue for queue in queues if queue.broker_name not in unreached]
-        self.released += asked
+        self.unlocked += asked
         return {queue.broker_name for queue in asked} & self.silent
 
 
-def taking(claims: Claims | None, timeout: float = 1000.0) -> HandOver:
-    return HandOver(cast("QueueClaims", claims), cast("Commits", None), timeout)
+def taking(locks: Locks | None, timeout: float = 1000.0) -> Handover:
+    return Handover(cast("QueueLocks", locks), cast("OffsetCommitter", None), timeout)
 
 
 SOME = [MessageQueue("t", "broker-0", number) for number in range(3)]
 
 
-async def test_a_queue_is_taken_as_soon_as_its_member_has_given_its_claim_back() -> None:
-    claims = Claims()
-    claims.granted = {SOME[0]}
-    hand_over = taking(claims)
-    assert await hand_over.takable("t", SOME, {SOME[0]}) == [SOME[0]]
-    assert hand_over.awaited_topics == {"t"}
-    claims.granted = {SOME[2]}
-    assert await hand_over.takable("t", SOME[1:], set()) == [SOME[2]]
-    assert await hand_over.takable("t", [], set()) == []  # the other one went to somebody else again
-    assert claims.released == [SOME[1]]
-    assert hand_over.awaited_topics == set()
+async def test_a_queue_is_taken_as_soon_as_its_member_has_unlocked_it() -> None:
+    locks = Locks()
+    locks.granted = {SOME[0]}
+    handover = taking(locks)
+    assert await handover.acquire("t", SOME, {SOME[0]}) == [SOME[0]]
+    assert handover.pending_topics == {"t"}
+    locks.granted = {SOME[2]}
+    assert await handover.acquire("t", SOME[1:], set()) == [SOME[2]]
+    assert await handover.acquire("t", [], set()) == []  # the other one went to somebody else again
+    assert locks.unlocked == [SOME[1]]
+    assert handover.pending_topics == set()
 
 
 @pytest.mark.parametrize(("moment", "taken"), [(1000.0, []), (0.0, SOME)])
-async def test_members_without_claims_get_a_moment(
+async def test_members_without_locks_get_a_moment(
     monkeypatch: pytest.MonkeyPatch, moment: float, taken: list[MessageQueue]
 ) -> None:
-    monkeypatch.setattr("raptormq.client.consumer.handover._MOMENT_S", moment)
-    claims = Claims()
-    claims.granted = set(SOME)
-    hand_over = taking(claims)
-    await hand_over.takable("t", SOME, set())
-    assert await hand_over.takable("t", SOME, set()) == taken
-    assert await hand_over.takable("t", SOME, set(SOME)) == SOME  # their members are gone
+    monkeypatch.setattr("raptormq.client.consumer.handover._UNLOCKED_WAIT_S", moment)
+    locks = Locks()
+    locks.granted = set(SOME)
+    handover = taking(locks)
+    await handover.acquire("t", SOME, set())
+    assert await handover.acquire("t", SOME, set()) == taken
+    assert await handover.acquire("t", SOME, set(SOME)) == SOME  # their members are gone
 
 
 @pytest.mark.parametrize(("timeout", "taken"), [(1000.0, []), (-1.0, SOME[:1])])
-async def test_the_claims_of_the_dead_are_waited_for_where_they_do_not_end_with_them(
+async def test_the_locks_of_the_dead_are_waited_for_where_they_do_not_end_with_them(
     timeout: float, taken: list[MessageQueue]
 ) -> None:
-    hand_over = taking(Claims(), timeout)
-    await hand_over.takable("t", SOME, set())
-    assert await hand_over.takable("t", SOME, {SOME[0]}) == taken
+    handover = taking(Locks(), timeout)
+    await handover.acquire("t", SOME, set())
+    assert await handover.acquire("t", SOME, {SOME[0]}) == taken
 
 
 async def test_broadcasting_waits_for_nobody() -> None:
-    assert await taking(None).takable("t", SOME, set(SOME)) == SOME
+    assert await taking(None).acquire("t", SOME, set(SOME)) == SOME
 
 
 class Stored:
@@ -101,29 +101,29 @@ class IdleReader:
         self.queue = queue
         self.is_given = False
 
-    def leave(self) -> None:
+    def revoke(self) -> None:
         """Nothing is under way."""
 
-    async def quiet(self, timeout: float) -> None:
+    async def wait_for_calls(self, timeout: float) -> None:
         """Nobody has messages."""
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         self.is_given = True
 
 
-@pytest.mark.parametrize("fails", ["commits", "releases"])
+@pytest.mark.parametrize("fails", ["commits", "unlocks"])
 async def test_a_silent_broker_is_waited_for_once_whatever_the_number_of_its_queues(fails: str) -> None:
-    commits, claims = Stored(), Claims()
+    commits, locks = Stored(), Locks()
     if fails == "commits":
         commits.unreached = {"broker-0"}
     else:
-        claims.silent = {"broker-0"}
-    hand_over = HandOver(cast("QueueClaims", claims), cast("Commits", commits), 1000.0)
+        locks.silent = {"broker-0"}
+    handover = Handover(cast("QueueLocks", locks), cast("OffsetCommitter", commits), 1000.0)
     readers = [IdleReader(MessageQueue("t", f"broker-{number % 2}", number)) for number in range(1000)]
-    hand_over.give(cast("list[QueueReader]", readers))
-    await hand_over.given()
+    handover.revoke(cast("list[QueueReader]", readers))
+    await handover.wait()
     assert all(reader.is_given for reader in readers)
     at = Counter(queue.broker_name for queue in commits.committed)
     assert (at["broker-0"], at["broker-1"]) == (50, 500)
-    at = Counter(queue.broker_name for queue in claims.released)
+    at = Counter(queue.broker_name for queue in locks.unlocked)
     assert (at["broker-0"], at["broker-1"]) == (0 if fails == "commits" else 50, 500)

@@ -24,11 +24,11 @@ async def test_nothing_of_the_new_topic_is_missed(tmp_path: Path, count: int) ->
         consumer.subscribe("t", "*", collector)
         async with consumer:
             await collector.until(lambda: len(collector.messages) == len(old))
-            assert [reader.progress for reader in readers(consumer) if reader.queue.topic == "t"].count(None) == 0
-            before = [reader.progress for reader in readers(consumer)]
+            assert [reader.process_queue for reader in readers(consumer) if reader.queue.topic == "t"].count(None) == 0
+            before = [reader.process_queue for reader in readers(consumer)]
             await admin.delete_topic("t")
             await eventually(
-                lambda: not [r for r in readers(consumer) if r.queue.topic == "t" and r.progress in before]
+                lambda: not [r for r in readers(consumer) if r.queue.topic == "t" and r.process_queue in before]
             )
             await cluster.create_topic("t", 2)
             await send(cluster, new)

@@ -25,7 +25,7 @@ from raptormq.protocol.message import Message, MessageQueue
 from tests.client.consumer.test_push_consumer import readers
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
-from tests.client.listener import Listener
+from tests.client.recording_listener import Listener
 
 OLD = [b"old %d" % number for number in range(10)]
 NEW = [b"new %d" % number for number in range(30)]
@@ -94,7 +94,9 @@ async def test_a_broadcasting_consumer_of_the_latest_begins_at_the_end_of_the_ne
             topic_id = await asking.topic_id(QUEUE)
             async with consumer:
                 await eventually(
-                    lambda: [read.progress and read.progress.topic_id for read in readers(consumer)] == [topic_id]
+                    lambda: (
+                        [read.process_queue and read.process_queue.topic_id for read in readers(consumer)] == [topic_id]
+                    )
                 )
                 await send(cluster, [body])
                 await listener.until(count)

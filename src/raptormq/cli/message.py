@@ -12,7 +12,7 @@ from raptormq.cli.message_format import fields, preview
 from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import Cell, echo, moment, position, print_json, print_table
 from raptormq.client import AdminClient, MessageExt
-from raptormq.client.admin import MAX_FOUND, FoundMessages
+from raptormq.client.admin import MAX_QUERY_RESULTS, FoundMessages
 from raptormq.client.settings import LONG_MAX
 from raptormq.errors import MessageError
 
@@ -42,7 +42,11 @@ Examples:
 @click.argument("topic")
 @click.argument("key")
 @click.option(
-    "--count", type=click.IntRange(1, MAX_FOUND), default=MAX_FOUND, show_default=True, help="The newest so many."
+    "--count",
+    type=click.IntRange(1, MAX_QUERY_RESULTS),
+    default=MAX_QUERY_RESULTS,
+    show_default=True,
+    help="The newest so many.",
 )
 @click.option(
     "--from",

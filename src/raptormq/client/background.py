@@ -37,7 +37,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]], timeout: float | None 
     return (await asyncio.wait(tasks, timeout=timeout))[1] if tasks else set()
 
 
-async def finish_all(works: Iterable[Awaitable[object]]) -> None:
+async def gather_all(works: Iterable[Awaitable[object]]) -> None:
     """Run all at the same time; raise the first error, once every one of them has ended."""
     for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException):

@@ -5,7 +5,7 @@
 `require_loop` compares the running event loop with the one that the client was started in. The client belongs to that
 loop: its connections and tasks are of no use in another.
 
-`Ending` goes through the end of a client completely, also when the caller who asked for it gives up waiting:
+`Shutdown` goes through the end of a client completely, also when the caller who asked for it gives up waiting:
 
     close() ---run--> listeners, batches, membership, connections
        `-----wait-------^          (a time-out, or a second Ctrl-C, cancels close() and not this)
@@ -44,7 +44,7 @@ def require_loop(loop: asyncio.AbstractEventLoop) -> None:
         )
 
 
-class Ending:
+class Shutdown:
     """The ends of one client, one after the other."""
 
     def __init__(self, what: str) -> None:

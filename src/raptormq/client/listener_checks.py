@@ -41,7 +41,7 @@ def require_async(function: Any, what: str) -> None:
         raise ClientError(f"{what} must be async def, {function!r} is not")
 
 
-def warn_of_plain(function: Any, what: str) -> None:
+def warn_if_plain(function: Any, what: str) -> None:
     """Log a warning of a `def` of which nobody can tell before its first call whether its answer can be awaited."""
     code = _code(function)
     if (

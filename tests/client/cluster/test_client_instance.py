@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.client import ClientConfig, Message, Producer, PushConsumer
 from raptormq.client.cluster.client_instance import ClientInstance
-from raptormq.client.consumer.inspection import Questions
+from raptormq.client.consumer.inspection import ConsumerInspection
 from raptormq.errors import ClientError
 from raptormq.protocol.bodies.heartbeat import HeartbeatData, encode_consumer_ids
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -39,8 +39,8 @@ async def client(peer: ScriptedPeer, request_timeout: float = 3.0) -> AsyncItera
 
 async def test_a_heartbeat_follows_as_soon_as_a_broker_is_known() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
-        instance.join_producers("p")
-        instance.join_consumers("g", Member())
+        instance.register_producer("p")
+        instance.register_consumer("g", Member())
         await instance.routes.find("t")
         [first, *_] = await peer.wait_for(HEART_BEAT)
         heartbeat = HeartbeatData.from_json(first.body)
@@ -60,7 +60,7 @@ async def test_a_heartbeat_follows_as_soon_as_a_broker_is_known() -> None:
 
 async def test_a_lost_connection_leads_to_another_heartbeat() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
-        instance.join_producers("p")
+        instance.register_producer("p")
         await instance.routes.find("t")
         await peer.wait_for(HEART_BEAT)
         for connection in list(peer.connections):
@@ -72,7 +72,7 @@ async def test_a_broker_that_was_away_gets_a_heartbeat_as_soon_as_it_is_back(fre
     async with ScriptedPeer() as names, client(names) as instance, ScriptedPeer(free_port) as broker:
         names.on(ROUTE, route(1, broker))
         member = Member()
-        instance.join_consumers("g", member)
+        instance.register_consumer("g", member)
         await instance.routes.find("t")
         await broker.wait_for(HEART_BEAT)
         await broker.stop()
@@ -90,11 +90,11 @@ async def test_a_broker_that_was_away_gets_a_heartbeat_as_soon_as_it_is_back(fre
 async def test_a_connection_that_another_one_has_made_leads_to_a_heartbeat(free_port: int) -> None:
     async with ScriptedPeer() as names, client(names) as instance, ScriptedPeer(free_port) as broker:
         names.on(ROUTE, route(1, broker))
-        instance.join_producers("p")
+        instance.register_producer("p")
         await instance.routes.find("t")
         await broker.wait_for(HEART_BEAT)
-        assert instance.is_new(broker.address)
-        assert not instance.is_new(names.address)
+        assert instance.is_recently_connected(broker.address)
+        assert not instance.is_recently_connected(names.address)
         for connection in list(broker.connections):
             connection.abort()
         await instance.pool.connection(broker.address)
@@ -115,11 +115,11 @@ async def test_who_leaves_while_a_broker_is_connected_to_is_not_said_to_be_there
             return await connect(address)
 
         monkeypatch.setattr(instance.pool, "connection", slowly)
-        instance.join_consumers("g", Member())
-        instance.join_producers("p")
+        instance.register_consumer("g", Member())
+        instance.register_producer("p")
         await instance.routes.find("t")
         await connecting.wait()
-        await instance.leave_consumers("g")
+        await instance.unregister_consumer("g")
         may_connect.set()
         [heartbeat] = await broker.wait_for(HEART_BEAT)
         assert not HeartbeatData.from_json(heartbeat.body).consumers
@@ -129,31 +129,31 @@ async def test_who_leaves_while_a_broker_is_connected_to_is_not_said_to_be_there
 async def test_a_broker_that_does_not_take_heartbeats_harms_nothing(reply: object) -> None:
     async with ScriptedPeer() as peer, client(peer, request_timeout=3.0) as instance:
         peer.on(HEART_BEAT, reply)  # type: ignore[arg-type]
-        instance.join_producers("p")
+        instance.register_producer("p")
         await instance.routes.find("t")
-        await instance.heartbeats.tell_all()
+        await instance.heartbeats.send_all()
         assert len((await instance.routes.find("t")).read_queues) == 1
 
 
 async def test_without_groups_there_is_nothing_to_say() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
         await instance.routes.find("t")
-        await instance.heartbeats.tell_all()
+        await instance.heartbeats.send_all()
         assert not peer.received[HEART_BEAT]
 
 
 async def test_leaving_is_told_to_brokers_once_the_last_one_leaves() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
-        instance.join_producers("p")
-        instance.join_producers("p")
-        instance.join_consumers("g", Member())
+        instance.register_producer("p")
+        instance.register_producer("p")
+        instance.register_consumer("g", Member())
         await instance.routes.find("t")
         await peer.wait_for(HEART_BEAT)
-        await instance.leave_producers("p")
+        await instance.unregister_producer("p")
         assert not peer.received[LEAVE]
-        await instance.leave_producers("p")
-        await instance.leave_consumers("g")
-        await instance.leave_consumers("g")
+        await instance.unregister_producer("p")
+        await instance.unregister_consumer("g")
+        await instance.unregister_consumer("g")
         assert [sorted(leave.ext_fields) for leave in peer.received[LEAVE]] == [
             ["clientID", "producerGroup"],
             ["clientID", "consumerGroup"],
@@ -162,9 +162,9 @@ async def test_leaving_is_told_to_brokers_once_the_last_one_leaves() -> None:
 
 async def test_a_group_is_joined_once_per_client() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
-        instance.join_consumers("g", Member())
+        instance.register_consumer("g", Member())
         with pytest.raises(ClientError, match="group g"):
-            instance.join_consumers("g", Member())
+            instance.register_consumer("g", Member())
 
 
 async def test_the_last_user_closes_a_shared_instance() -> None:
@@ -183,7 +183,7 @@ async def test_the_last_user_closes_a_shared_instance() -> None:
 async def test_a_notice_of_the_broker_reaches_the_member_of_the_group_only() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
         member = Member()
-        instance.join_consumers("g", member)
+        instance.register_consumer("g", member)
         await instance.routes.find("t")
         await peer.wait_for(HEART_BEAT)
         member.told.clear()
@@ -198,8 +198,8 @@ async def test_a_notice_of_the_broker_reaches_the_member_of_the_group_only() -> 
 
 async def test_what_the_client_does_not_know_is_refused_politely() -> None:
     async with ScriptedPeer() as peer, client(peer) as instance:
-        instance.shared(Questions)
-        instance.join_producers("p")
+        instance.shared(ConsumerInspection)
+        instance.register_producer("p")
         await instance.routes.find("t")
         await peer.wait_for(HEART_BEAT)
         [connection] = peer.connections

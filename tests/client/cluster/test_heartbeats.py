@@ -42,9 +42,9 @@ async def test_a_frozen_broker_is_waited_for_in_the_background() -> None:
         frozen.on(HEART_BEAT, silence)
         running = asyncio.create_task(heartbeats.run())
         async with asyncio.timeout(60):
-            await heartbeats.tell_all()
+            await heartbeats.send_all()
             groups.append("later")
-            await heartbeats.tell_all()
+            await heartbeats.send_all()
             assert told(alive)[:2] == [["p"], ["p", "later"]]
             heard = len(frozen.received[HEART_BEAT])
             await frozen.wait_for(HEART_BEAT, heard + 1)
@@ -53,7 +53,7 @@ async def test_a_frozen_broker_is_waited_for_in_the_background() -> None:
 
 async def test_many_groups_that_a_broker_has_forgotten_come_back_with_two_heartbeats() -> None:
     async with ScriptedPeer() as broker, heartbeats_to(broker) as (heartbeats, _):
-        assert await asyncio.gather(*(heartbeats.tell(broker.address) for _ in range(500))) == [True] * 500
+        assert await asyncio.gather(*(heartbeats.send(broker.address) for _ in range(500))) == [True] * 500
         assert len(told(broker)) == 2  # the second speaks for all that came after the first had begun
 
 
@@ -61,10 +61,10 @@ async def test_a_heartbeat_that_has_begun_does_not_count_for_a_change() -> None:
     async with ScriptedPeer() as broker, heartbeats_to(broker) as (heartbeats, groups):
         held = asyncio.Event()
         broker.on(HEART_BEAT, lambda *_: held.set(), answer())
-        first = asyncio.create_task(heartbeats.tell(broker.address))
+        first = asyncio.create_task(heartbeats.send(broker.address))
         await held.wait()
         groups.append("later")
-        second = asyncio.create_task(heartbeats.tell(broker.address))
+        second = asyncio.create_task(heartbeats.send(broker.address))
         first.cancel()  # the second comes to wait before that is seen
         assert await second
         assert told(broker) == [["p"], ["p", "later"]]
@@ -73,9 +73,9 @@ async def test_a_heartbeat_that_has_begun_does_not_count_for_a_change() -> None:
 async def test_who_came_along_with_a_heartbeat_that_is_refused_is_told_so() -> None:
     async with ScriptedPeer() as broker, heartbeats_to(broker) as (heartbeats, _):
         broker.on(HEART_BEAT, answer(), refuse(1), answer())
-        told_to = await asyncio.gather(*(heartbeats.tell(broker.address) for _ in range(4)))
+        told_to = await asyncio.gather(*(heartbeats.send(broker.address) for _ in range(4)))
         assert told_to == [True, False, False, False]
-        assert await heartbeats.tell(broker.address)
+        assert await heartbeats.send(broker.address)
 
 
 async def test_a_broker_that_refuses_a_client_is_in_the_log_once_for_each_refusal(
@@ -84,7 +84,7 @@ async def test_a_broker_that_refuses_a_client_is_in_the_log_once_for_each_refusa
     async with ScriptedPeer() as broker, heartbeats_to(broker) as (heartbeats, _):
         denied = refuse(ResponseCode.NO_PERMISSION, "no access to group g")
         broker.on(HEART_BEAT, denied, denied, answer(), denied)
-        assert [await heartbeats.tell(broker.address) for _ in range(4)] == [False, False, True, False]
+        assert [await heartbeats.send(broker.address) for _ in range(4)] == [False, False, True, False]
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(lines) == 2
     assert all("no access to group g" in line and broker.address in line for line in lines)

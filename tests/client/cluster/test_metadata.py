@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from raptormq.client import AdminClient, ClientConfig
-from raptormq.client.cluster.metadata import cluster_of, route_of, topics_of
+from raptormq.client.cluster.metadata import fetch_cluster, fetch_route, fetch_topics
 from raptormq.client.cluster.name_servers import NameServers
 from raptormq.errors import BodyError, ServerError
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRoute
@@ -52,14 +52,14 @@ async def test_brokers_and_their_members_are_those_that_any_knows() -> None:
         second.on(ROUTE, route(REPLICA, OTHER))
         first.on(CLUSTER, cluster(REPLICA))
         second.on(CLUSTER, cluster(MASTER, OTHER))
-        found = await route_of(servers, "t")
+        found = await fetch_route(servers, "t")
         assert found is not None
         assert {each.broker_name: each.broker_addrs for each in found.brokers} == {
             "a": {0: "h:1", 1: "h:2"},
             "b": {0: "h:3"},
         }
         assert sorted(queue.broker_name for queue in found.queues) == ["a", "b"]
-        info = await cluster_of(servers)
+        info = await fetch_cluster(servers)
         assert {name: each.broker_addrs for name, each in info.brokers.items()} == {
             "a": {0: "h:1", 1: "h:2"},
             "b": {0: "h:3"},
@@ -74,7 +74,7 @@ async def test_all_are_asked_at_once_and_the_one_that_the_client_is_with_is_beli
         late: list[tuple[Connection, RemotingCommand]] = []
         first.on(CLUSTER, lambda connection, asked: late.append((connection, asked)))
         second.on(CLUSTER, cluster(BrokerData("c", "a", {0: "old:1"})))
-        asking = asyncio.ensure_future(cluster_of(NameServers(pool, [first.address, second.address], timeout=300)))
+        asking = asyncio.ensure_future(fetch_cluster(NameServers(pool, [first.address, second.address], timeout=300)))
         for each in (first, second):
             await each.wait_for(CLUSTER)
         cluster(MASTER)(*late[0])
@@ -86,7 +86,7 @@ async def test_topics_are_those_of_all() -> None:
     async with two() as (servers, first, second):
         first.on(TOPICS, answer(body=TopicList(["t", "u"]).to_json()))
         second.on(TOPICS, answer(body=TopicList(["u", "v"]).to_json()))
-        assert await topics_of(servers) == {"t", "u", "v"}
+        assert await fetch_topics(servers) == {"t", "u", "v"}
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -95,7 +95,7 @@ async def test_a_bad_answer_hides_no_good_one(bad: Reply, is_first: bool) -> Non
     async with two() as (servers, first, second):
         first.on(ROUTE, bad if is_first else route(OTHER))
         second.on(ROUTE, route(OTHER) if is_first else bad)
-        found = await route_of(servers, "t")
+        found = await fetch_route(servers, "t")
         assert found is not None
         assert found.brokers == [OTHER]
 
@@ -106,7 +106,7 @@ async def test_bad_answers_alone_are_an_error(bad: Reply) -> None:
         for each in (first, second):
             each.on(ROUTE, bad)
         with pytest.raises((ServerError, BodyError)):
-            await route_of(servers, "t")
+            await fetch_route(servers, "t")
 
 
 async def test_an_administrator_sees_brokers_that_reach_one_of_them_alone() -> None:
@@ -139,7 +139,7 @@ async def test_an_administrator_waits_for_what_a_late_name_server_alone_knows() 
             assert set((await admin.cluster_info()).brokers) == {"a"}
             instance = admin._instance
             assert instance is not None
-            assert late.address in instance.name_servers._silent_until
+            assert late.address in instance.name_servers._skipped_until
             for number, work in enumerate((admin.create_topic("t"), admin.delete_topic("t")), 2):
                 working = asyncio.ensure_future(work)
                 await late.wait_for(CLUSTER, number)

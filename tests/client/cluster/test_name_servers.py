@@ -66,7 +66,7 @@ async def test_another_one_that_does_not_answer_is_not_asked_again_at_once(
             for _ in range(2):
                 assert list(await servers.ask_all(lambda: request(ASK))) == [first.address, third.address]
             assert [len(each.received[ASK]) for each in (first, back, second, third)] == [3, 0, 1, 3]
-            monkeypatch.setattr(servers, "_silent_until", {})
+            monkeypatch.setattr(servers, "_skipped_until", {})
             second.on(ASK, answer())
             assert list(await servers.ask_all(lambda: request(ASK))) == list(servers.addresses)
         await pool.close()

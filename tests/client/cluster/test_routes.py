@@ -37,9 +37,9 @@ async def test_many_callers_share_one_request() -> None:
         found = await asyncio.gather(*(routes.find("t") for _ in range(50)))
         assert len({id(each) for each in found}) == 1
         assert len(peer.received[ASK]) == 1
-        assert await routes.find("t") is routes.known("t")
+        assert await routes.find("t") is routes.cached("t")
         assert len(peer.received[ASK]) == 1
-        assert changes == [routes.known("t")]
+        assert changes == [routes.cached("t")]
 
 
 async def test_a_caller_that_gives_up_does_not_take_the_answer_from_the_others() -> None:
@@ -84,8 +84,8 @@ async def test_a_route_stays_known_while_name_servers_know_nothing() -> None:
         known = await routes.find("t")
         assert await routes.refresh("t") is None
         await routes.refresh_all()
-        assert await routes.find("t") is routes.known("t") is known
-        assert changes == routes.all_known() == [known]
+        assert await routes.find("t") is routes.cached("t") is known
+        assert changes == routes.all_cached() == [known]
 
 
 async def test_a_topic_that_its_brokers_and_all_name_servers_lack_was_deleted() -> None:
@@ -93,15 +93,15 @@ async def test_a_topic_that_its_brokers_and_all_name_servers_lack_was_deleted() 
         peer.on(ASK, route(1, peer), route(2, peer, other), UNKNOWN)
         await routes.find("t")
         routes.denied("t", "broker-0")
-        assert await routes.refresh("t") is routes.known("t"), "another broker has it"
+        assert await routes.refresh("t") is routes.cached("t"), "another broker has it"
         assert await routes.refresh("t") is None
-        assert routes.known("t") is not None, "nobody has denied that one"
+        assert routes.cached("t") is not None, "nobody has denied that one"
         routes.denied("t", "broker-0")
         assert await routes.refresh("t") is None
-        assert routes.known("t") is not None, "the other broker has not"
+        assert routes.cached("t") is not None, "the other broker has not"
         routes.denied("t", "broker-1")
         assert await routes.refresh("t") is None
-        assert routes.known("t") is None
+        assert routes.cached("t") is None
 
 
 async def test_a_denial_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +109,10 @@ async def test_a_denial_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     async with table() as (routes, peer, _):
         peer.on(ASK, route(1, peer), UNKNOWN)
         await routes.find("t")
-        monkeypatch.setattr("raptormq.client.cluster.routes._DENIAL_S", 0.0)
+        monkeypatch.setattr("raptormq.client.cluster.routes._DENIAL_VALID_S", 0.0)
         routes.denied("t", "broker-0")
         assert await routes.refresh("t") is None
-        assert routes.known("t") is not None
+        assert routes.cached("t") is not None
 
 
 @asynccontextmanager
@@ -120,7 +120,7 @@ async def two_servers() -> AsyncIterator[tuple[RouteTable, ScriptedPeer, Scripte
     pool = ConnectionPool()
     with pytest.MonkeyPatch.context() as patched:
         # Both are in this process, which may get no CPU for half a second.
-        patched.setattr("raptormq.client.cluster.name_servers._OPINION_S", 60.0)
+        patched.setattr("raptormq.client.cluster.name_servers._OTHERS_TIMEOUT_S", 60.0)
         async with ScriptedPeer() as first, ScriptedPeer() as second:
             routes = RouteTable(NameServers(pool, [first.address, second.address], timeout=60), lambda _: None)
             yield routes, first, second
@@ -177,7 +177,7 @@ async def test_what_each_name_server_knows_counts_together() -> None:
         second.on(ASK, other)
         for _ in range(3):
             assert await brokers(routes) == {"broker-0", "broker-1"}
-        known = routes.known("t")
+        known = routes.cached("t")
         assert known is not None
         assert [known.master(name) for name in ("broker-0", "broker-1")] == [first.address, second.address]
 
@@ -194,7 +194,7 @@ async def test_a_default_topic_that_cannot_be_asked_for_hides_no_answer() -> Non
         borrowed = await routes.find_for_sending("new", 4)
         peer.on(ASK, only(TBW102=refuse(ResponseCode.SYSTEM_ERROR)))
         assert await routes.refresh("new") is None
-        assert routes.known("new") is borrowed
+        assert routes.cached("new") is borrowed
 
 
 async def test_a_broker_that_comes_back_between_the_two_questions_has_the_topic_after_all() -> None:
@@ -210,7 +210,7 @@ async def test_a_broker_that_comes_back_between_the_two_questions_has_the_topic_
         peer.on(ASK, reply)
         found = await routes.find_for_sending("old", 4)
         assert len(found.write_queues) == 2
-        assert not routes.any_borrowed
+        assert not routes.any_default_route
 
 
 async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_has_its_own() -> None:
@@ -218,10 +218,10 @@ async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_h
         peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
         borrowed = await routes.find_for_sending("new", 4)
         assert [queue.topic for queue in borrowed.write_queues] == ["new"] * 4
-        assert routes.known("new") is borrowed
-        assert routes.all_known() == changes == []
+        assert routes.cached("new") is borrowed
+        assert routes.all_cached() == changes == []
         peer.on(ASK, only(new=route(2, peer)))
-        while routes.known("new") is borrowed:
+        while routes.cached("new") is borrowed:
             routes.sent("new")
             await asyncio.sleep(0)
         assert len(peer.received[ASK]) == 4  # the topic, the default one, the topic once more, and its own at last
@@ -234,12 +234,12 @@ async def test_the_brokers_that_a_topic_to_come_is_sent_to_may_move() -> None:
         assert (await routes.find_for_sending("new", 4)).master("broker-0") == peer.address
         peer.on(ASK, only(TBW102=route(8, other, perm=7)))
         assert await routes.refresh("new") is None
-        moved = routes.known("new")
+        moved = routes.cached("new")
         assert moved is not None
         assert (moved.master("broker-0"), len(moved.write_queues)) == (other.address, 4)
         peer.on(ASK, UNKNOWN)
         assert await routes.refresh("new") is None
-        assert routes.known("new") is moved
+        assert routes.cached("new") is moved
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])
@@ -261,7 +261,7 @@ async def test_one_send_is_enough_to_find_the_route_of_a_new_topic() -> None:
         async with asyncio.timeout(20):
             while not changes:
                 await asyncio.sleep(0.01)
-        assert routes.known("new") is changes[0]
+        assert routes.cached("new") is changes[0]
 
 
 async def test_a_topic_that_nobody_creates_or_can_write_to_has_no_route_for_sending() -> None:
@@ -290,9 +290,9 @@ async def test_a_failure_is_raised_and_leaves_what_was_known(reply: Reply, error
         known = await routes.find("t")
         with pytest.raises(error):
             await routes.refresh("t")
-        assert routes.known("t") is known
+        assert routes.cached("t") is known
         await routes.refresh_all()
-        assert routes.known("t") is known
+        assert routes.cached("t") is known
 
 
 async def test_refreshing_soon_asks_at_most_once_a_second() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from raptormq.client import MessageQueue
 from raptormq.client.background import cancel_all
-from raptormq.client.consumer.broker_outages import Failure, Outages
+from raptormq.client.consumer.broker_outages import BrokerOutages, Failure
 from raptormq.errors import ConnectionClosed, NoRoute, ServerError
 
 LONG = 1000.0
@@ -18,13 +18,13 @@ REFUSED = Failure.of(ServerError(16, "no", "b"))
 
 
 async def test_who_finds_a_broker_back_wakes_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    outages = Outages("g")
+    outages = BrokerOutages("g")
     await outages.pause(QUEUES[0], GONE, 0.0)
     pauses = [asyncio.create_task(outages.pause(queue, GONE, LONG)) for queue in QUEUES[1:]]
     elsewhere = asyncio.create_task(outages.pause(MessageQueue("t", "c", 0), GONE, LONG))
     refused = asyncio.create_task(outages.pause(QUEUES[0], REFUSED, LONG))
     await asyncio.sleep(0)
-    outages.answered(QUEUES[0])
+    outages.note_response(QUEUES[0])
     await asyncio.gather(*pauses)
     assert not elsewhere.done()
     assert not refused.done()
@@ -34,37 +34,37 @@ async def test_who_finds_a_broker_back_wakes_the_others(caplog: pytest.LogCaptur
     assert len(told) == 3  # two brokers, and of one of them two different things
     assert "group g cannot read" in told[0]
     for queue in QUEUES:
-        outages.answered(queue)
+        outages.note_response(queue)
     await outages.pause(QUEUES[0], GONE, LONG)  # who tries for all does not pause for so long
     assert len(caplog.records) == 4
 
 
 async def test_who_has_no_route_waits_for_itself() -> None:
     """Else the reader of a topic that was deleted would ask for it with each message of another one."""
-    outages, lost = Outages("g"), Failure.of(NoRoute.to("t"), has_route=False)
+    outages, lost = BrokerOutages("g"), Failure.of(NoRoute.to("t"), has_route=False)
     pauses = [asyncio.create_task(outages.pause(queue, lost, LONG)) for queue in QUEUES]
     await asyncio.sleep(0)
-    outages.answered(MessageQueue("busy", "b", 0))
+    outages.note_response(MessageQueue("busy", "b", 0))
     await asyncio.sleep(0)
     assert not any(pause.done() for pause in pauses)
     await cancel_all(pauses)
 
 
 async def test_a_queue_that_is_refused_is_told_once_while_others_are_read(caplog: pytest.LogCaptureFixture) -> None:
-    outages = Outages("g")
+    outages = BrokerOutages("g")
     for _ in range(3):
         for queue in QUEUES[1:]:
             await outages.pause(queue, REFUSED, 0.0)
-        outages.answered(QUEUES[0])
+        outages.note_response(QUEUES[0])
     assert len(caplog.records) == 1
     for queue in QUEUES[1:]:
-        outages.answered(queue)
+        outages.note_response(queue)
     await outages.pause(QUEUES[2], REFUSED, 0.0)
     assert len(caplog.records) == 2
 
 
 async def test_what_was_told_of_a_queue_is_forgotten_with_its_reader(caplog: pytest.LogCaptureFixture) -> None:
-    outages = Outages("g")
+    outages = BrokerOutages("g")
     for _ in range(2):
         pause = asyncio.create_task(outages.pause(QUEUES[0], REFUSED, LONG))
         await asyncio.sleep(0)

@@ -49,7 +49,7 @@ async def two(request_timeout: float = 3.0) -> AsyncIterator[Two]:
     async with ScriptedPeer() as names, ScriptedPeer() as first, ScriptedPeer() as second:
         names.on(ROUTE, route(1, first, second))
         instance = ClientInstance.acquire(ClientConfig(names.address, request_timeout=request_timeout))
-        instance.join_consumers("g", Member())
+        instance.register_consumer("g", Member())
         try:
             yield Two(instance, first, second)
         finally:
@@ -69,11 +69,11 @@ async def test_who_is_gone_does_not_count_for_as_long_as_another_broker_is_froze
         group.first.on(ASK, group.knows("other"))
         group.second.on(ASK, group.knows("other"))
         assert await group.others() == ["other"]
-        group.instance._made_at.pop(group.first.address)
+        group.instance._connected_at.pop(group.first.address)
         group.first.on(ASK, group.knows())
         group.second.on(ASK, silence)
         group.members.connection_lost({"t": ["other"]})
-        assert group.instance.is_new(group.second.address)
+        assert group.instance.is_recently_connected(group.second.address)
         assert await group.others() == []
 
 
@@ -84,7 +84,7 @@ async def test_while_the_connection_to_a_broker_is_new_those_from_before_count()
         group.members.connection_lost({"t": ["other"]})
         assert await group.others() == ["other"]
         assert await group.others("u") == []
-        group.instance._made_at.clear()
+        group.instance._connected_at.clear()
         assert await group.others() == []
 
 

@@ -23,7 +23,7 @@ from raptormq.client import (
     PushConsumer,
 )
 from raptormq.client.cluster.client_instance import ClientInstance
-from raptormq.client.consumer.handover import QueueClaims
+from raptormq.client.consumer.handover import QueueLocks
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
 
@@ -81,11 +81,11 @@ def share(member: PushConsumer) -> int:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["messages", "batches"])
 async def test_members_come_and_go_and_no_message_comes_twice(tmp_path: Path, whole: bool) -> None:
-    slow, sent, is_over = Slow(), Counter[bytes](), False
+    slow, sent, is_closed = Slow(), Counter[bytes](), False
 
     async def keep_sending() -> None:
         async with Producer("p", name_servers=cluster.name_servers) as producer:
-            while not is_over:
+            while not is_closed:
                 body = b"%d" % len(sent)
                 await producer.send_batch([Message("t", body)] * 3 if whole else [Message("t", body)])
                 sent[body] += 3 if whole else 1
@@ -106,7 +106,7 @@ async def test_members_come_and_go_and_no_message_comes_twice(tmp_path: Path, wh
             before = slow.bodies.total()
             await member.stop()
             await eventually(lambda: slow.bodies.total() > before + 30)  # noqa: B023
-        is_over = True
+        is_closed = True
         await sending
         slow.no_more()
         await eventually(lambda: slow.bodies.total() >= sent.total())
@@ -215,7 +215,7 @@ async def claimed_by_the_dead(cluster: Cluster) -> None:
     """Leave claims to all queues that nobody gives back."""
     instance = ClientInstance.acquire(ClientConfig(cluster.name_servers, instance_name="dead"))
     route = await instance.routes.find("t")
-    assert await QueueClaims(instance, "g").claim(route.read_queues) == set(route.read_queues)
+    assert await QueueLocks(instance, "g").lock(route.read_queues) == set(route.read_queues)
     await instance.release()
 
 
@@ -235,8 +235,8 @@ async def test_the_claims_of_who_is_no_member_hold_nobody_up(tmp_path: Path) -> 
         async with consumer(cluster, Slow(), whole=False, config=config) as other:
             await eventually(lambda: share(other) == 2)
             assert other._running is not None
-            assert other._running._claims is not None
-            await other._running._claims.release(other.assignment)
+            assert other._running._locks is not None
+            await other._running._locks.unlock(other.assignment)
             await claimed_by_the_dead(cluster)
             async with consumer(cluster, Slow(), whole=False, config=config) as member:
                 await eventually(lambda: (share(other), share(member)) == (1, 1))
@@ -274,7 +274,7 @@ async def test_progress_of_a_queue_that_another_member_has_got_is_not_stored(tmp
                 slow.one_more()
             await eventually(lambda: slow.bodies.total() == 10)
             assert member._running is not None
-            member._running.rebalancing.refused(member.assignment)
+            member._running.rebalancing.lose(member.assignment)
             assert member.assignment == []
             slow.no_more()
             await eventually(lambda: slow.bodies.total() == 20)  # nothing was stored, it goes on at the beginning
@@ -282,7 +282,7 @@ async def test_progress_of_a_queue_that_another_member_has_got_is_not_stored(tmp
 
 @pytest.mark.parametrize("brokers", [1, 2])
 async def test_nothing_comes_twice_when_a_broker_restarts(tmp_path: Path, brokers: int) -> None:
-    sent, is_over = set[bytes](), False
+    sent, is_closed = set[bytes](), False
     bodies, places = set[bytes](), Counter[tuple[MessageQueue, int]]()  # a send may be stored twice, at two places
     config = replace(CONFIG, rebalance_interval=1000.0)
 
@@ -292,7 +292,7 @@ async def test_nothing_comes_twice_when_a_broker_restarts(tmp_path: Path, broker
 
     async def keep_sending() -> None:
         async with Producer("p", name_servers=cluster.name_servers) as producer:
-            while not is_over:
+            while not is_closed:
                 body = b"%d" % len(sent)
                 await producer.send(Message("t", body), timeout=60)
                 sent.add(body)
@@ -315,7 +315,7 @@ async def test_nothing_comes_twice_when_a_broker_restarts(tmp_path: Path, broker
         restarted_at = len(sent)
         await eventually(lambda: len(sent) > restarted_at + 30)
         await eventually(lambda: [share(member) for member in members] == [4, 4])
-        is_over = True
+        is_closed = True
         await sending
         await eventually(lambda: bodies >= sent)
         for member in members:

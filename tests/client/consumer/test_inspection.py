@@ -13,7 +13,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool, RefuseRequests
 from tests.client.embedded_cluster import Cluster
-from tests.client.listener import Listener
+from tests.client.recording_listener import Listener
 from tests.group_progress import decode_group_progress
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, rebalance_interval=1.0)

@@ -12,7 +12,7 @@ from raptormq.client import ConsumerConfig, ConsumeResult, MessageExt
 from raptormq.client.consumer.listener_call import BatchListener, Listener, WholeBatches
 from raptormq.client.consumer.listener_pool import ListenerPool
 from raptormq.client.consumer.queue_reader import QueueReader
-from raptormq.client.message.message_batch import MessageBatch, StoredMessages
+from raptormq.client.message.message_batch import DecodedMessages, MessageBatch
 from tests.client.eventually import eventually
 from tests.client.listener_pools import Reader, listening, message
 
@@ -27,7 +27,7 @@ async def test_success_finishes(answer: ConsumeResult | None) -> None:
         await reader.until(50)
         assert sorted(reader.finished_offsets) == list(range(50))
         assert giving.given == []
-        assert reader.progress.commit_offset == 50
+        assert reader.process_queue.commit_offset == 50
 
 
 async def fails(messages: list[MessageExt]) -> ConsumeResult | None:
@@ -58,14 +58,14 @@ async def test_a_message_that_nobody_takes_back_is_handed_out_again_and_stays_un
 
     async def listener(messages: list[MessageExt]) -> ConsumeResult:
         tries.append(messages[0].reconsume_times)
-        assert reader.progress.commit_offset == 0
+        assert reader.process_queue.commit_offset == 0
         return ConsumeResult.SUCCESS if len(tries) == 4 else ConsumeResult.RECONSUME_LATER
 
     async with listening(listener, takes=False) as (_, reader, _, hand_out):
         hand_out([message(0)])
         await reader.until(1)
         assert tries == [0, 1, 2, 3]
-        assert reader.progress.commit_offset == 1
+        assert reader.process_queue.commit_offset == 1
 
 
 async def test_a_retried_message_has_its_own_topic_again() -> None:
@@ -92,7 +92,7 @@ async def test_messages_of_a_dropped_queue_are_not_handed_out() -> None:
         hand_out([message(n) for n in range(3)])
         while not called:
             await asyncio.sleep(0)
-        reader.progress.dropped = True
+        reader.process_queue.dropped = True
         gate.set()
         await reader.until(1)
         await asyncio.sleep(0)
@@ -133,9 +133,9 @@ async def test_stopping_cancels_what_takes_too_long() -> None:
 
 
 def hand_out_batch(calls: ListenerPool, reader: Reader, offsets: range) -> None:
-    batch = StoredMessages([message(offset) for offset in offsets])
-    reader.progress.admit(offsets[0], 1, len(offsets), offsets[-1])
-    calls.submit(cast("QueueReader", reader), reader.progress, batch)
+    batch = DecodedMessages([message(offset) for offset in offsets])
+    reader.process_queue.add(offsets[0], 1, len(offsets), offsets[-1])
+    calls.submit(cast("QueueReader", reader), reader.process_queue, batch)
 
 
 async def test_a_batch_is_one_call_and_finished_at_once() -> None:
@@ -148,7 +148,7 @@ async def test_a_batch_is_one_call_and_finished_at_once() -> None:
         hand_out_batch(calls, reader, range(5, 9))
         await reader.until(1)
         assert seen == [[5, 6, 7, 8]]
-        assert (reader.finished_offsets, reader.progress.commit_offset, giving.given) == ([5], 9, [])
+        assert (reader.finished_offsets, reader.process_queue.commit_offset, giving.given) == ([5], 9, [])
 
 
 async def fails_whole(batch: MessageBatch) -> None:
@@ -201,7 +201,7 @@ async def test_what_fails_of_a_batch_is_given_back_and_nothing_else(listener: Ba
         hand_out_batch(calls, reader, range(3))
         await reader.until(1)
         assert [each.queue_offset for each in giving.given] == given
-        assert reader.progress.commit_offset == 3
+        assert reader.process_queue.commit_offset == 3
 
 
 @pytest.mark.parametrize("answer", ["yes", [3], [-1], [0, -3], [-4], [None], [[1]], 5, {"0": 1}, [True, False, True]])
@@ -222,7 +222,7 @@ async def test_what_nobody_takes_back_of_a_batch_comes_again_without_the_others(
     seen: list[list[tuple[int, int]]] = []
 
     async def listener(batch: MessageBatch) -> list[int]:
-        assert reader.progress.commit_offset == 0
+        assert reader.process_queue.commit_offset == 0
         seen.append([(each.queue_offset, each.reconsume_times) for each in batch])
         return [0, 2] if len(seen) == 1 else []
 
@@ -230,7 +230,7 @@ async def test_what_nobody_takes_back_of_a_batch_comes_again_without_the_others(
         hand_out_batch(calls, reader, range(3))
         await reader.until(1)
     assert seen == [[(0, 0), (1, 0), (2, 0)], [(0, 1), (2, 1)]]
-    assert reader.progress.commit_offset == 3
+    assert reader.process_queue.commit_offset == 3
 
 
 async def test_a_batch_listener_gets_single_messages_as_batches() -> None:

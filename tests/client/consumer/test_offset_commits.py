@@ -13,7 +13,7 @@ import pytest
 from raptormq.client import ClientConfig, MessageQueue
 from raptormq.client.cluster.client_instance import ClientInstance
 from raptormq.client.consumer.local_offsets import LocalOffsets
-from raptormq.client.consumer.offset_commits import Commits
+from raptormq.client.consumer.offset_commits import OffsetCommitter
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.protocol.bodies.queue_offsets import TopicIds
@@ -27,7 +27,8 @@ COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 
 def reader_at(queue_id: int, offset: int) -> QueueReader:
     return cast(
-        "QueueReader", SimpleNamespace(queue=MessageQueue("t", "broker-0", queue_id), progress=ProcessQueue(offset))
+        "QueueReader",
+        SimpleNamespace(queue=MessageQueue("t", "broker-0", queue_id), process_queue=ProcessQueue(offset)),
     )
 
 
@@ -48,13 +49,13 @@ async def test_a_queue_that_is_let_go_meanwhile_is_not_put_back() -> None:
     async with ScriptedPeer() as peer:
         peer.on(COMMIT, lambda connection, command: held.append((connection, command)), answer())
         instance = await connected(peer)
-        commits = Commits(instance, "g", 1000.0)
+        commits = OffsetCommitter(instance, "g", 1000.0)
         readers = [reader_at(0, 5), reader_at(1, 6), reader_at(2, 7)]
         committing = asyncio.create_task(commits.commit(readers))
         await peer.wait_for(COMMIT)
-        readers[1].progress = None  # another member has it by now
-        assert readers[2].progress is not None
-        readers[2].progress.advance(9)
+        readers[1].process_queue = None  # another member has it by now
+        assert readers[2].process_queue is not None
+        readers[2].process_queue.advance(9)
         [(connection, command)] = held
         connection.send(response_to(command))
         await committing
@@ -66,7 +67,7 @@ async def test_only_what_has_changed_is_stored_and_what_failed_is_tried_again() 
     async with ScriptedPeer() as peer:
         peer.on(COMMIT, refuse(ResponseCode.SYSTEM_ERROR), answer())
         instance = await connected(peer)
-        commits = Commits(instance, "g", 1000.0)
+        commits = OffsetCommitter(instance, "g", 1000.0)
         readers = [reader_at(0, 5), reader_at(1, 6)]
         await commits.commit(readers)
         await commits.commit(readers)
@@ -82,11 +83,11 @@ async def test_progress_that_begins_anew_is_stored_though_it_comes_to_the_same_o
     async with ScriptedPeer() as peer:
         peer.on(COMMIT, answer())
         instance = await connected(peer)
-        commits = Commits(instance, "g", 1000.0)
+        commits = OffsetCommitter(instance, "g", 1000.0)
         reader = reader_at(0, 5)
         await commits.commit([reader])
-        reader.progress = ProcessQueue(2)
-        reader.progress.advance(5)
+        reader.process_queue = ProcessQueue(2)
+        reader.process_queue.advance(5)
         await commits.commit([reader])
         await commits.commit([reader])
         assert stored(peer) == [(0, 5), (0, 5)]
@@ -97,7 +98,7 @@ async def test_a_broker_that_is_away_is_named_once(caplog: pytest.LogCaptureFixt
     async with ScriptedPeer() as peer:
         peer.on(COMMIT, hang_up)
         instance = await connected(peer)
-        commits = Commits(instance, "g", 1000.0)
+        commits = OffsetCommitter(instance, "g", 1000.0)
         await commits.commit([reader_at(number, 5) for number in range(3)])
         await instance.release()
     [record] = caplog.records
@@ -109,7 +110,7 @@ async def test_a_broker_that_stays_away_is_named_once(caplog: pytest.LogCaptureF
     async with ScriptedPeer() as peer:
         peer.on(COMMIT, refused, refused, answer(), refused)
         instance = await connected(peer)
-        commits = Commits(instance, "g", 1000.0)
+        commits = OffsetCommitter(instance, "g", 1000.0)
         for times, offset in [(1, 5), (1, 6), (1, 7), (2, 8)]:
             await commits.commit([reader_at(0, offset)])
             assert len(caplog.records) == times
@@ -131,7 +132,7 @@ async def test_progress_that_is_kept_here_is_written_once_also_when_the_disk_is_
     monkeypatch.setattr(LocalOffsets, "_write", limited)
     instance = ClientInstance.acquire(ClientConfig("127.0.0.1:1"))
     local = LocalOffsets(tmp_path, "me", "g")
-    commits = Commits(instance, "g", 1000.0, local)
+    commits = OffsetCommitter(instance, "g", 1000.0, local)
     readers = [reader_at(number, 5) for number in range(100)]
     await commits.commit(readers)
     assert writes == [100]

@@ -14,7 +14,7 @@ PLENTY = FlowLimits(max_messages=1000, max_bytes=1 << 30, max_span=2000)
 def test_the_commit_offset_is_always_the_smallest_unfinished_one(start: int, order: list[int]) -> None:
     progress = ProcessQueue(start)
     for offset in range(12):
-        assert progress.admit(start + offset, 10)
+        assert progress.add(start + offset, 10)
     unfinished = set(range(12))
     for offset in order:
         assert progress.commit_offset == start + min(unfinished)
@@ -31,7 +31,7 @@ def test_the_commit_offset_never_moves_backwards(steps: list[tuple[bool, int]]) 
     before = 0
     for fetch, number in steps:
         if fetch:
-            progress.admit(progress.next_offset + number % 3, 1)
+            progress.add(progress.next_offset + number % 3, 1)
         else:
             progress.complete(progress.commit_offset + number)
         assert before <= progress.commit_offset <= progress.next_offset
@@ -40,9 +40,9 @@ def test_the_commit_offset_never_moves_backwards(steps: list[tuple[bool, int]]) 
 
 def test_offsets_seen_before_are_not_admitted_again() -> None:
     progress = ProcessQueue(5)
-    assert not progress.admit(4, 1)
-    assert progress.admit(5, 1)
-    assert not progress.admit(5, 1)
+    assert not progress.add(4, 1)
+    assert progress.add(5, 1)
+    assert not progress.add(5, 1)
     assert progress.unfinished_messages == 1
 
 
@@ -56,7 +56,7 @@ def test_filtered_messages_advance_what_is_committed() -> None:
 
 def test_filtered_messages_do_not_hide_an_unfinished_one() -> None:
     progress = ProcessQueue(0)
-    progress.admit(3, 1)
+    progress.add(3, 1)
     progress.advance(40)
     assert progress.commit_offset == 3
     progress.complete(3)
@@ -65,8 +65,8 @@ def test_filtered_messages_do_not_hide_an_unfinished_one() -> None:
 
 def test_completing_twice_counts_once() -> None:
     progress = ProcessQueue(0)
-    progress.admit(0, 7)
-    progress.admit(1, 7)
+    progress.add(0, 7)
+    progress.add(1, 7)
     progress.complete(0)
     progress.complete(0)
     assert progress.unfinished_bytes == 7
@@ -75,11 +75,11 @@ def test_completing_twice_counts_once() -> None:
 def test_fetching_pauses_at_each_limit() -> None:
     progress = ProcessQueue(0)
     assert not progress.is_full(PLENTY)
-    progress.admit(0, 100)
+    progress.add(0, 100)
     assert progress.is_full(FlowLimits(1, 1 << 30, 2000))
     assert progress.is_full(FlowLimits(1000, 100, 2000))
     assert not progress.is_full(FlowLimits(2, 101, 2))
-    progress.admit(9, 1)
+    progress.add(9, 1)
     assert progress.is_full(FlowLimits(1000, 1 << 30, 10))
     progress.complete(0)
     assert not progress.is_full(FlowLimits(1000, 1 << 30, 10))
@@ -87,9 +87,9 @@ def test_fetching_pauses_at_each_limit() -> None:
 
 def test_a_run_is_admitted_and_finished_as_one() -> None:
     progress = ProcessQueue(10)
-    assert progress.admit(12, 300, 3, 16)
-    assert not progress.admit(16, 1)
-    assert progress.admit(17, 5)
+    assert progress.add(12, 300, 3, 16)
+    assert not progress.add(16, 1)
+    assert progress.add(17, 5)
     assert (progress.next_offset, progress.unfinished_messages, progress.unfinished_bytes) == (18, 4, 305)
     progress.complete(13)
     progress.complete(17)

@@ -8,7 +8,7 @@ import pytest
 
 from raptormq.client import MessageQueue, PullConsumer
 from raptormq.client.consumer import pull_consumer
-from raptormq.client.consumer.pull import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
+from raptormq.client.consumer.pull import LATE_RESPONSE_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.headers.pull import PullMessageResponseHeader
@@ -70,5 +70,5 @@ async def test_a_poll_gives_brokers_the_time_that_they_take(monkeypatch: pytest.
             while not asked:
                 await consumer.poll(timeout=0.1)
     room, pause = asked[0]
-    assert room > LATE_ANSWER_S
+    assert room > LATE_RESPONSE_S
     assert pause == UNHELD_PAUSE_S

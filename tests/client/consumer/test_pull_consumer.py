@@ -19,7 +19,7 @@ from raptormq.client import (
     PullConsumer,
     PullStatus,
 )
-from raptormq.client.message import encryption as encryptor
+from raptormq.client.message import encryption
 from raptormq.errors import (
     ClientClosed,
     ClientError,
@@ -368,7 +368,7 @@ async def test_whatever_a_message_of_one_queue_raises_takes_nothing_of_another_a
     monkeypatch: pytest.MonkeyPatch, expected: type[Exception]
 ) -> None:
     if expected is MemoryError:
-        monkeypatch.setattr(encryptor, "unseal", Mock(side_effect=MemoryError))
+        monkeypatch.setattr(encryption, "decrypt_body", Mock(side_effect=MemoryError))
     body = encrypt_body(b"secret", 0, "k1", bytes(32), bytes(12))
     encrypted = encode_record(StoredMessage("t", 1, body, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=0))
     async with ScriptedPeer() as peer:

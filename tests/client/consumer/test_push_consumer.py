@@ -307,7 +307,7 @@ async def test_slow_listeners_stop_the_fetching(tmp_path: Path) -> None:
             consumer.subscribe("t", "*", waits)
             await started.wait()
             [reader] = readers(consumer)
-            progress = reader.progress
+            progress = reader.process_queue
             assert progress is not None
             await eventually(lambda: progress.unfinished_messages >= 50)
             assert progress.unfinished_messages < 60

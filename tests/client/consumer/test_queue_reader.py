@@ -12,10 +12,10 @@ import pytest
 
 from raptormq.client import ClientConfig, ConsumerConfig, EncryptionKeys, MessageExt, MessageQueue
 from raptormq.client.cluster.client_instance import ClientInstance
-from raptormq.client.consumer.broker_outages import Failure, Outages
+from raptormq.client.consumer.broker_outages import BrokerOutages, Failure
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.pull import PullResult
-from raptormq.client.consumer.queue_reader import PullPace, QueueReader
+from raptormq.client.consumer.queue_reader import PullPace, QueueReader, ReaderContext
 from raptormq.errors import ConfigError, KeyMissing, RaptorMQError
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.heartbeat import Subscription
@@ -90,18 +90,18 @@ async def reading(
     peer.on(RequestCode.QUERY_CONSUMER_OFFSET, answer(header=OffsetResponseHeader(committed)))
     peer.on(PULL, *pulls)
     instance = ClientInstance.acquire(ClientConfig(peer.address, keys=keys))
-    instance.join_consumers("g", Member())
+    instance.register_consumer("g", Member())
     handed = Handed()
     subscription = Subscription.parse("t", expression, 1)
-    reader = QueueReader(
-        instance, config or ConsumerConfig(), "g", QUEUE, subscription, handed, None, lambda: whole, pace
-    )
+    settings, outages = config or ConsumerConfig(), BrokerOutages("g")
+    context = ReaderContext(instance, settings, "g", handed, None, pace or PullPace(), outages)
+    reader = QueueReader(context, QUEUE, subscription, lambda: whole)
     try:
         yield reader, handed
     finally:
-        reader.leave()
-        await reader.quiet(0)
-        await instance.leave_consumers("g")
+        reader.revoke()
+        await reader.wait_for_calls(0)
+        await instance.unregister_consumer("g")
         await instance.release()
 
 
@@ -111,8 +111,8 @@ async def test_it_starts_where_the_group_stands_and_goes_on() -> None:
         await peer.wait_for(PULL, 3)
         assert handed.offsets == [5, 6, 7, 8, 9]
         assert [pull.ext_fields["queueOffset"] for pull in peer.received[PULL]] == ["5", "8", "10"]
-        assert reader.progress is not None
-        assert reader.progress.commit_offset == 5
+        assert reader.process_queue is not None
+        assert reader.process_queue.commit_offset == 5
 
 
 async def test_a_pull_says_what_a_push_consumer_says() -> None:
@@ -178,7 +178,7 @@ async def test_an_offset_that_moved_makes_what_is_unfinished_void() -> None:
         before, after = handed.calls[0][1], handed.calls[1][1]
         assert before.dropped
         assert not after.dropped
-        assert after is reader.progress
+        assert after is reader.process_queue
         assert after.commit_offset == 100
 
 
@@ -192,10 +192,10 @@ async def test_a_broker_that_forgot_the_subscription_hears_of_it_before_the_next
 async def test_a_broker_that_is_back_and_has_forgotten_is_read_from_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
-    async def pause(self: Outages, queue: MessageQueue, failure: Failure, seconds: float) -> None:
+    async def pause(self: BrokerOutages, queue: MessageQueue, failure: Failure, seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(Outages, "pause", pause)
+    monkeypatch.setattr(BrokerOutages, "pause", pause)
     replies = [hang_up] * 4 + [refuse(24)] * 2 + [records(5, 1), hang_up, silence]
     async with ScriptedPeer() as peer, reading(peer, *replies) as (_, handed):
         await handed.until(1)
@@ -231,8 +231,8 @@ async def test_filtered_messages_count_as_done() -> None:
     ):
         await handed.until(1)
         assert handed.offsets == [40]
-        assert reader.progress is not None
-        assert reader.progress.commit_offset == 40
+        assert reader.process_queue is not None
+        assert reader.process_queue.commit_offset == 40
 
 
 async def test_messages_before_the_offset_are_not_handed_out_again() -> None:
@@ -254,8 +254,8 @@ async def test_fetching_pauses_while_too_much_is_unfinished() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
         assert len(peer.received[PULL]) == 1
-        assert reader.progress is not None
-        reader.finished(reader.progress, 5)
+        assert reader.process_queue is not None
+        reader.complete(reader.process_queue, 5)
         await handed.until(3)
 
 
@@ -277,8 +277,8 @@ async def test_a_pull_that_begins_inside_a_batch_hands_out_only_the_rest() -> No
         await peer.wait_for(PULL, 2)
         assert handed.offsets == [5, 6]
         assert [pull.ext_fields["queueOffset"] for pull in peer.received[PULL]] == ["5", "7"]
-        assert reader.progress is not None
-        assert reader.progress.unfinished_messages == 2
+        assert reader.process_queue is not None
+        assert reader.process_queue.unfinished_messages == 2
 
 
 async def test_whole_batches_are_handed_out_one_by_one_and_finished_as_one() -> None:
@@ -288,9 +288,9 @@ async def test_whole_batches_are_handed_out_one_by_one_and_finished_as_one() -> 
         [first, _] = await peer.wait_for(PULL, 2)
         assert (first.ext_fields["maxMsgNums"], first.ext_fields["maxMsgBytes"]) == ("32767", "1048576")
         assert [[each.queue_offset for each in batch] for _, _, batch in handed.calls] == [[5, 6], [7, 8]]
-        assert reader.progress is not None
-        reader.finished(reader.progress, 5)
-        assert (reader.progress.commit_offset, reader.progress.unfinished_messages) == (7, 2)
+        assert reader.process_queue is not None
+        reader.complete(reader.process_queue, 5)
+        assert (reader.process_queue.commit_offset, reader.process_queue.unfinished_messages) == (7, 2)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -299,8 +299,8 @@ async def test_messages_of_a_batch_are_filtered_by_their_own_tags(whole: bool) -
     async with ScriptedPeer() as peer, reading(peer, batch, silence, expression="B", whole=whole) as (reader, handed):
         await handed.until(2)
         assert handed.offsets == [6, 8]
-        assert reader.progress is not None
-        assert reader.progress.commit_offset == 6
+        assert reader.process_queue is not None
+        assert reader.process_queue.commit_offset == 6
 
 
 class LateKeys:

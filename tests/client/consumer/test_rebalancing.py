@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from raptormq.client import ClientConfig
 from raptormq.client.cluster.client_instance import ClientInstance
-from raptormq.client.consumer.handover import HandOver
+from raptormq.client.consumer.handover import Handover
 from raptormq.client.consumer.queue_reader import QueueReader
-from raptormq.client.consumer.rebalance import Rebalancing
+from raptormq.client.consumer.rebalance import Rebalancer
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import MessageQueue
@@ -27,25 +27,25 @@ def reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
 
 
 @asynccontextmanager
-async def of_many_topics() -> AsyncIterator[Rebalancing]:
+async def of_many_topics() -> AsyncIterator[Rebalancer]:
     """The readers of a broadcasting consumer, which asks nobody whose queues they are."""
     subscriptions = {topic: Subscription(topic) for topic in TOPICS}
     async with ScriptedPeer() as names, ScriptedPeer() as broker:
         names.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, broker))
         instance = ClientInstance.acquire(ClientConfig(names.address))
-        instance.join_consumers("g", Member())
-        hand_over = HandOver(None, cast("Any", None), 1.0)
+        instance.register_consumer("g", Member())
+        handover = Handover(None, cast("Any", None), 1.0)
         try:
-            yield Rebalancing(instance, "g", 20.0, lambda: subscriptions, reader, hand_over, shared=False)
+            yield Rebalancer(instance, "g", 20.0, lambda: subscriptions, reader, handover, shared=False)
         finally:
             await instance.release()
 
 
 async def test_while_a_thousand_topics_are_looked_at_others_have_their_turns() -> None:
     async with of_many_topics() as rebalancing:
-        assert await rebalancing._look(False)
+        assert await rebalancing._rebalance(False)
         assert len(rebalancing.readers) == 2 * len(TOPICS)
-        look = asyncio.create_task(rebalancing._look(False))
+        look = asyncio.create_task(rebalancing._rebalance(False))
         turns = 0
         while not look.done():
             await asyncio.sleep(0)

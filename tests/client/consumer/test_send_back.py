@@ -55,7 +55,7 @@ async def redelivery(peer: ScriptedPeer) -> AsyncIterator[Redelivery]:
 
 async def test_the_broker_takes_it_back() -> None:
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
-        assert await giving.give_back(failed_message())
+        assert await giving.send_back(failed_message())
         [asked] = peer.received[SEND_BACK]
         assert asked.ext_fields == {
             "offset": "4711",
@@ -75,7 +75,7 @@ async def test_a_refused_message_is_sent_to_the_retry_topic(code: int) -> None:
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         peer.on(SEND_BACK, refuse(code))
         peer.on(SEND, stored())
-        assert await giving.give_back(failed_message(2, ORIGIN_MESSAGE_ID="first", TRAN_MSG="true"))
+        assert await giving.send_back(failed_message(2, ORIGIN_MESSAGE_ID="first", TRAN_MSG="true"))
         [sent] = peer.received[SEND]
         assert sent.body == b"body"
         assert [sent.ext_fields[letter] for letter in "abhjl"] == ["g", "%RETRY%g", "9", "3", "5"]
@@ -92,7 +92,7 @@ async def test_the_broker_learns_that_it_was_too_many_times_and_makes_it_a_dead_
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         peer.on(SEND_BACK, UNSUPPORTED)
         peer.on(SEND, stored())
-        assert await giving.give_back(failed_message(5, DELAY="7"))
+        assert await giving.send_back(failed_message(5, DELAY="7"))
         [sent] = peer.received[SEND]
         assert [sent.ext_fields[letter] for letter in "bjl"] == ["%RETRY%g", "6", "5"]
         assert "DELAY" not in decode_properties(sent.ext_fields["i"])
@@ -103,19 +103,19 @@ async def test_when_no_broker_takes_it_the_client_keeps_it() -> None:
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         peer.on(SEND_BACK, UNSUPPORTED)
         peer.on(SEND, refuse(ResponseCode.MESSAGE_ILLEGAL))
-        assert not await giving.give_back(failed_message())
+        assert not await giving.send_back(failed_message())
 
 
 async def test_a_broker_that_is_gone_does_not_hold_anything_up(free_port: int) -> None:
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, unreachable=f"127.0.0.1:{free_port}"))
         started = asyncio.get_running_loop().time()
-        assert not await giving.give_back(failed_message())
+        assert not await giving.send_back(failed_message())
         assert asyncio.get_running_loop().time() - started < 6
 
 
 def test_pauses_grow_to_a_minute() -> None:
-    pauses = [Redelivery.pause(times) for times in range(30)]
+    pauses = [Redelivery.retry_delay(times) for times in range(30)]
     assert pauses == sorted(pauses)
     assert (pauses[1], pauses[-1]) == (1.0, 60.0)
 
@@ -125,7 +125,7 @@ async def test_a_message_of_an_inner_batch_comes_back_without_its_neighbours() -
         peer.on(SEND, stored())
         message = failed_message()
         message.sys_flag = 0xC0
-        assert await giving.give_back(message)
+        assert await giving.send_back(message)
         assert not peer.received[SEND_BACK]
         [sent] = peer.received[SEND]
         assert (sent.ext_fields["b"], sent.body) == ("%RETRY%g", b"body")
@@ -138,9 +138,9 @@ async def test_a_message_that_no_broker_takes_is_given_up_after_its_last_deliver
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         for step in (SEND_BACK, SEND):
             peer.on(step, refuse(ResponseCode.MESSAGE_ILLEGAL))
-        assert not await giving.give_back(failed_message(4))
+        assert not await giving.send_back(failed_message(4))
         assert "given up" not in caplog.text
-        assert await giving.give_back(failed_message(5))
+        assert await giving.send_back(failed_message(5))
     told = "message id is given up by group g after 6 deliveries, no broker takes it for a retry or as a dead letter; "
     assert f"{told}it is message 7 of {failed_message().queue}: code 13" in caplog.text
 
@@ -150,7 +150,7 @@ async def test_what_somebody_can_cure_is_waited_for(code: int) -> None:
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         for step in (SEND_BACK, SEND):
             peer.on(step, refuse(code))
-        assert not await giving.give_back(failed_message(100))
+        assert not await giving.send_back(failed_message(100))
 
 
 @pytest.mark.parametrize("too_many", [0, 1])
@@ -158,9 +158,9 @@ async def test_a_copy_leaves_room_for_what_brokers_add(too_many: int, caplog: py
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         peer.on(SEND_BACK, refuse(ResponseCode.MESSAGE_ILLEGAL))
         peer.on(SEND, stored())
-        assert await giving.give_back(failed_message(2, note="v"))
+        assert await giving.send_back(failed_message(2, note="v"))
         more = 32_767 - 1_024 - len(peer.received[SEND][0].ext_fields["i"]) + too_many
-        assert await giving.give_back(failed_message(2, note="v" * (1 + more)))
+        assert await giving.send_back(failed_message(2, note="v" * (1 + more)))
         found = decode_properties(peer.received[SEND][1].ext_fields["i"])
         assert (found["RETRY_TOPIC"], found["DELAY"], found["UNIQ_KEY"]) == ("t", "5", "id")
         assert ("note" in found, found.get("__LEFT_OUT")) == ((False, "note") if too_many else (True, None))
@@ -171,7 +171,7 @@ async def test_a_separator_in_a_value_is_no_reason_to_keep_a_message() -> None:
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         peer.on(SEND_BACK, UNSUPPORTED)
         peer.on(SEND, stored())
-        assert await giving.give_back(failed_message(odd="b\x01c"))
+        assert await giving.send_back(failed_message(odd="b\x01c"))
         assert decode_properties(peer.received[SEND][0].ext_fields["i"])["odd"] == "b\x01c"
 
 
@@ -181,7 +181,7 @@ async def test_a_copy_is_compressed_as_its_message_was() -> None:
         peer.on(SEND, stored())
         message = failed_message()
         message.body, message.sys_flag = bytes(5 << 20), INNER_BATCH
-        assert await giving.give_back(message)
+        assert await giving.send_back(message)
         [sent] = peer.received[SEND]
         assert len(sent.body) < 100_000
         assert decompress(sent.body, int(sent.ext_fields["f"]), 6 << 20) == message.body
@@ -197,7 +197,7 @@ async def test_what_is_too_large_once_it_is_encrypted_again_is_kept_and_the_log_
     async with Cluster(tmp_path, maxMessageSize="1000") as cluster:
         instance = ClientInstance.acquire(ClientConfig(cluster.name_servers, keys=OneKey()))
         try:
-            assert await Redelivery(instance, "g", ConsumerConfig()).give_back(message) is is_taken
+            assert await Redelivery(instance, "g", ConsumerConfig()).send_back(message) is is_taken
         finally:
             await instance.release()
     told = [text for each in caplog.records if "is retried here" in (text := each.getMessage())]

@@ -22,9 +22,9 @@ from raptormq.client import (
 )
 from raptormq.client.cluster.client_instance import ClientInstance
 from raptormq.client.consumer.send_back import Redelivery
-from raptormq.client.message import encryption as encryptor
+from raptormq.client.message import encryption
 from raptormq.client.message.decoding import decode_batches, decode_messages
-from raptormq.client.message.encryption import unsealed
+from raptormq.client.message.encryption import decrypt
 from raptormq.client.security.keys import FOLDER_VARIABLE, KEYS_VARIABLE
 from raptormq.errors import ConfigError, KeyMissing, MessageError, RecordError
 from raptormq.protocol.batch import decode_batch
@@ -145,7 +145,7 @@ def test_without_the_package_that_decrypts_a_key_counts_as_missing(monkeypatch: 
     body = encrypt_body(b"secret", 0, "k1", bytes(16), bytes(12))
     monkeypatch.setitem(sys.modules, AES, None)
     with pytest.raises(KeyMissing, match=r"key 'k1': .* pip install 'raptormq\[encryption\]'"):
-        unsealed(body, Keys("k1"))
+        decrypt(body, Keys("k1"))
 
 
 async def test_merged_messages_are_encrypted_together() -> None:
@@ -175,13 +175,13 @@ async def test_after_a_rotation_old_messages_are_read_with_the_old_key() -> None
 
 
 async def test_a_wrong_key_under_a_right_name_is_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encryptor, "_proven", set())
+    monkeypatch.setattr(encryption, "_verified", set())
     right, wrong = (encrypt_body(b"body", 0, "k1", key, bytes(12)) for key in (b"1" * 16, b"2" * 16))
     with pytest.raises(KeyMissing, match="another key than k1; this client's has decrypted nothing yet"):
-        unsealed(wrong, Keys("k1"))
-    assert unsealed(right, Keys("k1")) == b"body"
+        decrypt(wrong, Keys("k1"))
+    assert decrypt(right, Keys("k1")) == b"body"
     with pytest.raises(RecordError, match=r"another key than k1$"):
-        unsealed(wrong, Keys("k1"))
+        decrypt(wrong, Keys("k1"))
 
 
 async def test_damage_is_no_missing_key() -> None:
@@ -228,8 +228,8 @@ OURS = [ConfigError("the key service is away"), RecordError("its answer is cut")
 def test_a_source_of_the_application_that_fails_has_no_key_now(given: bytes | str | Exception | None) -> None:
     sealed = encrypt_body(b"plain", 0, "k1", b"1" * 16, b"n" * 12)
     with pytest.raises(KeyMissing, match="the key 'k1' cannot be had: "):
-        unsealed(sealed, OwnKeys(given))
-    assert unsealed(sealed, OwnKeys(b"1" * 16)) == b"plain"
+        decrypt(sealed, OwnKeys(given))
+    assert decrypt(sealed, OwnKeys(b"1" * 16)) == b"plain"
 
 
 @pytest.mark.parametrize("given", FAILURES)
@@ -293,7 +293,7 @@ async def test_a_failed_message_of_an_encrypted_batch_is_sent_on_encrypted() -> 
             message = MessageExt(
                 "t", b"body", {"__ENCRYPTION_KEY": "k1"}, QUEUE, 7, 8, "id", "offset id", 1, 2, sys_flag=0xC0
             )
-            assert await Redelivery(instance, "g", ConsumerConfig()).give_back(message)
+            assert await Redelivery(instance, "g", ConsumerConfig()).send_back(message)
         finally:
             await instance.release()
         [sent] = peer.received[SINGLE]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raptormq.client import Message, ProducerConfig, split_messages
 from raptormq.client.message.encryption import Encryptor
-from raptormq.client.message.send_request import check_sealed_size, prepare_batch
+from raptormq.client.message.send_request import check_encrypted_size, prepare_batch
 from raptormq.errors import ConfigError, MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -46,14 +46,14 @@ def test_all_parts_fit_once_they_are_encrypted(sizes: list[int], key_id: str) ->
     config = ProducerConfig(max_message_bytes=2000, compress_over_bytes=0, encrypt=True)
     ids = UniqueIdFactory(b"\x7f\0\0\1", 1, 2)
     for part in split_messages(messages, 2000, key_id=key_id):
-        check_sealed_size(Encryptor(Named(key_id), config).sealed(prepare_batch(part, ids, 0, config)), config)
+        check_encrypted_size(Encryptor(Named(key_id), config).encrypt(prepare_batch(part, ids, 0, config)), config)
 
 
 def test_parts_are_no_shorter_than_encryption_makes_them() -> None:
     """The unique id alone is counted as longer than it mostly is."""
     [part, *_] = split_messages([Message("t", bytes(100))] * 100, 10_000, key_id="k1")
     config, ids = ProducerConfig(encrypt=True), UniqueIdFactory(b"\x7f\0\0\1", 1, 2)
-    sealed = Encryptor(Named("k1"), config).sealed(prepare_batch(part, ids, 0, config))
+    sealed = Encryptor(Named("k1"), config).encrypt(prepare_batch(part, ids, 0, config))
     assert 10_000 * 0.85 < len(sealed.body) <= 10_000
 
 

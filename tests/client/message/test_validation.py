@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from raptormq.client import Message, MessageQueue, Producer, ProducerConfig, PullConsumer
-from raptormq.client.message.validation import as_bytes, check_parts, check_place
+from raptormq.client.message.validation import as_bytes, check_destination, check_optional_fields
 from raptormq.errors import ClientError, MessageError
 from tests.client.embedded_cluster import Cluster
 
@@ -56,9 +56,9 @@ def test_all_that_has_bytes_is_a_body(body: object) -> None:
 
 def test_flags_and_keys_at_the_edge() -> None:
     for flag in (-(2**31), 2**31 - 1):
-        check_parts(Message("t", b"", keys=("a", "b"), flag=flag))
+        check_optional_fields(Message("t", b"", keys=("a", "b"), flag=flag))
     with pytest.raises(MessageError, match="32 bits"):
-        check_parts(Message("t", b"", flag=-(2**31) - 1))
+        check_optional_fields(Message("t", b"", flag=-(2**31) - 1))
 
 
 NO_QUEUES = [
@@ -74,10 +74,10 @@ NO_QUEUES = [
 
 @pytest.mark.parametrize("queue", NO_QUEUES)
 def test_a_queue_of_the_topic_is_wanted(queue: object) -> None:
-    check_place(QUEUE, "t")
-    check_place(None, "t")
+    check_destination(QUEUE, "t")
+    check_destination(None, "t")
     with pytest.raises(MessageError, match=r"MessageQueue|cannot go to u@broker-0:0|number from 0 to 2147483647"):
-        check_place(queue, "t")
+        check_destination(queue, "t")
 
 
 @pytest.mark.parametrize("auto_batch", [False, True])

@@ -319,7 +319,7 @@ async def test_a_tag_that_leaves_little_room_for_keys_makes_no_batch() -> None:
 
 async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one() -> None:
     broker = Broker()
-    broker.kinds.answered("t", "b", whole=False)
+    broker.kinds.note_answer("t", "b", whole=False)
     batch_queue = make_batch_queue(broker, compress_batches=True)
     noise = os.urandom(len(LONG_TEXT))
     futures = [add(batch_queue, Message("t", body)) for body in (LONG_TEXT, b"short", LONG_TEXT, noise)]
@@ -333,7 +333,7 @@ async def test_on_a_topic_of_single_messages_long_ones_are_compressed_one_by_one
 async def test_on_other_topics_they_are_left_to_the_compression_of_the_batch(whole: bool | None) -> None:
     broker = Broker()
     if whole is not None:
-        broker.kinds.answered("t", "b", whole=whole)
+        broker.kinds.note_answer("t", "b", whole=whole)
     batch_queue = make_batch_queue(broker, compress_batches=True)
     futures = [add(batch_queue, Message("t", LONG_TEXT)) for _ in range(2)]
     await batch_queue.release(5)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from raptormq.client.message.send_request import Outgoing, prepare_merged
+from raptormq.client.message.send_request import SendRequest, prepare_merged
 from raptormq.client.producer import batch_sender
 from raptormq.client.producer.queue_batches import BatchPart, Complete, QueueBatchesSender
 from raptormq.client.results import SendResult
@@ -134,7 +134,7 @@ async def test_the_time_that_encoding_takes_does_not_count(monkeypatch: pytest.M
     broker, now = Broker(), [100.0]
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
 
-    def slowly(*arguments: Any) -> Outgoing:
+    def slowly(*arguments: Any) -> SendRequest:
         monkeypatch.setattr(batch_sender, "prepare_merged", prepare_merged)
         now[0] += 4.0
         return prepare_merged(*arguments)
@@ -160,15 +160,15 @@ async def test_what_one_batch_raises_is_no_matter_of_those_that_it_was_to_leave_
 
         async def send(
             self,
-            outgoing: Outgoing,
+            outgoing: SendRequest,
             queue: MessageQueue | None,
             key: str | None,
             timeout: float,
-            is_wanted: Callable[[], bool],
+            is_awaited: Callable[[], bool],
         ) -> SendResult:
             if queue is not None and queue.queue_id == 0:
                 raise MemoryError
-            return await super().send(outgoing, queue, key, timeout, is_wanted)
+            return await super().send(outgoing, queue, key, timeout, is_awaited)
 
     class Refusing:
         def serves(self, _: str) -> bool:
@@ -196,7 +196,7 @@ async def test_a_message_that_cannot_be_compressed_alone_fails_alone(monkeypatch
             raise MemoryError
         return compress(body, compression)
 
-    def answer(outgoing: Outgoing) -> Exception | None:
+    def answer(outgoing: SendRequest) -> Exception | None:
         if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
             return None
         broker.silent = True
@@ -254,9 +254,9 @@ async def test_callbacks_learn_why_a_batch_failed(whole: bool) -> None:
 @pytest.mark.parametrize("refuses", [True, False], ids=["refused", "stored whole"])
 async def test_compressed_messages_for_a_topic_that_changed_its_type_go_one_by_one(refuses: bool) -> None:
     broker = Broker()
-    broker.kinds.answered("t", "b", whole=False)
+    broker.kinds.note_answer("t", "b", whole=False)
 
-    def answer(outgoing: Outgoing) -> Exception | None:
+    def answer(outgoing: SendRequest) -> Exception | None:
         if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
             return None
         if refuses:

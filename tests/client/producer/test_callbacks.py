@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from raptormq.client.producer.callbacks import fail, is_given_up, tell
+from raptormq.client.producer.callbacks import complete, fail_all, is_cancelled
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import ClientClosed
 from raptormq.protocol.message import MessageQueue
@@ -19,25 +19,25 @@ async def test_futures_and_callbacks_are_told() -> None:
     future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
     told: list[SendResult | BaseException] = []
     error = ClientClosed("closed")
-    tell(future, RESULT)
-    tell(told.append, RESULT)
-    fail([future, told.append], error)  # the future knows already
+    complete(future, RESULT)
+    complete(told.append, RESULT)
+    fail_all([future, told.append], error)  # the future knows already
     assert await future is RESULT
     assert told == [RESULT, error]
     failed: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-    tell(failed, error)
+    complete(failed, error)
     with pytest.raises(ClientClosed):
         await failed
 
 
 async def test_only_futures_are_given_up() -> None:
     future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-    assert not is_given_up(future)
+    assert not is_cancelled(future)
     future.cancel()
-    assert is_given_up(future)
-    tell(future, RESULT)
-    assert not is_given_up(print)
-    assert not is_given_up(None)
+    assert is_cancelled(future)
+    complete(future, RESULT)
+    assert not is_cancelled(print)
+    assert not is_cancelled(None)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
@@ -50,6 +50,6 @@ async def test_an_error_of_a_callback_is_logged_and_harms_nobody(
         raise error
 
     with caplog.at_level(logging.ERROR):
-        fail([broken, told.append], ClientClosed("closed"))
+        fail_all([broken, told.append], ClientClosed("closed"))
     assert len(told) == 1
     assert "a callback of a send has failed" in caplog.text

@@ -83,7 +83,7 @@ async def test_queues_take_turns_over_all_brokers(tmp_path: Path) -> None:
 async def test_merged_batches_stay_with_one_of_many_queues_and_lists_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selector, "STAY_S", 3600.0)
+    monkeypatch.setattr(selector, "STICKY_S", 3600.0)
     config = ProducerConfig(auto_batch=True, batch_max_bytes=256)
     async with (
         Cluster(tmp_path) as cluster,

@@ -12,7 +12,7 @@ import pytest
 
 import raptormq.client.producer.producer
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
-from raptormq.client.message.send_request import Outgoing
+from raptormq.client.message.send_request import SendRequest
 from raptormq.errors import BodyError, ClientClosed, ConnectionClosed, NoRoute, RequestTimeout, ServerError
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -291,7 +291,7 @@ async def test_what_is_not_answered_fails_all_in_time_and_is_not_sent_twice(
 
 
 async def test_the_time_that_the_last_change_takes_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slowly(outgoing: Outgoing, _queue: MessageQueue) -> Outgoing:
+    def slowly(outgoing: SendRequest, _queue: MessageQueue) -> SendRequest:
         threading.Event().wait(0.4)  # nothing else runs meanwhile
         return outgoing
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.client.producer.queue_selector import MANY_QUEUES, STAY_S, BrokerHealth, RoundRobin, pick_by_key
+from raptormq.client.producer.queue_selector import MANY_QUEUES, STICKY_S, BrokerHealth, RoundRobin, pick_by_key
 from raptormq.protocol.message import MessageQueue
 
 MANY = [MessageQueue("t", "a", number) for number in range(MANY_QUEUES)]
@@ -31,14 +31,14 @@ def test_round_robin_uses_a_failed_broker_rather_than_none() -> None:
 
 
 def test_batches_that_follow_each_other_stay_with_one_of_many_queues() -> None:
-    turns, step = RoundRobin(3), STAY_S / 3.5
+    turns, step = RoundRobin(3), STICKY_S / 3.5
     picked = [turns.pick_for_batch(MANY, now=100 + number * step).queue_id for number in range(12)]
     assert picked == [3] * 4 + [4] * 4 + [5] * 4
 
 
 def test_batches_that_follow_slowly_take_every_queue_in_turn() -> None:
     turns = RoundRobin()
-    assert [turns.pick_for_batch(MANY, now=number * 2 * STAY_S).queue_id for number in range(70)] == [
+    assert [turns.pick_for_batch(MANY, now=number * 2 * STICKY_S).queue_id for number in range(70)] == [
         number % MANY_QUEUES for number in range(70)
     ]
 

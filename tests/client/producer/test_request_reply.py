@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import ConsumeFromWhere, ConsumerConfig, ConsumeResult, Message, MessageExt, Producer, PushConsumer
-from raptormq.client.producer.request_reply import Replies
+from raptormq.client.producer.request_reply import PendingReplies
 from raptormq.errors import ClientClosed, MessageError, RequestTimeout, ServerError
 from tests.client.embedded_cluster import Cluster
 
@@ -45,7 +45,7 @@ async def test_a_request_that_nobody_answers_ends_in_time(tmp_path: Path) -> Non
         with pytest.raises(RequestTimeout, match=r"no reply to \w+ within 2 s"):
             await asker.request(Message("questions", b"?"), timeout=2)  # time enough to send it
         assert asker._instance is not None
-        assert not asker._instance.shared(Replies)._waiting
+        assert not asker._instance.shared(PendingReplies)._waiting
 
 
 async def test_a_reply_to_no_request_or_to_somebody_who_is_gone_is_an_error(tmp_path: Path) -> None:

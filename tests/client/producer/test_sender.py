@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendStatus
-from raptormq.client.message.send_request import Outgoing, prepare_batch
+from raptormq.client.message.send_request import SendRequest, prepare_batch
 from raptormq.client.producer.attempts import Attempts
 from raptormq.errors import ConnectError, NoRoute, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -153,11 +153,11 @@ async def test_all_brokers_gone_is_an_error_in_time(free_port: int, monkeypatch:
     failed: list[bool] = []
 
     class InTimeForThree(Attempts):
-        def another(self, *, no_broker_reached: bool, elsewhere: bool = False) -> float | None:
+        def next_pause(self, *, no_broker_reached: bool, other_broker: bool = False) -> float | None:
             failed.append(no_broker_reached)
             if len(failed) == 3:
                 self._deadline = self._clock()
-            return super().another(no_broker_reached=no_broker_reached, elsewhere=elsewhere)
+            return super().next_pause(no_broker_reached=no_broker_reached, other_broker=other_broker)
 
     monkeypatch.setattr("raptormq.client.producer.sender.Attempts", InTimeForThree)
     async with ScriptedPeer() as peer:
@@ -328,27 +328,27 @@ async def test_while_the_others_are_down_a_broker_that_knows_no_batches_gets_the
         for _ in range(8):
             results = await asyncio.gather(*(producer.submit(Message("t", b"x")) for _ in range(2)))
             assert {result.queue.broker_name for result in results} == {"broker-0"}
-        delivery = producer._running()
-        queues = await delivery.find("t", 3.0)
+        sender = producer._running()
+        queues = await sender.find("t", 3.0)
         now = asyncio.get_running_loop().time()
         merged = replace(listed(), merged=True)
-        picked = {delivery._pick(queues, None, now, {"broker-1"}, merged).broker_name for _ in range(4)}
+        picked = {sender._pick(queues, None, now, {"broker-1"}, merged).broker_name for _ in range(4)}
         assert picked == {"broker-0"}, "whose turn it may be by chance, too"
 
 
 async def test_read_only_brokers_do_not_count_among_those_that_are_left_for_a_batch() -> None:
     async with two_brokers() as (producer, _, _):
-        delivery = producer._running()
-        found = await delivery.find("t", 3.0)
+        sender = producer._running()
+        found = await sender.find("t", 3.0)
         read_only = {"broker-2": {0: "127.0.0.1:1"}}
         queues = replace(found, brokers={**found.brokers, **read_only})
-        delivery.queue_kinds.refused_batches("broker-0")
+        sender.batch_support.note_batches_refused("broker-0")
         now = asyncio.get_running_loop().time()
         merged = replace(listed(), merged=True)
-        picked = {delivery._pick(queues, None, now, {"broker-1"}, merged).broker_name for _ in range(4)}
+        picked = {sender._pick(queues, None, now, {"broker-1"}, merged).broker_name for _ in range(4)}
         assert picked == {"broker-0"}
-        delivery._routes._routes["t"] = replace(queues, write_queues=found.write_queues[:1])
-        assert not delivery.queue_kinds.takes_batches("t")
+        sender._routes._routes["t"] = replace(queues, write_queues=found.write_queues[:1])
+        assert not sender.batch_support.accepts_batches("t")
 
 
 async def test_lists_go_to_the_brokers_that_know_batches_also_when_these_have_failed() -> None:
@@ -375,6 +375,6 @@ async def test_a_list_that_no_broker_of_its_topic_knows_is_refused() -> None:
                 await producer.send_batch([HELLO, HELLO])
 
 
-def listed() -> Outgoing:
+def listed() -> SendRequest:
     """A list of two messages, as it is sent."""
     return prepare_batch([HELLO, HELLO], UniqueIdFactory(bytes(4), 1, 1), 0, ProducerConfig())

@@ -285,7 +285,7 @@ async def test_topics_that_are_not_there_yet_are_looked_for_again(tmp_path: Path
     async with Cluster(tmp_path, 1, 1, **QUICK, autoCreateTopicEnable="false") as cluster:
         early = TransactionProducer("p", commit_when_asked, topics=["t"], name_servers=cluster.name_servers)
         async with early:
-            await asyncio.wait(early._looking, timeout=0.1)
+            await asyncio.wait(early._route_lookups, timeout=0.1)
             await cluster.create_topic("t", 1)
             async with TransactionProducer("p", no_idea, name_servers=cluster.name_servers) as other:
                 await other.send_in_transaction(Message("t", b"x"), left_open)

@@ -14,20 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from raptormq.client.admin.message_query import MAX_FOUND, FoundMessages, message_at, messages_with_key
-from raptormq.client.admin.topic_requests import check_wishes, creation
-from raptormq.client.background import finish_all
+from raptormq.client.admin.message_query import MAX_QUERY_RESULTS, FoundMessages, fetch_message, query_messages
+from raptormq.client.admin.topic_requests import check_topic_arguments, create_topic_request
+from raptormq.client.background import gather_all
 from raptormq.client.cluster import (
     ClientInstance,
-    cluster_of,
+    fetch_cluster,
+    fetch_route,
+    fetch_topics,
+    parse_route,
     require_success,
-    route_in,
-    route_of,
     route_request,
-    topics_of,
 )
 from raptormq.client.config import ClientConfig
-from raptormq.client.lifecycle import Ending, Startable
+from raptormq.client.lifecycle import Shutdown, Startable
 from raptormq.client.results import TopicChange, TopicConfigs
 from raptormq.client.settings import LONG_MAX
 from raptormq.errors import ClientClosed, ConfigError, NoRoute, ServerError
@@ -74,11 +74,11 @@ class AdminClient(Startable):
     ) -> None:
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._instance: ClientInstance | None = None
-        self._ending = Ending("an administrator")
+        self._shutdown = Shutdown("an administrator")
 
     async def start(self) -> None:
         """Make the client usable; does nothing when it is."""
-        await self._ending.wait()
+        await self._shutdown.wait()
         if self._instance is None:
             self._instance = ClientInstance.acquire(self._client_config)
 
@@ -86,9 +86,9 @@ class AdminClient(Startable):
         """Close the connections; does nothing the second time. When this is cancelled it goes on in the background."""
         instance, self._instance = self._instance, None
         if instance is None:
-            await self._ending.wait()
+            await self._shutdown.wait()
         else:
-            await self._ending.run(instance.release())
+            await self._shutdown.run(instance.release())
 
     # --- topics ---
 
@@ -127,20 +127,22 @@ class AdminClient(Startable):
             NoRoute: no broker is up.
             TransportError, ServerError: at least one broker failed; all others have been asked.
         """
-        check_wishes(topic, read_queues, write_queues, perm, attributes, order)
+        check_topic_arguments(topic, read_queues, write_queues, perm, attributes, order)
         given = {"read_queue_nums": read_queues, "write_queue_nums": write_queues, "perm": perm, "order": order}
         named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, TopicChange] = {}
 
         async def put(address: str) -> None:
-            before = await self._current(address, topic)
+            before = await self._current_config(address, topic)
             wanted = replace(before or TopicConfig(topic), **named)
             wanted.attributes = wanted.attributes | dict(attributes or {})
             # Also where nothing changes: a broker may know a change that its full disk has not taken yet.
-            await self._ask_broker(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, creation(wanted, attributes)))
+            await self._ask_broker(
+                address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, create_topic_request(wanted, attributes))
+            )
             changes[address] = TopicChange.of(before, wanted)
 
-        await finish_all(put(address) for address in await self._masters(brokers))
+        await gather_all(put(address) for address in await self._masters(brokers))
         return changes
 
     async def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
@@ -151,27 +153,27 @@ class AdminClient(Startable):
             TransportError, ServerError: at least one of the brokers, or of the name servers, failed; all others of
                 them have been asked.
         """
-        await finish_all(
+        await gather_all(
             self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic)))
             for address in await self._masters(brokers)
         )
         if brokers is None:
-            await finish_all(
+            await gather_all(
                 self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader(topic)))
                 for address in self._running().name_servers.addresses
             )
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, system topics included, in order."""
-        return sorted(await topics_of(self._running().name_servers))
+        return sorted(await fetch_topics(self._running().name_servers))
 
     async def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
         """Return where a topic is, `None` when the name servers (or this one, `host:port`) do not know it; waits for
         one that does not answer, as long as a request may take.
         """
         if name_server is None:
-            return await route_of(self._running().name_servers, topic)
-        return route_in(await self._ask_server(name_server, route_request(topic)), name_server)
+            return await fetch_route(self._running().name_servers, topic)
+        return parse_route(await self._ask_server(name_server, route_request(topic)), name_server)
 
     async def topic_config(self, broker_addr: str, topic: str) -> TopicConfig | None:
         """Return how a broker serves a topic, `None` when it does not."""
@@ -197,7 +199,7 @@ class AdminClient(Startable):
         """
         listed = []
         for topic in topics:
-            check_wishes(
+            check_topic_arguments(
                 topic.topic_name, topic.read_queue_nums, topic.write_queue_nums, int(topic.perm), topic.attributes, None
             )
             listed.append(topic.to_dict() | {"attributes": {f"+{key}": text for key, text in topic.attributes.items()}})
@@ -239,7 +241,7 @@ class AdminClient(Startable):
     # --- messages ---
 
     async def find_messages(
-        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = LONG_MAX, count: int = MAX_FOUND
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = LONG_MAX, count: int = MAX_QUERY_RESULTS
     ) -> FoundMessages:
         """Return the newest messages of a topic, at most `count` (1 to 64), that have a key, or that id (`message_id`),
         and were stored between two times, in ms since 1970; in the order of their store times. Brokers that did
@@ -252,7 +254,7 @@ class AdminClient(Startable):
             RecordError, KeyMissing: one cannot be decrypted, inflated or taken apart.
             ConfigError: an argument is not what it has to be.
         """
-        return await messages_with_key(self._running(), topic, key, begin_ms, end_ms, count)
+        return await query_messages(self._running(), topic, key, begin_ms, end_ms, count)
 
     async def message(self, offset_message_id: str) -> MessageExt | None:
         """Return the message with the id that a broker gave (`offset_message_id`: address and place), of a batch the
@@ -262,7 +264,7 @@ class AdminClient(Startable):
             MessageError: this is no such id.
             ServerError, RecordError, KeyMissing: as `find_messages`.
         """
-        return await message_at(self._running(), offset_message_id, await self.cluster_info())
+        return await fetch_message(self._running(), offset_message_id, await self.cluster_info())
 
     # --- consumer groups ---
 
@@ -337,7 +339,7 @@ class AdminClient(Startable):
         masters = [address for name in sorted(found.brokers) if (address := found.master(name))]
         if not masters or len(masters) < len(found.brokers):
             raise NoRoute(f"topic {topic}: a broker that has it is without a master")
-        await self._spread_group(group, masters)
+        await self._copy_group_config(group, masters)
         offsets: dict[MessageQueue, int] = {}
 
         async def reset(address: str) -> None:
@@ -345,10 +347,10 @@ class AdminClient(Startable):
             answer = await self._ask_broker(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
             offsets.update(decode_offsets(answer.body))
 
-        await finish_all(map(reset, masters))
+        await gather_all(map(reset, masters))
         return offsets
 
-    async def _spread_group(self, group: str, brokers: Sequence[str]) -> None:
+    async def _copy_group_config(self, group: str, brokers: Sequence[str]) -> None:
         """Make a group that one of these brokers knows known to all of them."""
         tables = await self._group_configs(brokers)
         config = next((table[group] for table in tables if group in table), None)
@@ -371,7 +373,7 @@ class AdminClient(Startable):
     async def cluster_info(self, name_server: str | None = None) -> ClusterInfo:
         """Return all broker groups as the name servers (or this one, `host:port`) see them."""
         if name_server is None:
-            return await cluster_of(self._running().name_servers)
+            return await fetch_cluster(self._running().name_servers)
         answer = await self._ask_server(name_server, request(RequestCode.GET_BROKER_CLUSTER_INFO))
         return ClusterInfo.from_json(require_success(answer, name_server).body)
 
@@ -387,7 +389,7 @@ class AdminClient(Startable):
             raise ConfigError(f"brokers are a list of addresses, not {brokers!r}")
         if brokers is not None:
             return list(brokers)
-        info = await cluster_of(self._running().name_servers, patiently=True)  # who is missed stays as it is
+        info = await fetch_cluster(self._running().name_servers, full_timeout=True)  # who is missed stays as it is
         masters = sorted(
             broker.broker_addrs[MASTER_ID] for broker in info.brokers.values() if MASTER_ID in broker.broker_addrs
         )
@@ -403,7 +405,7 @@ class AdminClient(Startable):
             raise NoRoute("no broker is registered")
         return found
 
-    async def _current(self, address: str, topic: str) -> TopicConfig | None:
+    async def _current_config(self, address: str, topic: str) -> TopicConfig | None:
         try:
             return await self.topic_config(address, topic)
         except ServerError as error:

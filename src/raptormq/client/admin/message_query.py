@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
-from raptormq.client.background import finish_all
+from raptormq.client.background import gather_all
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.message import decode_messages
 from raptormq.client.security import EncryptionKeys
@@ -28,9 +28,9 @@ from raptormq.protocol.message_id import parse_offset_id
 from raptormq.protocol.properties import UNIQUE_KEY, find_property, has_key
 from raptormq.protocol.record import decode_record, iter_records
 
-MAX_FOUND = 64
+MAX_QUERY_RESULTS = 64
 """Messages that a broker returns at most, whatever it is asked for (``maxMsgsNumBatch``)."""
-_NOTHING_THERE = "can not find message by the offset"
+_NOT_FOUND_REMARK = "can not find message by the offset"
 """What brokers remark, in RocketMQ's words; the code that comes with it says no more than that something is wrong."""
 
 
@@ -43,7 +43,7 @@ class FoundMessages(list[MessageExt]):
         """The error of each broker that did not answer, or refused, by its name."""
 
 
-async def messages_with_key(
+async def query_messages(
     instance: ClientInstance, topic: str, key: str, begin_ms: int, end_ms: int, count: int
 ) -> FoundMessages:
     """Return the newest messages of a topic that have a key or an id, in the order of their store times.
@@ -56,7 +56,7 @@ async def messages_with_key(
     check_setting("end_ms", end_ms, Milliseconds)
     if begin_ms > end_ms:
         raise ConfigError(f"begin_ms must not be behind end_ms: {begin_ms} and {end_ms}")
-    check_setting("count", count, Annotated[int, Limits(MAX_FOUND)])
+    check_setting("count", count, Annotated[int, Limits(MAX_QUERY_RESULTS)])
     route = await instance.routes.refresh(topic)
     if route is None:
         raise NoRoute.to(topic)
@@ -66,7 +66,7 @@ async def messages_with_key(
 
     async def ask(broker_name: str, address: str) -> None:
         # With a smaller number, of the newest batch the broker would send the first messages.
-        header = QueryMessageRequestHeader(topic, key, MAX_FOUND, begin_ms, end_ms)
+        header = QueryMessageRequestHeader(topic, key, MAX_QUERY_RESULTS, begin_ms, end_ms)
         command = request(RequestCode.QUERY_MESSAGE, header)
         answer = await instance.pool.request(address, command, instance.config.request_timeout)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
@@ -75,7 +75,7 @@ async def messages_with_key(
             refused.append(ServerError(answer.code, answer.remark, address))
             return
         body = require_success(answer, address).body
-        for message in _with_key(body, topic, key, broker_name, instance.config.keys):
+        for message in _matching(body, topic, key, broker_name, instance.config.keys):
             # Once, though its KEYS may have a word twice. A topic that was deleted and made again has offsets anew, and
             # other brokers answer with what the log has of its first life, too.
             found[message.queue, message.queue_offset, message.offset_message_id] = message
@@ -87,7 +87,7 @@ async def messages_with_key(
             failures[broker_name] = error
 
     replicas = {name: address for name in sorted(route.brokers) if (address := route.replica(name)) is not None}
-    await finish_all(try_to_ask(name, address) for name, address in replicas.items())
+    await gather_all(try_to_ask(name, address) for name, address in replicas.items())
     if failures and len(failures) == len(replicas):
         raise failures[min(failures)]
     if refused and not found:
@@ -96,7 +96,7 @@ async def messages_with_key(
     return FoundMessages(in_order[-count:], failures)
 
 
-async def message_at(instance: ClientInstance, offset_message_id: str, brokers: ClusterInfo) -> MessageExt | None:
+async def fetch_message(instance: ClientInstance, offset_message_id: str, brokers: ClusterInfo) -> MessageExt | None:
     """Return the message with an offset id, `None` when its broker has none there; `brokers` tell the broker's name.
 
     Raises: as `AdminClient.message`.
@@ -108,7 +108,7 @@ async def message_at(instance: ClientInstance, offset_message_id: str, brokers: 
     address = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
     command = request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset))
     answer = await instance.pool.request(address, command, instance.config.request_timeout)
-    if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
+    if answer.code == ResponseCode.SYSTEM_ERROR and _NOT_FOUND_REMARK in (answer.remark or ""):
         return None
     body = require_success(answer, address).body
     record = decode_record(body, check_crc=False)
@@ -119,7 +119,7 @@ async def message_at(instance: ClientInstance, offset_message_id: str, brokers: 
     return next((each for each in messages if each.physical_offset == place.physical_offset), messages[0])
 
 
-def _with_key(body: bytes, topic: str, key: str, broker_name: str, keys: EncryptionKeys | None) -> Iterator[MessageExt]:
+def _matching(body: bytes, topic: str, key: str, broker_name: str, keys: EncryptionKeys | None) -> Iterator[MessageExt]:
     """Yield the messages of an answer that have the key; a record that has not is not decoded, be it damaged or not.
 
     Raises:

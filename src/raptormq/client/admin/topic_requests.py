@@ -18,7 +18,7 @@ _Queues = Annotated[int, Limits(65_536)]
 _Permission = Annotated[int, Limits(7, zero=True)]
 
 
-def check_wishes(
+def check_topic_arguments(
     topic: str,
     read_queues: int | None,
     write_queues: int | None,
@@ -43,7 +43,7 @@ def check_wishes(
             raise ConfigError(f"attributes have names and values that are text, not {each!r}")
 
 
-def creation(wanted: TopicConfig, attributes: Mapping[str, str] | None) -> CreateTopicRequestHeader:
+def create_topic_request(wanted: TopicConfig, attributes: Mapping[str, str] | None) -> CreateTopicRequestHeader:
     """Return the request for a topic like that; of its attributes it names only those that are to be set."""
     return CreateTopicRequestHeader(
         topic=wanted.topic_name,

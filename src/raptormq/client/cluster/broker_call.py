@@ -1,6 +1,6 @@
 """Requests to the broker of a queue: finding that broker, and asking it about offsets.
 
-`at_broker` finds the broker of a queue in the route, and finds it again when it has moved. In a cluster a broker that
+`call_broker` finds the broker of a queue in the route, and finds it again when it has moved. In a cluster a broker that
 restarts often has another address, which the name servers know within seconds. A broker that answers that it has no
 such topic, which may have been deleted, makes the route doubtful.
 
@@ -39,7 +39,7 @@ from raptormq.transport.pool import ConnectionPool
 T = TypeVar("T")
 
 
-async def at_broker(
+async def call_broker(
     routes: RouteTable, queue: MessageQueue, call: Callable[[str], Awaitable[T]], broker_id: int = MASTER_ID
 ) -> T:
     """Return what `call(address)` returns for the broker of `queue`; calls once more when the broker has moved.
@@ -51,14 +51,16 @@ async def at_broker(
         TransportError: the broker, or every name server, does not answer.
     """
     try:
-        return await _at_broker(routes, queue, call, broker_id)
+        return await _call_broker(routes, queue, call, broker_id)
     except ServerError as error:
         if error.code == ResponseCode.TOPIC_NOT_EXIST:
             routes.denied(queue.topic, queue.broker_name)
         raise
 
 
-async def _at_broker(routes: RouteTable, queue: MessageQueue, call: Callable[[str], Awaitable[T]], broker_id: int) -> T:
+async def _call_broker(
+    routes: RouteTable, queue: MessageQueue, call: Callable[[str], Awaitable[T]], broker_id: int
+) -> T:
     address = (await routes.find(queue.topic)).replica(queue.broker_name, broker_id)
     if address is not None:
         try:
@@ -134,7 +136,7 @@ class OffsetRequests:
         answer = await self._pool.request(address, command, self._timeout)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return _told(answer, address, None)
+        return _decode_offset(answer, address, None)
 
     async def commit(
         self, address: str, group: str, queue: MessageQueue, offset: int, topic_id: str | None = None
@@ -146,9 +148,9 @@ class OffsetRequests:
 
     async def _offset(self, address: str, code: RequestCode, header: Header, topic_id: str) -> QueueOffset:
         answer = await self._pool.request(address, request(code, header), self._timeout)
-        return _told(answer, address, None if topic_id == TOPIC_ID_QUERY else topic_id)
+        return _decode_offset(answer, address, None if topic_id == TOPIC_ID_QUERY else topic_id)
 
 
-def _told(answer: RemotingCommand, address: str, meant: str | None) -> QueueOffset:
+def _decode_offset(answer: RemotingCommand, address: str, meant: str | None) -> QueueOffset:
     header = decode_header(OffsetResponseHeader, require_success(answer, address).ext_fields)
     return QueueOffset(header.offset, header.topic_id or meant)

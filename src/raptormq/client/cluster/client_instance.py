@@ -41,7 +41,7 @@ log = get_logger(__name__)
 
 S = TypeVar("S")
 
-MAX_NEW_S = 10.0
+RECENT_CONNECTION_S = 10.0
 """After its restart all members of a group come back to a broker within that, if they are alive."""
 
 
@@ -84,7 +84,7 @@ class ClientInstance:
         self.router.on_closed(self._connection_lost)
         # A broker whose machine is gone never closes its connection; only its silence tells.
         limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
-        self._made_at: dict[str, float] = {}
+        self._connected_at: dict[str, float] = {}
         self.pool = ConnectionPool(self.router, limits, config.request_timeout, config.tls, self._connection_made)
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)
@@ -94,7 +94,11 @@ class ClientInstance:
         self._producers: dict[str, int] = {}
         self._users = 0
         self.heartbeats = Heartbeats(
-            self.pool, config.request_timeout, config.heartbeat_interval, self._listening_brokers, self._heartbeat_data
+            self.pool,
+            config.request_timeout,
+            config.heartbeat_interval,
+            self._heartbeat_addresses,
+            self._heartbeat_data,
         )
         self._tasks = [
             background(self.heartbeats.run(), f"heartbeats of {self.client_id}"),
@@ -148,19 +152,19 @@ class ClientInstance:
         """Return the member of a consumer group that this client is."""
         return self._consumers.get(group)
 
-    def join_producers(self, group: str) -> None:
+    def register_producer(self, group: str) -> None:
         """Count one more producer of a group."""
         self._producers[group] = self._producers.get(group, 0) + 1
-        self.heartbeats.soon()
+        self.heartbeats.send_soon()
 
-    async def leave_producers(self, group: str) -> None:
+    async def unregister_producer(self, group: str) -> None:
         """Count one less; the last one tells the brokers."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
             await self._unregister(producer_group=group)
 
-    def join_consumers(self, group: str, member: ConsumerMember) -> None:
+    def register_consumer(self, group: str, member: ConsumerMember) -> None:
         """Make the client a member of a consumer group.
 
         Raises:
@@ -169,9 +173,9 @@ class ClientInstance:
         if group in self._consumers:
             raise ClientError(f"group {group} has a consumer with this ClientConfig already; give each its own")
         self._consumers[group] = member
-        self.heartbeats.soon()
+        self.heartbeats.send_soon()
 
-    async def leave_consumers(self, group: str) -> None:
+    async def unregister_consumer(self, group: str) -> None:
         """Leave a consumer group; the brokers tell its other members, who take over the queues."""
         if self._consumers.pop(group, None) is not None:
             await self._unregister(consumer_group=group)
@@ -199,7 +203,7 @@ class ClientInstance:
 
         await asyncio.gather(*map(tell, self._broker_addresses(with_replicas=True)))
 
-    def _listening_brokers(self) -> set[str]:
+    def _heartbeat_addresses(self) -> set[str]:
         if not self._producers and not self._consumers:
             return set()  # there is nothing to say
         return self._broker_addresses(with_replicas=bool(self._consumers))
@@ -207,7 +211,7 @@ class ClientInstance:
     def _broker_addresses(self, *, with_replicas: bool) -> set[str]:
         return {
             address
-            for topic_queues in self.routes.all_known()
+            for topic_queues in self.routes.all_cached()
             for members in topic_queues.brokers.values()
             for broker_id, address in members.items()
             if with_replicas or broker_id == MASTER_ID
@@ -221,27 +225,29 @@ class ClientInstance:
             member.members_changed()
         return response_to(command)  # brokers send it oneway; one that does not gets its answer
 
-    def is_new(self, address: str) -> bool:
+    def is_recently_connected(self, address: str) -> bool:
         """Whether the connection to a broker was made so lately that others may not be back there yet."""
-        made_at = self._made_at.get(address)
-        return made_at is not None and self.loop.time() - made_at < MAX_NEW_S
+        made_at = self._connected_at.get(address)
+        return made_at is not None and self.loop.time() - made_at < RECENT_CONNECTION_S
 
     def _connection_made(self, address: str) -> None:
         if address not in self.config.addresses:
             now = self.loop.time()
-            self._made_at = {known: at for known, at in self._made_at.items() if now - at < MAX_NEW_S} | {address: now}
-            self.heartbeats.soon()
+            self._connected_at = {
+                known: at for known, at in self._connected_at.items() if now - at < RECENT_CONNECTION_S
+            } | {address: now}
+            self.heartbeats.send_soon()
             for member in self._consumers.values():
                 member.connection_made()
 
     def _connection_lost(self, connection: Connection) -> None:
         if not connection.has_spoken:  # nobody was there, and the loss before it has been told
             return
-        self.heartbeats.soon()
+        self.heartbeats.send_soon()
         for member in self._consumers.values():
             member.connection_lost()
 
     def _route_changed(self, _changed: TopicQueues) -> None:
-        self.heartbeats.soon()
+        self.heartbeats.send_soon()
         for member in self._consumers.values():
             member.members_changed()

@@ -24,17 +24,17 @@ from raptormq.transport.timing import Backoff, set_within
 log = get_logger(__name__)
 
 _BACKOFF = Backoff(0.5, 30.0)
-PATIENCE_S = 1.0
+GRACE_S = 1.0
 """A broker that is there has answered by then; one that is gone can neither be pulled from nor ask anything."""
 
 
-class _Turn:
+class _BrokerTurn:
     """Heartbeats to one broker, one after the other."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
-        self.begun = 0
-        self.taken = False
+        self.started = 0
+        self.accepted = False
         """Whether the broker took the last one that has begun."""
 
 
@@ -63,12 +63,12 @@ class Heartbeats:
         self._addresses = addresses
         self._describe = describe
         self._wanted = asyncio.Event()
-        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
+        self._by_broker: WeakValueDictionary[str, _BrokerTurn] = WeakValueDictionary()
         """By address, while somebody waits for it."""
         self._refusals: dict[str, str] = {}
         """By address, what is in the log of brokers that refuse."""
 
-    def soon(self) -> None:
+    def send_soon(self) -> None:
         """Tell all brokers in the background now instead of at the next turn."""
         self._wanted.set()
 
@@ -78,34 +78,34 @@ class Heartbeats:
         while True:
             await set_within(self._wanted, pause)
             self._wanted.clear()
-            if await self._tell_all():
+            if await self._send_all():
                 failures, pause = 0, self._interval
             else:
                 pause = min(_BACKOFF.pause(failures), self._interval)
                 failures += 1
 
-    async def tell_all(self) -> None:
+    async def send_all(self) -> None:
         """Tell all brokers now and wait for their answers, for those that are slow a second only: they are told in the
         background. Failures are logged.
         """
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._tell_all()
+            async with asyncio.timeout(GRACE_S):
+                await self._send_all()
         except TimeoutError:
-            self.soon()
+            self.send_soon()
 
-    async def _tell_all(self) -> bool:
-        return all(await asyncio.gather(*map(self.tell, sorted(self._addresses()))))
+    async def _send_all(self) -> bool:
+        return all(await asyncio.gather(*map(self.send, sorted(self._addresses()))))
 
-    async def tell(self, address: str) -> bool:
+    async def send(self, address: str) -> bool:
         """Tell one broker; false when it does not take that, which is logged."""
-        turn = self._turns.setdefault(address, _Turn())
-        begun = turn.begun
+        turn = self._by_broker.setdefault(address, _BrokerTurn())
+        started = turn.started
         async with turn.lock:
-            if begun == turn.begun:
-                turn.begun, turn.taken = begun + 1, False
-                turn.taken = await self._send(address)
-            return turn.taken
+            if started == turn.started:
+                turn.started, turn.accepted = started + 1, False
+                turn.accepted = await self._send(address)
+            return turn.accepted
 
     async def _send(self, address: str) -> bool:
         try:

@@ -1,11 +1,11 @@
 """What the name servers of one installation know together, with the last answer of a silent one.
 
 Name servers do not talk to each other. A name server that has just started, or that some brokers cannot reach, lacks
-what another one has, so a client that believed one alone would not see these brokers. `routes_told`, `route_of`,
-`cluster_of` and `topics_of` ask all of them and unite the answers. Where answers contradict each other, the name server
-that the client is with is believed.
+what another one has, so a client that believed one alone would not see these brokers. `routes_by_name_server`,
+`fetch_route`, `fetch_cluster` and `fetch_topics` ask all of them and unite the answers. Where answers contradict each
+other, the name server that the client is with is believed.
 
-`ToldRoutes` keeps what each name server has told last of the topics in use, for the time in which one does not answer.
+`RouteCache` keeps what each name server has told last of the topics in use, for the time in which one does not answer.
 A name server may be late once, or restart, while the brokers that it alone knows are there all the time. A member of a
 group that gave up the queues of these brokers would divide other queues than the other members do, and nobody would
 read some of them. The last answer of a silent name server therefore counts until it tells something else, with two
@@ -56,46 +56,46 @@ _KEPT_S = 120.0
 """RocketMQ's `DEFAULT_BROKER_CHANNEL_EXPIRED_TIME`."""
 
 
-class _Told(NamedTuple):
+class _CachedRoute(NamedTuple):
     route: TopicRoute
     at: float
     """Loop time."""
 
 
-class ToldRoutes:
+class RouteCache:
     """Routes as the name servers of one installation know them together, those that do not answer included."""
 
     def __init__(self, name_servers: NameServers) -> None:
         self._name_servers = name_servers
-        self._told: dict[str, dict[str, _Told]] = {}
+        self._cached: dict[str, dict[str, _CachedRoute]] = {}
         """By topic and address of the name server."""
 
     async def ask(self, topic: str) -> TopicRoute | None:
         """Return where a topic is, `None` when no name server that answers knows it.
 
-        Raises: as `route_of`.
+        Raises: as `fetch_route`.
         """
-        answers = await routes_told(self._name_servers, topic)
+        answers = await routes_by_name_server(self._name_servers, topic)
         now = asyncio.get_running_loop().time()
-        before = self._told.get(topic, {})
-        told = {address: _Told(route, now) for address, route in answers.items() if route is not None}
-        gone = _members(before[address].route for address in told.keys() & before.keys())
-        gone -= _members(each.route for each in told.values())
+        before = self._cached.get(topic, {})
+        fresh = {address: _CachedRoute(route, now) for address, route in answers.items() if route is not None}
+        gone = _members(before[address].route for address in fresh.keys() & before.keys())
+        gone -= _members(each.route for each in fresh.values())
         silent = {
             address: last._replace(route=_without(gone, last.route))
             for address, last in before.items()
             if address not in answers and now - last.at < _KEPT_S
         }
-        known = told | silent
+        known = fresh | silent
         if known:
-            self._told[topic] = known
+            self._cached[topic] = known
         else:
-            self._told.pop(topic, None)
-        return reduce(TopicRoute.merged_with, (each.route for each in known.values())) if told else None
+            self._cached.pop(topic, None)
+        return reduce(TopicRoute.merged_with, (each.route for each in known.values())) if fresh else None
 
     def forget(self, topic: str) -> None:
         """A topic was deleted: nothing that was told of it counts when it is made again."""
-        self._told.pop(topic, None)
+        self._cached.pop(topic, None)
 
 
 def _members(routes: Iterable[TopicRoute]) -> set[tuple[str, int]]:
@@ -119,44 +119,44 @@ T = TypeVar("T")
 _NAME_SERVER = "name server"
 
 
-async def route_of(name_servers: NameServers, topic: str) -> TopicRoute | None:
+async def fetch_route(name_servers: NameServers, topic: str) -> TopicRoute | None:
     """Return where a topic is, `None` when none knows it; each has its time to answer.
 
     Raises:
         TransportError: none answers.
         ServerError, BodyError: none has a good answer.
     """
-    return _together(await routes_told(name_servers, topic, patiently=True), TopicRoute.merged_with)
+    return _merged(await routes_by_name_server(name_servers, topic, full_timeout=True), TopicRoute.merged_with)
 
 
-async def routes_told(
-    name_servers: NameServers, topic: str, *, patiently: bool = False
+async def routes_by_name_server(
+    name_servers: NameServers, topic: str, *, full_timeout: bool = False
 ) -> dict[str, TopicRoute | None]:
     """Return where a topic is by address of each name server that has a good answer, first the one that is believed;
-    raises as `route_of`.
+    raises as `fetch_route`.
     """
-    return await _good_answers(name_servers, lambda: route_request(topic), route_in, patiently=patiently)
+    return await _valid_responses(name_servers, lambda: route_request(topic), parse_route, full_timeout=full_timeout)
 
 
-async def cluster_of(name_servers: NameServers, *, patiently: bool = False) -> ClusterInfo:
-    """Return all broker groups; `patiently` as in `NameServers.ask_all`, raises as `route_of`."""
+async def fetch_cluster(name_servers: NameServers, *, full_timeout: bool = False) -> ClusterInfo:
+    """Return all broker groups; `patiently` as in `NameServers.ask_all`, raises as `fetch_route`."""
 
-    def read(answer: RemotingCommand) -> ClusterInfo:
+    def decode(answer: RemotingCommand) -> ClusterInfo:
         return ClusterInfo.from_json(require_success(answer, _NAME_SERVER).body)
 
     command = RequestCode.GET_BROKER_CLUSTER_INFO
-    found = await _good_answers(name_servers, lambda: request(command), read, patiently=patiently)
-    return _together(found, ClusterInfo.merged_with) or ClusterInfo()
+    found = await _valid_responses(name_servers, lambda: request(command), decode, full_timeout=full_timeout)
+    return _merged(found, ClusterInfo.merged_with) or ClusterInfo()
 
 
-async def topics_of(name_servers: NameServers) -> set[str]:
-    """Return the names of all topics; raises as `route_of`."""
+async def fetch_topics(name_servers: NameServers) -> set[str]:
+    """Return the names of all topics; raises as `fetch_route`."""
 
-    def read(answer: RemotingCommand) -> set[str]:
+    def decode(answer: RemotingCommand) -> set[str]:
         return set(TopicList.from_json(require_success(answer, _NAME_SERVER).body).topics)
 
     command = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-    return _together(await _good_answers(name_servers, lambda: request(command), read), set.union) or set()
+    return _merged(await _valid_responses(name_servers, lambda: request(command), decode), set.union) or set()
 
 
 def route_request(topic: str) -> RemotingCommand:
@@ -164,7 +164,7 @@ def route_request(topic: str) -> RemotingCommand:
     return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
 
 
-def route_in(answer: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
+def parse_route(answer: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
     """Return the route that a name server has answered with, `None` where it knows none.
 
     Raises:
@@ -175,18 +175,18 @@ def route_in(answer: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicR
     return TopicRoute.from_json(require_success(answer, name_server).body)
 
 
-async def _good_answers(
+async def _valid_responses(
     name_servers: NameServers,
     command: Callable[[], RemotingCommand],
-    read: Callable[[RemotingCommand], T],
+    decode: Callable[[RemotingCommand], T],
     *,
-    patiently: bool = False,
+    full_timeout: bool = False,
 ) -> dict[str, T]:
     good: dict[str, T] = {}
     errors: list[ServerError | BodyError] = []
-    for address, answer in (await name_servers.ask_all(command, patiently=patiently)).items():
+    for address, answer in (await name_servers.ask_all(command, full_timeout=full_timeout)).items():
         try:
-            good[address] = read(answer)
+            good[address] = decode(answer)
         except (ServerError, BodyError) as error:
             log.debug("name server %s has no good answer: %s", address, error)
             errors.append(error)
@@ -195,6 +195,6 @@ async def _good_answers(
     return good
 
 
-def _together(told: Mapping[str, T | None], join: Callable[[T, T], T]) -> T | None:
-    known = [each for each in told.values() if each is not None]
+def _merged(fresh: Mapping[str, T | None], join: Callable[[T, T], T]) -> T | None:
+    known = [each for each in fresh.values() if each is not None]
     return reduce(join, known) if known else None

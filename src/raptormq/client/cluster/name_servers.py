@@ -14,9 +14,9 @@ from raptormq.errors import TransportError
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 
-_OPINION_S = 0.5
+_OTHERS_TIMEOUT_S = 0.5
 """For the answers of others: nothing may be wrong at all."""
-_SILENCE_S = 10.0
+_SKIP_UNRESPONSIVE_S = 10.0
 """So long is another one that did not answer not asked again."""
 
 
@@ -34,7 +34,7 @@ class NameServers:
         self._addresses = tuple(addresses)
         self._timeout = timeout
         self._current = 0
-        self._silent_until: dict[str, float] = {}
+        self._skipped_until: dict[str, float] = {}
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class NameServers:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def ask_all(
-        self, command: Callable[[], RemotingCommand], *, patiently: bool = False
+        self, command: Callable[[], RemotingCommand], *, full_timeout: bool = False
     ) -> dict[str, RemotingCommand]:
         """Ask all at the same time, and return the answers by address: the first is what `request` returns, then come
         those of the others, as far as they answer within 0.5 s.
@@ -86,21 +86,23 @@ class NameServers:
         others = [address for index, address in enumerate(self._addresses) if index != self._current]
         answers: dict[str, RemotingCommand] = {}
         for address, answer in await asyncio.gather(
-            first(), *(self._opinion(each, command, patiently=patiently) for each in others)
+            first(), *(self._ask_other(each, command, full_timeout=full_timeout) for each in others)
         ):
             if answer is not None:
                 answers.setdefault(address, answer)  # the one that `request` has moved on to was asked twice
         return answers
 
-    async def _opinion(
-        self, address: str, command: Callable[[], RemotingCommand], *, patiently: bool
+    async def _ask_other(
+        self, address: str, command: Callable[[], RemotingCommand], *, full_timeout: bool
     ) -> tuple[str, RemotingCommand | None]:
         clock = asyncio.get_running_loop().time
-        if not patiently and clock() < self._silent_until.get(address, 0.0):
+        if not full_timeout and clock() < self._skipped_until.get(address, 0.0):
             return address, None
         try:
-            return address, await self._pool.request(address, command(), self._timeout if patiently else _OPINION_S)
+            return address, await self._pool.request(
+                address, command(), self._timeout if full_timeout else _OTHERS_TIMEOUT_S
+            )
         except TransportError:
             # Whoever asks for a thousand topics would wait for a frozen one, or look up a name that is gone, as often.
-            self._silent_until[address] = clock() + _SILENCE_S
+            self._skipped_until[address] = clock() + _SKIP_UNRESPONSIVE_S
             return address, None

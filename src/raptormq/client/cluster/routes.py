@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from raptormq.client.background import background, cancel_all
-from raptormq.client.cluster.metadata import ToldRoutes
+from raptormq.client.cluster.metadata import RouteCache
 from raptormq.client.cluster.name_servers import NameServers
 from raptormq.client.cluster.topic_route import TopicQueues, topic_queues
 from raptormq.errors import BodyError, ClientClosed, NoRoute, RaptorMQError, ServerError, TransportError
@@ -37,13 +37,13 @@ T = TypeVar("T")
 
 ROUTE_ERRORS = TransportError, ServerError, BodyError
 """What asking for a route may end with: no name server answers, refuses, or answers what is no route."""
-_AT_ONCE = 32
+_MAX_CONCURRENT = 32
 """Topics to refresh: thousands of requests in one burst would hold up others at the name servers."""
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
 """Every topic in use is asked for this often anyway."""
-_DENIAL_S = 10.0
+_DENIAL_VALID_S = 10.0
 """Readers and senders ask each broker of a topic more often; what was said before, it may have the topic again."""
 
 
@@ -56,34 +56,34 @@ class RouteTable:
     """
 
     def __init__(self, name_servers: NameServers, changed: Callable[[TopicQueues], None]) -> None:
-        self._told = ToldRoutes(name_servers)
+        self._cache = RouteCache(name_servers)
         self._changed = changed
         self._routes: dict[str, TopicQueues] = {}
-        self._borrowed: dict[str, TopicQueues] = {}
+        self._default_routes: dict[str, TopicQueues] = {}
         self._denied: dict[str, dict[str, float]] = {}
         """By topic, when (loop time) which broker said that it has none such."""
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
-        self._expected: dict[str, asyncio.Task[None]] = {}
-        self._default: asyncio.Task[TopicRoute | None] | None = None
+        self._awaited_routes: dict[str, asyncio.Task[None]] = {}
+        self._default_fetch: asyncio.Task[TopicRoute | None] | None = None
         """Asks for the route of the default topic."""
         self._next_fetch_at: dict[str, float] = {}
 
-    def known(self, topic: str) -> TopicQueues | None:
+    def cached(self, topic: str) -> TopicQueues | None:
         """Return the route without asking anyone; the hot path of producers."""
-        return self._routes.get(topic) or self._borrowed.get(topic)
+        return self._routes.get(topic) or self._default_routes.get(topic)
 
     @property
-    def any_borrowed(self) -> bool:
+    def any_default_route(self) -> bool:
         """Whether any topic in use has no route of its own yet."""
-        return bool(self._borrowed)
+        return bool(self._default_routes)
 
     def sent(self, topic: str) -> None:
         """Note that a broker took a message: a topic that had no route of its own will have one soon."""
-        if topic in self._borrowed and topic not in self._expected:
-            expected = self._expected[topic] = background(self._expect(topic), f"route of {topic} to come")
-            expected.add_done_callback(lambda _: self._expected.pop(topic, None))
+        if topic in self._default_routes and topic not in self._awaited_routes:
+            expected = self._awaited_routes[topic] = background(self._await_route(topic), f"route of {topic} to come")
+            expected.add_done_callback(lambda _: self._awaited_routes.pop(topic, None))
 
-    def all_known(self) -> list[TopicQueues]:
+    def all_cached(self) -> list[TopicQueues]:
         """Return the real routes, without those borrowed from the default topic."""
         return list(self._routes.values())
 
@@ -109,14 +109,14 @@ class RouteTable:
         route = self._routes.get(topic) or await self.refresh(topic)
         if route is None:
             # A broker that has come back between the two questions has its topics, too: some have fewer queues.
-            borrowed = await self._borrow(topic, 1 if is_derived_topic(topic) else default_topic_queues)
+            borrowed = await self._default_route_for(topic, 1 if is_derived_topic(topic) else default_topic_queues)
             if borrowed is None:
                 raise NoRoute(f"{NoRoute.to(topic)}, and none creates topics by itself")
             route = await self.refresh(topic)
             if route is None:
                 route = borrowed
                 if borrowed.write_queues:
-                    self._borrowed[topic] = borrowed
+                    self._default_routes[topic] = borrowed
         if not route.write_queues:
             raise NoRoute(f"no broker takes messages for topic {topic}: no master is up or it is not writable")
         return route
@@ -167,7 +167,7 @@ class RouteTable:
 
     async def refresh_all(self) -> None:
         """Ask for every topic in use once more; failures are logged and leave what was known."""
-        for topic, error in (await self._refresh_many([*self._routes, *self._borrowed])).items():
+        for topic, error in (await self._refresh_many([*self._routes, *self._default_routes])).items():
             log.warning("route of %s stays as it was: %s", topic, error)
 
     async def _refresh_many(self, topics: Collection[str]) -> dict[str, RaptorMQError]:
@@ -179,7 +179,7 @@ class RouteTable:
         async def ask() -> None:
             nonlocal unanswered
             # A name server that restarts fails all that are under way. When those behind them fail too, there is none.
-            while waiting and unanswered <= _AT_ONCE:
+            while waiting and unanswered <= _MAX_CONCURRENT:
                 topic = waiting.popleft()
                 try:
                     await self.refresh(topic)
@@ -188,24 +188,24 @@ class RouteTable:
                     failures[topic] = error
                     unanswered = 0 if isinstance(error, ServerError | BodyError) else unanswered + 1
 
-        await asyncio.gather(*(ask() for _ in range(min(_AT_ONCE, len(topics)))))
+        await asyncio.gather(*(ask() for _ in range(min(_MAX_CONCURRENT, len(topics)))))
         if waiting:
             log.warning("no name server answers: the routes of %d more topics stay as they were", len(waiting))
         return failures
 
     async def close(self) -> None:
         """Stop asking."""
-        await cancel_all(self._expected.values())
+        await cancel_all(self._awaited_routes.values())
         for fetch in list(self._fetches.values()):
             fetch.cancel()
-        if self._default is not None:
-            self._default.cancel()
+        if self._default_fetch is not None:
+            self._default_fetch.cancel()
 
-    async def _expect(self, topic: str) -> None:
+    async def _await_route(self, topic: str) -> None:
         # The broker answers a send before name servers know the topic, and this send may be the last one for long;
         # without a route of the topic's own the broker gets no heartbeats, so it cannot ask about transactions.
         pause = _MISSING_PAUSE_S
-        while topic in self._borrowed and pause < _MISSING_PAUSE_MAX_S:
+        while topic in self._default_routes and pause < _MISSING_PAUSE_MAX_S:
             try:
                 if await self.refresh(topic) is not None:
                     return
@@ -215,35 +215,41 @@ class RouteTable:
             pause *= 2
 
     async def _fetch(self, topic: str) -> TopicQueues | None:
-        found = await self._told.ask(topic)
+        found = await self._cache.ask(topic)
         now = asyncio.get_running_loop().time()
         pause = _MISSING_PAUSE_S if found is None else _REFRESH_PAUSE_S
         self._next_fetch_at[topic] = now + pause
         if found is None:
             known, denials = self._routes.get(topic), self._denied.get(topic, {})
-            if known is not None and all(now - denials.get(name, -math.inf) < _DENIAL_S for name in known.brokers):
+            if known is not None and all(
+                now - denials.get(name, -math.inf) < _DENIAL_VALID_S for name in known.brokers
+            ):
                 self._routes.pop(topic)
                 self._denied.pop(topic, None)
-                self._told.forget(topic)
-            if (borrowed := self._borrowed.get(topic)) is not None:  # its brokers may have moved
+                self._cache.forget(topic)
+            if (borrowed := self._default_routes.get(topic)) is not None:  # its brokers may have moved
                 with suppress(*ROUTE_ERRORS):
-                    moved = await self._borrow(topic, 1 + max(queue.queue_id for queue in borrowed.write_queues))
+                    moved = await self._default_route_for(
+                        topic, 1 + max(queue.queue_id for queue in borrowed.write_queues)
+                    )
                     if moved is not None and moved.write_queues:
-                        self._borrowed[topic] = moved
+                        self._default_routes[topic] = moved
             return None
         route = topic_queues(topic, found)
-        self._borrowed.pop(topic, None)
+        self._default_routes.pop(topic, None)
         self._denied.pop(topic, None)
         if self._routes.get(topic) != route:
             self._routes[topic] = route
             self._changed(route)
         return route
 
-    async def _borrow(self, topic: str, most_queues: int) -> TopicQueues | None:
+    async def _default_route_for(self, topic: str, most_queues: int) -> TopicQueues | None:
         """Return the route of the default topic for one that is to come, None when there is none."""
-        if self._default is None or self._default.done():  # a thousand sends may wait for one topic
-            self._default = asyncio.create_task(self._told.ask(AUTO_CREATE_TOPIC), name="route of the default topic")
-        found = await self._unless_closed(self._default)
+        if self._default_fetch is None or self._default_fetch.done():  # a thousand sends may wait for one topic
+            self._default_fetch = asyncio.create_task(
+                self._cache.ask(AUTO_CREATE_TOPIC), name="route of the default topic"
+            )
+        found = await self._unless_closed(self._default_fetch)
         return topic_queues(topic, found, most_queues=most_queues) if found is not None else None
 
     def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:

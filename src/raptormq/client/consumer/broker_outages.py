@@ -22,7 +22,7 @@ from raptormq.transport.timing import set_within
 
 log = get_logger(__name__)
 
-_SCOUT_S = 0.5
+_PROBE_PAUSE_S = 0.5
 """Pause of the one who tries for all."""
 
 
@@ -43,49 +43,49 @@ class Failure(NamedTuple):
 class _Outage:
     """A broker that is not reached."""
 
-    scout: MessageQueue
+    prober: MessageQueue
     """Whose reader failed first."""
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Outages:
+class BrokerOutages:
     """Those of one consumer."""
 
     def __init__(self, group: str) -> None:
         self._group = group
         self._outages: dict[str, _Outage] = {}
         """By broker name."""
-        self._told: dict[MessageQueue, set[str]] = {}
+        self._logged: dict[MessageQueue, set[str]] = {}
         """What is in the log of queues that are not read."""
 
-    def answered(self, queue: MessageQueue) -> None:
+    def note_response(self, queue: MessageQueue) -> None:
         """End the outage of the queue's broker, if there was one, since it has answered a pull."""
         if self._outages and (outage := self._outages.pop(queue.broker_name, None)) is not None:
             outage.is_over.set()
-        if self._told:
-            self._told.pop(queue, None)
+        if self._logged:
+            self._logged.pop(queue, None)
 
     async def pause(self, queue: MessageQueue, failure: Failure, seconds: float) -> None:
         """Wait so long after a failure, or until somebody else has reached the broker that was not reached."""
-        self._tell(queue, failure.text)
+        self._log_failure(queue, failure.text)
         try:
             if failure.is_transport_error:
                 outage = self._outages.setdefault(queue.broker_name, _Outage(queue))
-                await set_within(outage.is_over, min(seconds, _SCOUT_S) if queue == outage.scout else seconds)
+                await set_within(outage.is_over, min(seconds, _PROBE_PAUSE_S) if queue == outage.prober else seconds)
             else:  # the broker may serve all queues but this one
                 await asyncio.sleep(seconds)
         except asyncio.CancelledError:
-            self._told.pop(queue, None)  # nobody reads it any more
-            if (known := self._outages.get(queue.broker_name)) is not None and known.scout == queue:
+            self._logged.pop(queue, None)  # nobody reads it any more
+            if (known := self._outages.get(queue.broker_name)) is not None and known.prober == queue:
                 del self._outages[queue.broker_name]  # the first of the others who fails again is the next
                 known.is_over.set()
             raise
 
-    def _tell(self, queue: MessageQueue, text: str) -> None:
-        told = self._told.setdefault(queue, set())
+    def _log_failure(self, queue: MessageQueue, text: str) -> None:
+        told = self._logged.setdefault(queue, set())
         if text in told:
             return
-        if not any(text in texts for other, texts in self._told.items() if other.broker_name == queue.broker_name):
+        if not any(text in texts for other, texts in self._logged.items() if other.broker_name == queue.broker_name):
             log.warning(
                 "group %s cannot read %s, and perhaps other queues of the broker; it goes on trying: %s",
                 *(self._group, queue, text),

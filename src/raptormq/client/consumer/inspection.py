@@ -1,9 +1,9 @@
 """What administrators ask a consumer through its broker: reset (220), progress (221), running info (307), consuming one
 message (309).
 
-`Questions` answers for the consumers of one client. `dump_stacks` says where the threads and tasks of this process
-stand, which `mqadmin consumerStatus -s` shows of a consumer: a text as RocketMQ's `UtilAll.jstack` makes it of threads,
-with a line for each, then one for each call, innermost first.
+`ConsumerInspection` answers for the consumers of one client. `dump_stacks` says where the threads and tasks of this
+process stand, which `mqadmin consumerStatus -s` shows of a consumer: a text as RocketMQ's `UtilAll.jstack` makes it of
+threads, with a line for each, then one for each call, innermost first.
 
 Neighbour: `consumer.push_consumer` adds these answers to its `cluster.client_instance` and gives them. Source: RocketMQ
 `ClientRemotingProcessor`, `ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`, `UtilAll.jstack`.
@@ -49,10 +49,10 @@ def dump_stacks() -> str:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     lines: list[str] = []
     for ident, frame in sys._current_frames().items():  # noqa: SLF001 - nothing else tells
-        lines += _described(names.get(ident, "?"), f"TID: {ident}", _callers(frame))
+        lines += _format_stack(names.get(ident, "?"), f"TID: {ident}", _callers(frame))
     tasks = asyncio.all_tasks()
     for task in sorted(tasks, key=asyncio.Task.get_name)[:MAX_TASKS]:
-        lines += _described(task.get_name(), "TASK", _awaiting(task))
+        lines += _format_stack(task.get_name(), "TASK", _awaiting(task))
     if len(tasks) > MAX_TASKS:
         lines.append(f"and {len(tasks) - MAX_TASKS} more tasks")
     return "\n".join(lines) + "\n"
@@ -78,7 +78,7 @@ def _awaiting(task: asyncio.Task[object]) -> Iterable[FrameType]:
     return reversed(frames)
 
 
-def _described(name: str, kind: str, frames: Iterable[FrameType]) -> list[str]:
+def _format_stack(name: str, kind: str, frames: Iterable[FrameType]) -> list[str]:
     calls = [f"{name:<40}  {frame.f_code.co_qualname}({frame.f_code.co_filename}:{frame.f_lineno})" for frame in frames]
     return [f"{name:<40}  {kind}", *calls, ""]
 
@@ -117,7 +117,7 @@ class RunningInfo:
 
 
 @runtime_checkable
-class QuestionedConsumer(Protocol):
+class InspectedConsumer(Protocol):
     """A consumer that answers."""
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -130,7 +130,7 @@ class QuestionedConsumer(Protocol):
         """Call the listener; return RocketMQ's name of the result, and a remark."""
 
 
-class Questions:
+class ConsumerInspection:
     """Answers for the consumers of one client."""
 
     def __init__(self, instance: ClientInstance) -> None:
@@ -184,9 +184,9 @@ class Questions:
         }
         return response_to(command, body=dumps(value))
 
-    def _consumer(self, group: str) -> QuestionedConsumer:
+    def _consumer(self, group: str) -> InspectedConsumer:
         member: object = self._instance.consumer(group)
-        if not isinstance(member, QuestionedConsumer):
+        if not isinstance(member, InspectedConsumer):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
         return member
 

@@ -20,7 +20,7 @@ from types import CoroutineType, TracebackType
 from typing import Any, TypeVar, cast
 
 from raptormq.client.listener_checks import awaitable
-from raptormq.client.message import MessageBatch, StoredMessages
+from raptormq.client.message import DecodedMessages, MessageBatch
 from raptormq.client.results import ConsumeResult
 from raptormq.errors import ClientError
 from raptormq.logs import get_logger
@@ -155,7 +155,7 @@ class ListenerCaller:
         """Call a listener; any failure of it means that all messages are delivered again."""
         try:
             if isinstance(listener, WholeBatches):
-                batch = messages if isinstance(messages, MessageBatch) else StoredMessages(messages)
+                batch = messages if isinstance(messages, MessageBatch) else DecodedMessages(messages)
                 return _failed(batch, await self._in_time(listener.listener(batch)))
             failed = await self._in_time(listener(list(messages))) is ConsumeResult.RECONSUME_LATER
             return messages if failed else ()

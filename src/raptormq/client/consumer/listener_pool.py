@@ -32,7 +32,7 @@ from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.consumer.work_queue import WorkQueue
-from raptormq.client.message import MessageBatch, StoredMessages
+from raptormq.client.message import DecodedMessages, MessageBatch
 from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageExt
 
@@ -152,7 +152,7 @@ class ListenerPool:
         assert worker is not None
         while not self._stopping:
             request = await self._queue.take()
-            if request.process_queue.is_over or self._stopping:
+            if request.process_queue.is_closed or self._stopping:
                 del request
                 continue
             self._running[worker] = request
@@ -196,16 +196,16 @@ class ListenerPool:
     def _complete(request: ConsumeRequest, unless: frozenset[int] = frozenset()) -> None:
         """Complete the batch of a request, or each of its messages except those at some offsets."""
         if request.batch_offset is not None:
-            request.reader.finished(request.process_queue, request.batch_offset)
+            request.reader.complete(request.process_queue, request.batch_offset)
             return
         for message in request.messages:
             if message.queue_offset not in unless:
-                request.reader.finished(request.process_queue, message.queue_offset)
+                request.reader.complete(request.process_queue, message.queue_offset)
 
     async def _send_back(self, request: ConsumeRequest, failed: Sequence[MessageExt]) -> None:
         """Return failed messages to the broker; those that it does not accept are retried here."""
         self._queue.share()
-        accepted = await asyncio.gather(*map(self._redelivery.give_back, failed))
+        accepted = await asyncio.gather(*map(self._redelivery.send_back, failed))
         kept = [message for message, is_accepted in zip(failed, accepted, strict=True) if not is_accepted]
         for message in kept:
             message.reconsume_times += 1
@@ -215,7 +215,7 @@ class ListenerPool:
             for message in kept:
                 self._retry_later(ConsumeRequest(reader, process_queue, [message]))
         elif kept:
-            self._retry_later(ConsumeRequest(reader, process_queue, StoredMessages(kept), batch_offset))
+            self._retry_later(ConsumeRequest(reader, process_queue, DecodedMessages(kept), batch_offset))
         else:
             self._complete(request)
 
@@ -226,7 +226,7 @@ class ListenerPool:
             self._retry_timers.discard(timer)
             self._queue.put(request)
 
-        delay = self._redelivery.pause(request.messages[0].reconsume_times)
+        delay = self._redelivery.retry_delay(request.messages[0].reconsume_times)
         timer = asyncio.get_running_loop().call_later(delay, requeue)
         self._retry_timers.add(timer)
 

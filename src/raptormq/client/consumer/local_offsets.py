@@ -64,14 +64,14 @@ _locks: dict[LocalOffsets, int] = {}
 """The descriptors by which those of this process hold their files."""
 
 
-def _give_up_copies() -> None:
+def _close_inherited_locks() -> None:
     """Close the locks in a child, which would hold them until it ends, whatever has become of the consumer."""
     for lock in _locks.values():
         os.close(lock)
     _locks.clear()
 
 
-os.register_at_fork(after_in_child=_give_up_copies)
+os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
 class LocalOffsets:
@@ -88,11 +88,11 @@ class LocalOffsets:
         self.path = (folder / client_id / group / "offsets.json").absolute()
         without = "without them it begins where ConsumerConfig.consume_from says"
         self._file = JsonFile(str(self.path), _FILES, key="offsetTable", without=without)
-        self._gone: set[str] = set()
+        self._deleted_topics: set[str] = set()
         """Ids of topics that are not there any more: readers that have not heard of it still put offsets of them."""
-        self._next: asyncio.Task[OSError | None] | None = None
+        self._next_write: asyncio.Task[OSError | None] | None = None
         """The write that what is noted now goes into; it has not begun."""
-        self._last: asyncio.Task[OSError | None] | None = None
+        self._last_write: asyncio.Task[OSError | None] | None = None
         """The write after which there is no other."""
         try:
             self._offsets, self._topic_ids = self._file.load(offset_file_in) or ({}, {})
@@ -102,8 +102,8 @@ class LocalOffsets:
 
     async def close(self) -> None:
         """Let another consumer go on with the file, once the last write has ended."""
-        if self._last is not None:
-            await asyncio.wait([self._last])
+        if self._last_write is not None:
+            await asyncio.wait([self._last_write])
         self._unlock()
 
     def get(self, queue: MessageQueue) -> int | None:
@@ -119,7 +119,7 @@ class LocalOffsets:
         leave the file with the next write; until then it says of which topic they are.
         """
         place = queue.topic, queue.broker_name
-        self._gone.add(topic_id)
+        self._deleted_topics.add(topic_id)
         if self._topic_ids.get(place) not in (None, topic_id):
             return False
         self._topic_ids.pop(place, None)
@@ -136,7 +136,7 @@ class LocalOffsets:
         Raises:
             ClientError: it could not be written.
         """
-        if topic_id in self._gone:
+        if topic_id in self._deleted_topics:
             return
         before = self.topic_id(queue)
         if topic_id is not None and topic_id != before:
@@ -144,9 +144,11 @@ class LocalOffsets:
                 self.forget(queue, before)
             self._topic_ids[queue.topic, queue.broker_name] = topic_id
         self._offsets[queue] = offset
-        if self._next is None:
-            self._next = self._last = asyncio.create_task(self._write_after(self._last), name=f"write {self.path}")
-        error = await asyncio.shield(self._next)
+        if self._next_write is None:
+            self._next_write = self._last_write = asyncio.create_task(
+                self._write_after(self._last_write), name=f"write {self.path}"
+            )
+        error = await asyncio.shield(self._next_write)
         if error is not None:
             raise ClientError(f"the offsets cannot be written to {self.path}: {error.strerror}") from error
 
@@ -154,7 +156,7 @@ class LocalOffsets:
         """Write when the write before has ended; an error is returned, perhaps nobody waits for it any more."""
         if previous is not None:
             await asyncio.wait([previous])
-        self._next = None
+        self._next_write = None
         try:
             await asyncio.to_thread(self._write, dict(self._offsets), dict(self._topic_ids))
         except OSError as error:

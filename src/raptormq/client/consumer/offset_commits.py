@@ -1,6 +1,6 @@
 """Stores the progress of a group: every few seconds, when a queue is given up, and on stop.
 
-`Commits` has the committed offsets of one consumer's queues.
+`OffsetCommitter` has the committed offsets of one consumer's queues.
 
 `commit_in_order` gives the order in which progress is stored: of each topic one queue first, then the others of a
 broker, some at a time; different brokers at the same time. Apache RocketMQ loses one of two first commits of a group
@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from raptormq.client.background import background, cancel_all
-from raptormq.client.cluster import ClientInstance, at_broker
+from raptormq.client.cluster import ClientInstance, call_broker
 from raptormq.client.consumer.local_offsets import LocalOffsets
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
@@ -32,11 +32,11 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 AT_A_TIME = 64
-"""Commits under way at one broker: with one, 10,000 queues of a busy broker take minutes."""
+"""OffsetCommitter under way at one broker: with one, 10,000 queues of a busy broker take minutes."""
 
 
 async def commit_in_order(
-    progress: Mapping[MessageQueue, T], commit: Callable[[MessageQueue, T], Awaitable[None]]
+    process_queue: Mapping[MessageQueue, T], commit: Callable[[MessageQueue, T], Awaitable[None]]
 ) -> dict[MessageQueue, RaptorMQError]:
     """Call `commit(queue, progress)` for all and return the failures by queue.
 
@@ -44,13 +44,13 @@ async def commit_in_order(
     one.
     """
     by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-    for queue in progress:
+    for queue in process_queue:
         by_broker[queue.broker_name].append(queue)
     failures: dict[MessageQueue, RaptorMQError] = {}
 
     async def commit_all(queues: list[MessageQueue]) -> None:
         unreachable: RaptorMQError | None = None
-        known_topics: set[str] = set()
+        committed_topics: set[str] = set()
 
         async def commit_one(queue: MessageQueue) -> None:
             nonlocal unreachable
@@ -58,8 +58,8 @@ async def commit_in_order(
                 failures[queue] = unreachable
                 return
             try:
-                await commit(queue, progress[queue])
-                known_topics.add(queue.topic)
+                await commit(queue, process_queue[queue])
+                committed_topics.add(queue.topic)
             except (TransportError, NoRoute) as error:
                 unreachable = failures[queue] = error
             except RaptorMQError as error:
@@ -67,17 +67,17 @@ async def commit_in_order(
 
         others: list[MessageQueue] = []
         for queue in queues:
-            if queue.topic in known_topics:
+            if queue.topic in committed_topics:
                 others.append(queue)
             else:
                 await commit_one(queue)
-        await _some_at_a_time(others, commit_one)
+        await _commit_concurrently(others, commit_one)
 
     await asyncio.gather(*map(commit_all, by_broker.values()))
     return failures
 
 
-async def _some_at_a_time(queues: list[MessageQueue], commit: Callable[[MessageQueue], Awaitable[None]]) -> None:
+async def _commit_concurrently(queues: list[MessageQueue], commit: Callable[[MessageQueue], Awaitable[None]]) -> None:
     waiting = iter(queues)
 
     async def work() -> None:
@@ -87,7 +87,7 @@ async def _some_at_a_time(queues: list[MessageQueue], commit: Callable[[MessageQ
     await asyncio.gather(*(work() for _ in range(min(AT_A_TIME, len(queues)))))
 
 
-class Commits:
+class OffsetCommitter:
     """The committed offsets of one consumer's queues."""
 
     def __init__(
@@ -99,11 +99,11 @@ class Commits:
         self._interval = interval
         self._committed: dict[MessageQueue, tuple[ProcessQueue, int]] = {}
         """What was stored of which progress: with a new one, after a reset, the broker knows another offset."""
-        self._known: set[tuple[str, str]] = set()
+        self._committed_topics: set[tuple[str, str]] = set()
         """Brokers and topics of which something was committed, see `commit_in_order`."""
-        self._turns: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._commit_locks: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One commit at a time for each queue, and the first ones at a broker one after the other."""
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         """Failures that are in the log, since the last commit without any."""
         self._task: asyncio.Task[None] | None = None
 
@@ -125,38 +125,40 @@ class Commits:
 
         async def commit(queue: MessageQueue, reader: QueueReader) -> None:
             place = queue.broker_name, queue.topic
-            async with self._turns[queue if place in self._known or self._local is not None else place]:
+            async with self._commit_locks[
+                queue if place in self._committed_topics or self._local is not None else place
+            ]:
                 # Only now: in its turn the queue may be another member's, whose progress must not be put back.
                 if (now := self._changed(reader)) is not None:
                     await self._commit_one(queue, *now)
                     self._committed[queue] = now
-                    self._known.add(place)
+                    self._committed_topics.add(place)
 
         failures = await (commit_in_order if self._local is None else _commit_at_once)(changed, commit)
-        self._tell(failures)
+        self._log_failures(failures)
         return {queue.broker_name for queue, error in failures.items() if isinstance(error, TransportError | NoRoute)}
 
-    def _tell(self, failures: Mapping[MessageQueue, RaptorMQError]) -> None:
+    def _log_failures(self, failures: Mapping[MessageQueue, RaptorMQError]) -> None:
         """Log failures: one line for a broker with 1,000 queues that is away for hours."""
         if not failures:
-            self._told.clear()
+            self._logged.clear()
         for text, queues in _by_text(failures).items():
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._logged:
+                self._logged.add(text)
                 more = f" and {len(queues) - 1} more queues" if len(queues) > 1 else ""
                 log.warning("progress of group %s in %s%s is not stored yet: %s", self._group, queues[0], more, text)
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget what was committed: another member goes on."""
         self._committed.pop(queue, None)
-        if (turn := self._turns.get(queue)) is not None and not turn.locked():
-            del self._turns[queue]
+        if (turn := self._commit_locks.get(queue)) is not None and not turn.locked():
+            del self._commit_locks[queue]
 
     def _changed(self, reader: QueueReader) -> tuple[ProcessQueue, int] | None:
         """What is to commit, if anything."""
-        if reader.progress is None:
+        if reader.process_queue is None:
             return None
-        now = reader.progress, reader.progress.commit_offset
+        now = reader.process_queue, reader.process_queue.commit_offset
         return now if now != self._committed.get(reader.queue) else None
 
     async def _run(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
@@ -164,8 +166,8 @@ class Commits:
             await asyncio.sleep(self._interval)
             await self.commit(readers())
 
-    async def _commit_one(self, queue: MessageQueue, progress: ProcessQueue, offset: int) -> None:
-        topic_id = progress.topic_id
+    async def _commit_one(self, queue: MessageQueue, process_queue: ProcessQueue, offset: int) -> None:
+        topic_id = process_queue.topic_id
         if self._local is not None:
             await self._local.put(queue, offset, topic_id)
             return
@@ -173,22 +175,22 @@ class Commits:
         async def commit(address: str) -> None:
             await self._instance.offsets.commit(address, self._group, queue, offset, topic_id)
 
-        await at_broker(self._instance.routes, queue, commit)
+        await call_broker(self._instance.routes, queue, commit)
 
 
 async def _commit_at_once(
-    progress: Mapping[MessageQueue, QueueReader], commit: Callable[[MessageQueue, QueueReader], Awaitable[None]]
+    process_queue: Mapping[MessageQueue, QueueReader], commit: Callable[[MessageQueue, QueueReader], Awaitable[None]]
 ) -> dict[MessageQueue, RaptorMQError]:
     """Do as `commit_in_order` does without an order: what goes to a file leaves, or fails, in one write."""
     failures: dict[MessageQueue, RaptorMQError] = {}
 
     async def commit_one(queue: MessageQueue) -> None:
         try:
-            await commit(queue, progress[queue])
+            await commit(queue, process_queue[queue])
         except RaptorMQError as error:
             failures[queue] = error
 
-    await asyncio.gather(*map(commit_one, progress))
+    await asyncio.gather(*map(commit_one, process_queue))
     return failures
 
 

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 class RunningCalls:
     """How many calls run now."""
 
-    __slots__ = ("_ended", "count")
+    __slots__ = ("_idle", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._ended: asyncio.Future[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
         """Count one more."""
@@ -40,18 +40,18 @@ class RunningCalls:
     def end(self) -> None:
         """Count one less; the last one lets those go on who wait for it."""
         self.count -= 1
-        if not self.count and self._ended is not None:
-            if not self._ended.done():
-                self._ended.set_result(None)
-            self._ended = None
+        if not self.count and self._idle is not None:
+            if not self._idle.done():
+                self._idle.set_result(None)
+            self._idle = None
 
-    async def ended(self, timeout: float) -> bool:
+    async def wait_idle(self, timeout: float) -> bool:
         """Wait until none runs, at most `timeout` seconds; false when some still do."""
         if not self.count:
             return True
-        if self._ended is None:
-            self._ended = asyncio.get_running_loop().create_future()
-        done, _ = await asyncio.wait([self._ended], timeout=timeout)
+        if self._idle is None:
+            self._idle = asyncio.get_running_loop().create_future()
+        done, _ = await asyncio.wait([self._idle], timeout=timeout)
         return bool(done)
 
 
@@ -70,7 +70,7 @@ class FlowLimits:
 class ProcessQueue:
     """The unfinished messages of one queue, by queue offset."""
 
-    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "calls", "dropped", "leaving", "topic_id")
+    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "calls", "dropped", "revoked", "topic_id")
 
     def __init__(self, start_offset: int, topic_id: str | None = None) -> None:
         self.topic_id = topic_id
@@ -83,15 +83,15 @@ class ProcessQueue:
         self._bytes = 0
         self.calls = RunningCalls()
         """Listener calls that have messages of this queue."""
-        self.leaving = False
+        self.revoked = False
         """The queue goes to another member: no more is handed out, what listeners have still counts."""
         self.dropped = False
         """Another place to read from counts now: no more is handed out, and what listeners have does not matter."""
 
     @property
-    def is_over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether messages must not be handed out any more."""
-        return self.leaving or self.dropped
+        return self.revoked or self.dropped
 
     @property
     def next_offset(self) -> int:
@@ -113,7 +113,7 @@ class ProcessQueue:
         """Bytes of the messages admitted and not completed."""
         return self._bytes
 
-    def admit(self, offset: int, size: int, count: int = 1, last_offset: int | None = None) -> bool:
+    def add(self, offset: int, size: int, count: int = 1, last_offset: int | None = None) -> bool:
         """Take in what was fetched; false when it was seen before and must not be handed out again.
 
         Args:

@@ -82,7 +82,7 @@ class PullResult:
         return decode_batches(self.body, self.queue, self.offset, keys=self.keys)
 
 
-LATE_ANSWER_S = 5.0
+LATE_RESPONSE_S = 5.0
 """Brokers look so often for pulls whose suspension is over, RocketMQ's and ours."""
 
 
@@ -162,7 +162,7 @@ async def pull(
         pool: where connections are.
         address: of the broker.
         wanted: what to ask for.
-        timeout: seconds; longer than the suspension by `LATE_ANSWER_S` and the time on the way.
+        timeout: seconds; longer than the suspension by `LATE_RESPONSE_S` and the time on the way.
         unheld_pause: how long to wait, in seconds, when the broker has not held the request and it leads nowhere.
 
     Raises:

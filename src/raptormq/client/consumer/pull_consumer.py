@@ -20,11 +20,11 @@ from collections.abc import Iterable, Sequence
 from raptormq.client.cluster import ClientInstance, QueueOffset
 from raptormq.client.config import ClientConfig, ConsumeFromWhere
 from raptormq.client.consumer.offset_commits import commit_in_order
-from raptormq.client.consumer.pull import LATE_ANSWER_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
-from raptormq.client.consumer.queue_bounds import QueueQuestions
+from raptormq.client.consumer.pull import LATE_RESPONSE_S, UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
+from raptormq.client.consumer.queue_bounds import QueueQueries
 from raptormq.client.consumer.queue_reader import CrcRetry, start_offset
 from raptormq.client.consumer.subscription import Sql, subscription_to
-from raptormq.client.lifecycle import Ending, require_loop
+from raptormq.client.lifecycle import Shutdown, require_loop
 from raptormq.client.message import as_queues, decode_batches, message_count
 from raptormq.client.settings import LONG_MAX, Milliseconds, SecondsOrZero, check_setting, checked_timeout
 from raptormq.errors import (
@@ -52,7 +52,7 @@ _POLL_COUNT = 32
 _RETRY_PAUSE_S = 1.0
 
 
-class PullConsumer(QueueQuestions):
+class PullConsumer(QueueQueries):
     """Reads assigned queues.
 
     Args:
@@ -90,17 +90,17 @@ class PullConsumer(QueueQuestions):
         self._expression = expression
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._instance: ClientInstance | None = None
-        self._ending = Ending("a pull consumer")
+        self._shutdown = Shutdown("a pull consumer")
         self._positions: dict[MessageQueue, int | None] = {}
         self._topic_ids: dict[MessageQueue, str | None] = {}
         """Of which topics the positions are, where that is known."""
         self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
         self._failures: dict[MessageQueue, RaptorMQError] = {}
-        self._doubts: defaultdict[MessageQueue, CrcRetry] = defaultdict(CrcRetry)
+        self._crc_retries: defaultdict[MessageQueue, CrcRetry] = defaultdict(CrcRetry)
 
     async def start(self) -> None:
         """Make the consumer usable; does nothing when it is."""
-        await self._ending.wait()
+        await self._shutdown.wait()
         if self._instance is None:
             self._instance = ClientInstance.acquire(self._client_config)
 
@@ -110,12 +110,12 @@ class PullConsumer(QueueQuestions):
         """
         instance = self._instance
         if instance is None:
-            await self._ending.wait()
+            await self._shutdown.wait()
         else:
             require_loop(instance.loop)
             pulls, self._instance = list(self._pulls.values()), None
             self.assign([])
-            await self._ending.run(self._end(instance, pulls))
+            await self._shutdown.run(self._end(instance, pulls))
 
     async def _end(self, instance: ClientInstance, pulls: Iterable[asyncio.Task[PullResult]]) -> None:
         await asyncio.gather(*pulls, return_exceptions=True)
@@ -157,7 +157,7 @@ class PullConsumer(QueueQuestions):
         """
         instance = self._running()
         if timeout is None:
-            timeout = instance.config.request_timeout + (suspend_ms / 1000 + LATE_ANSWER_S if suspend_ms else 0)
+            timeout = instance.config.request_timeout + (suspend_ms / 1000 + LATE_RESPONSE_S if suspend_ms else 0)
         checked_timeout(timeout)
         subscription = subscription_to(queue.topic, expression, 0)
         group = self._group or _DEFAULT_GROUP
@@ -174,7 +174,7 @@ class PullConsumer(QueueQuestions):
             instance.config.keys,
             topic_id,
         )
-        return await self._at_broker(queue, lambda address: pull(instance.pool, address, wanted, timeout))
+        return await self._call_broker(queue, lambda address: pull(instance.pool, address, wanted, timeout))
 
     # --- reading what is assigned ---
 
@@ -241,7 +241,7 @@ class PullConsumer(QueueQuestions):
             if self._pulls:
                 left = max(deadline - clock(), 0.0)
                 await asyncio.wait(self._pulls.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            messages = self._take_finished()
+            messages = self._collect()
             if messages:
                 return messages
             if not self._positions or clock() >= deadline:
@@ -256,11 +256,11 @@ class PullConsumer(QueueQuestions):
             ClientError: the consumer has no group.
             TransportError, ServerError, NoRoute: a broker did not take it; all others have been asked.
         """
-        offsets, group = self._running().offsets, self._named_group()
+        offsets, group = self._running().offsets, self._require_group()
 
         async def store(queue: MessageQueue, offset: int) -> None:
             topic_id = self._topic_ids.get(queue)
-            await self._at_broker(queue, lambda address: offsets.commit(address, group, queue, offset, topic_id))
+            await self._call_broker(queue, lambda address: offsets.commit(address, group, queue, offset, topic_id))
 
         positions = {queue: offset for queue, offset in self._positions.items() if offset is not None}
         for failure in (await commit_in_order(positions, store)).values():
@@ -268,14 +268,14 @@ class PullConsumer(QueueQuestions):
 
     # --- inside ---
 
-    def _take_finished(self) -> list[MessageExt]:
+    def _collect(self) -> list[MessageExt]:
         messages: list[MessageExt] = []
         for queue, task in list(self._pulls.items()):
             if not task.done() or (messages and task.exception() is not None):
                 continue  # a failure waits for the next poll, it must not take along what is here
             del self._pulls[queue]
             try:
-                wanted, next_offset = self._wanted(task.result(), queue, may_fail=not messages)
+                wanted, next_offset = self._readable(task.result(), queue, may_fail=not messages)
             except (TransportError, NoRoute) as failure:
                 log.info("%s cannot be read now: %s", queue, failure)
                 self._failures[queue] = failure.with_traceback(None)  # else it keeps the messages of this poll
@@ -289,7 +289,7 @@ class PullConsumer(QueueQuestions):
             self._positions[queue] = next_offset
         return messages
 
-    def _wanted(self, result: PullResult, queue: MessageQueue, *, may_fail: bool) -> tuple[list[MessageExt], int]:
+    def _readable(self, result: PullResult, queue: MessageQueue, *, may_fail: bool) -> tuple[list[MessageExt], int]:
         """Return the messages up to the first that cannot be read, and where to go on.
 
         Raises:
@@ -316,9 +316,9 @@ class PullConsumer(QueueQuestions):
             return found, offset
         if isinstance(error, KeyMissing):
             raise error
-        if self._doubts[queue].should_retry_crc(offset, error):
+        if self._crc_retries[queue].should_retry_crc(offset, error):
             if may_fail:
-                self._doubts[queue].remember(offset)
+                self._crc_retries[queue].remember(offset)
             raise RecordError(f"what is at offset {offset} of {queue} is damaged: {error}") from error
         if may_fail:
             self._positions[queue] = offset + message_count(record)
@@ -330,11 +330,11 @@ class PullConsumer(QueueQuestions):
             await asyncio.sleep(_RETRY_PAUSE_S)
         offset = self._positions[queue]
         if offset is None:
-            start = await self._at_broker(queue, lambda address: self._start_offset(address, queue))
+            start = await self._call_broker(queue, lambda address: self._start_offset(address, queue))
             offset = self._positions[queue] = start.offset
             self._topic_ids[queue] = start.topic_id
         # Nobody knows whether a silent pull is held or lost; a broker that can be reached again is no failure any more.
-        await self._at_broker(queue, instance.pool.connection)
+        await self._call_broker(queue, instance.pool.connection)
         self._failures.pop(queue, None)
         subscription = subscription_to(queue.topic, self._expression, 0)
         group = self._group or _DEFAULT_GROUP
@@ -349,9 +349,9 @@ class PullConsumer(QueueQuestions):
             keys=instance.config.keys,
             topic_id=self._topic_ids.get(queue) or TOPIC_ID_QUERY,
         )
-        timeout = instance.config.request_timeout + _POLL_SUSPEND_S + LATE_ANSWER_S
+        timeout = instance.config.request_timeout + _POLL_SUSPEND_S + LATE_RESPONSE_S
         try:
-            result = await self._at_broker(
+            result = await self._call_broker(
                 queue, lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S)
             )
         except ServerError as error:

@@ -26,19 +26,19 @@ from typing import Self
 
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ClientConfig, ConsumerConfig, GeneratedName, MessageModel
-from raptormq.client.consumer.broker_outages import Outages
-from raptormq.client.consumer.handover import HandOver, QueueClaims
-from raptormq.client.consumer.inspection import Questions, QueueState, RunningInfo
+from raptormq.client.consumer.broker_outages import BrokerOutages
+from raptormq.client.consumer.handover import Handover, QueueLocks
+from raptormq.client.consumer.inspection import ConsumerInspection, QueueState, RunningInfo
 from raptormq.client.consumer.listener_call import BatchListener, Listener, WholeBatches
 from raptormq.client.consumer.listener_pool import ListenerPool
 from raptormq.client.consumer.local_offsets import DEFAULT_NAME, LocalOffsets
-from raptormq.client.consumer.offset_commits import Commits
-from raptormq.client.consumer.queue_reader import PullPace, QueueReader
-from raptormq.client.consumer.rebalance import Rebalancing
+from raptormq.client.consumer.offset_commits import OffsetCommitter
+from raptormq.client.consumer.queue_reader import PullPace, QueueReader, ReaderContext
+from raptormq.client.consumer.rebalance import Rebalancer
 from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.consumer.subscription import Sql, subscription_to
-from raptormq.client.lifecycle import Ending, require_loop
-from raptormq.client.listener_checks import require_async, warn_of_plain
+from raptormq.client.lifecycle import Shutdown, require_loop
+from raptormq.client.listener_checks import require_async, warn_if_plain
 from raptormq.client.settings import check_setting
 from raptormq.errors import ClientError
 from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
@@ -77,7 +77,7 @@ class PushConsumer:
         self._subscriptions: dict[str, Subscription] = {}
         self._listeners: dict[str, Listener | WholeBatches] = {}
         self._running: _Running | None = None
-        self._ending = Ending(f"a consumer of {group}")
+        self._shutdown = Shutdown(f"a consumer of {group}")
 
     def subscribe(self, topic: str, expression: str | Sql, listener: Listener) -> None:
         """Read a topic, from now on when the consumer is started; a second call replaces tags and listener.
@@ -117,7 +117,7 @@ class PushConsumer:
         check_topic(topic)
         function = listener.listener if isinstance(listener, WholeBatches) else listener
         require_async(function, "a listener")
-        warn_of_plain(function, "a listener")
+        warn_if_plain(function, "a listener")
         self._subscriptions[topic] = subscription_to(topic, expression, time.time_ns() // 1_000_000)
         self._listeners[topic] = listener
         if self._running is not None:
@@ -137,7 +137,7 @@ class PushConsumer:
             ClientError: the group has a consumer with this `client_config` already, or the progress of a broadcasting
                 consumer cannot be read, or its folder not be used.
         """
-        await self._ending.wait()
+        await self._shutdown.wait()
         if self._running is not None:
             return
         if self._config.message_model is MessageModel.CLUSTERING:
@@ -162,11 +162,11 @@ class PushConsumer:
         """
         running = self._running
         if running is None:
-            await self._ending.wait()
+            await self._shutdown.wait()
         else:
             require_loop(running.loop)
             self._running = None
-            await self._ending.run(running.stop(), running.listeners)
+            await self._shutdown.run(running.stop(), running.listeners)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -203,39 +203,40 @@ class _Running:
         self._listener_pool = ListenerPool(config, group, listeners.get, Redelivery(instance, group, config))
         broadcasts = config.message_model is MessageModel.BROADCASTING
         self._local = _local_offsets(instance, config, group) if broadcasts else None
-        self._commits = Commits(instance, group, config.commit_interval, self._local)
-        self._claims = None if broadcasts else QueueClaims(instance, group)
-        hand_out, local, pace, outages = self._listener_pool.submit, self._local, PullPace(), Outages(group)
+        self._committer = OffsetCommitter(instance, group, config.commit_interval, self._local)
+        self._locks = None if broadcasts else QueueLocks(instance, group)
+        submit = self._listener_pool.submit
+        context = ReaderContext(instance, config, group, submit, self._local, PullPace(), BrokerOutages(group))
 
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
             def whole() -> bool:
                 return isinstance(listeners.get(queue.topic), WholeBatches)
 
-            return QueueReader(instance, config, group, queue, subscription, hand_out, local, whole, pace, outages)
+            return QueueReader(context, queue, subscription, whole)
 
-        self.rebalancing = Rebalancing(
+        self.rebalancing = Rebalancer(
             instance,
             group,
             config.rebalance_interval,
             lambda: subscriptions,
             new_reader,
-            HandOver(self._claims, self._commits, config.hand_over_timeout),
+            Handover(self._locks, self._committer, config.hand_over_timeout),
             shared=not broadcasts,
         )
 
     async def start(self) -> None:
         """Join the group and begin; raises `ClientError` when the instance is a member of it already."""
-        self._instance.shared(Questions)
+        self._instance.shared(ConsumerInspection)
         try:
-            self._instance.join_consumers(self._group, self)
+            self._instance.register_consumer(self._group, self)
         except ClientError:
             await self._close_local()
             raise
         self._listener_pool.start()
-        if self._claims is not None:
-            self._claims.start(self.rebalancing.refused)
+        if self._locks is not None:
+            self._locks.start(self.rebalancing.lose)
         self.rebalancing.start()
-        self._commits.start(lambda: self.rebalancing.readers)
+        self._committer.start(lambda: self.rebalancing.readers)
 
     @property
     def listeners(self) -> Collection[asyncio.Task[None]]:
@@ -245,12 +246,12 @@ class _Running:
     async def stop(self) -> None:
         """End in the order that loses nothing, and repeats nothing: listeners, queues, membership."""
         await self._listener_pool.stop(self._instance.config.close_timeout)
-        await self._commits.stop()
-        if self._claims is not None:
-            await self._claims.stop()
+        await self._committer.stop()
+        if self._locks is not None:
+            await self._locks.stop()
         await self.rebalancing.stop()
         await self._close_local()
-        await self._instance.leave_consumers(self._group)
+        await self._instance.unregister_consumer(self._group)
         await self._instance.release()
 
     async def _close_local(self) -> None:
@@ -268,12 +269,12 @@ class _Running:
 
     def members_changed(self) -> None:
         """Share the queues out anew soon."""
-        self.rebalancing.soon()
+        self.rebalancing.trigger()
 
     def connection_made(self) -> None:
         """Claim anew what is read here."""
-        if self._claims is not None:
-            self._claims.renew_soon()
+        if self._locks is not None:
+            self._locks.renew_soon()
 
     def connection_lost(self) -> None:
         """Look where the queues are, now and for a while."""
@@ -283,19 +284,19 @@ class _Running:
         """Go on from other offsets in those of the queues that this member has."""
         for reader in self.rebalancing.readers:
             if reader.queue in offsets:
-                reader.restart_at(offsets[reader.queue])
+                reader.reset_to(offsets[reader.queue])
 
     def running_info(self) -> RunningInfo:
         """Describe queues, subscriptions and settings."""
         queues = {
             reader.queue: QueueState(
-                reader.progress.commit_offset,
-                reader.progress.next_offset,
-                reader.progress.unfinished_messages,
-                reader.progress.unfinished_bytes,
+                reader.process_queue.commit_offset,
+                reader.process_queue.next_offset,
+                reader.process_queue.unfinished_messages,
+                reader.process_queue.unfinished_bytes,
             )
             for reader in self.rebalancing.readers
-            if reader.progress is not None
+            if reader.process_queue is not None
         }
         properties = {
             "PROP_CLIENT_VERSION": "V5_3_3",

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from raptormq.client.cluster import ClientInstance, at_broker
+from raptormq.client.cluster import ClientInstance, call_broker
 from raptormq.client.lifecycle import Startable
 from raptormq.client.settings import Milliseconds, check_setting
 from raptormq.errors import ClientError
@@ -19,7 +19,7 @@ from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 T = TypeVar("T")
 
 
-class QueueQuestions(Startable):
+class QueueQueries(Startable):
     """The questions; errors are those of `PullConsumer.pull`.
 
     Where a `topic_id` is named the answer is about the topic with that id (`topic_id` returned it) or, of brokers that
@@ -46,17 +46,17 @@ class QueueQuestions(Startable):
         another. `None` where it has none: Apache RocketMQ gives none.
         """
         offsets = self._running().offsets
-        return (await self._at_broker(queue, lambda address: offsets.max_offset(address, queue))).topic_id
+        return (await self._call_broker(queue, lambda address: offsets.max_offset(address, queue))).topic_id
 
     async def min_offset(self, queue: MessageQueue, *, topic_id: str | None = None) -> int:
         """Return the offset of the queue's first message."""
         offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
-        return (await self._at_broker(queue, lambda address: offsets.min_offset(address, queue, meant))).offset
+        return (await self._call_broker(queue, lambda address: offsets.min_offset(address, queue, meant))).offset
 
     async def max_offset(self, queue: MessageQueue, *, topic_id: str | None = None) -> int:
         """Return the offset that the queue's next message will get."""
         offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
-        return (await self._at_broker(queue, lambda address: offsets.max_offset(address, queue, meant))).offset
+        return (await self._call_broker(queue, lambda address: offsets.max_offset(address, queue, meant))).offset
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, topic_id: str | None = None) -> int:
         """Return the offset of the first message stored at or after a time (ms since 1970), else the maximum;
@@ -68,19 +68,19 @@ class QueueQuestions(Startable):
         async def ask(address: str) -> int:
             return (await offsets.offset_by_time(address, queue, timestamp_ms, meant)).offset
 
-        return await self._at_broker(queue, ask)
+        return await self._call_broker(queue, ask)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return where the group stands, `None` when it never committed (0 from brokers before RocketMQ 5 on a young
         topic); errors are those of `commit`, too."""
-        offsets, group = self._running().offsets, self._named_group()
-        found = await self._at_broker(queue, lambda address: offsets.committed(address, group, queue))
+        offsets, group = self._running().offsets, self._require_group()
+        found = await self._call_broker(queue, lambda address: offsets.committed(address, group, queue))
         return None if found is None else found.offset
 
-    async def _at_broker(self, queue: MessageQueue, call: Callable[[str], Awaitable[T]]) -> T:
-        return await at_broker(self._running().routes, queue, call)
+    async def _call_broker(self, queue: MessageQueue, call: Callable[[str], Awaitable[T]]) -> T:
+        return await call_broker(self._running().routes, queue, call)
 
-    def _named_group(self) -> str:
+    def _require_group(self) -> str:
         if self._group is None:
             raise ClientError("this consumer has no group, so it has no progress to store")
         return self._group

@@ -39,11 +39,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from raptormq.client.background import background, cancel_all
-from raptormq.client.cluster import ClientInstance, OffsetRequests, QueueOffset, at_broker
+from raptormq.client.cluster import ClientInstance, OffsetRequests, QueueOffset, call_broker
 from raptormq.client.config import ConsumeFromWhere, ConsumerConfig
-from raptormq.client.consumer.broker_outages import Failure, Outages
+from raptormq.client.consumer.broker_outages import BrokerOutages, Failure
 from raptormq.client.consumer.local_offsets import LocalOffsets
 from raptormq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from raptormq.client.consumer.pull import UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
@@ -131,9 +132,9 @@ class PullPace:
         self._began = 0.0
         self._pulls = 0
 
-    def pause_after(self, waited: float) -> float:
+    def pause_after(self, pull_seconds: float) -> float:
         """The pause after a pull that took `waited` seconds; 0 where it would bring nothing."""
-        return self.pause if waited < RARE_S else 0.0
+        return self.pause if pull_seconds < RARE_S else 0.0
 
     def pulled(self, now: float) -> None:
         """Count a pull, and set the pause anew when enough were counted to know how often they are made."""
@@ -141,8 +142,8 @@ class PullPace:
         seconds = now - self._began
         if seconds < _WINDOW_S:
             return
-        wanted = self.pause * self._pulls / (seconds * WANTED_PER_S)
-        self.pause = min(max(wanted, SHORTEST_S), LONGEST_S)
+        pull_request = self.pause * self._pulls / (seconds * WANTED_PER_S)
+        self.pause = min(max(pull_request, SHORTEST_S), LONGEST_S)
         self._began, self._pulls = now, 0
 
     def hold(self, configured: float) -> float:
@@ -162,93 +163,95 @@ _FORGOTTEN = frozenset(
 )
 _NO_SUCH_QUEUE = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_RECREATED
 
-HandOut = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
+Submit = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderContext:
+    """What all queue readers of one consumer share."""
+
+    instance: ClientInstance
+    """Connections, routes and heartbeats."""
+    config: ConsumerConfig
+    """How much to fetch and where to start."""
+    group: str
+    submit: Submit
+    """Takes fetched messages that passed the tag check: those of one pull, or one batch at a time. Must not block."""
+    local: LocalOffsets | None
+    """Offsets of a broadcasting consumer; `None` when the broker keeps them."""
+    pace: PullPace
+    outages: BrokerOutages
 
 
 class QueueReader:
-    """One queue of one consumer, from assignment until it is dropped.
+    """Reads one queue of one consumer, from assignment until it is dropped.
 
     Args:
-        instance: where connections, routes and heartbeats come from.
-        config: how much to fetch and where to start.
-        group: the consumer group.
-        queue: what to read.
-        subscription: the tags wanted.
-        hand_out: takes messages that passed the tag check: all of one pull, or batch by batch; must not block.
-        local: progress of a broadcasting consumer; `None` where the broker keeps it.
-        whole: whether batches are handed out, and finished, as one.
-        pace: the pause between pulls then, and how long they are held; the same for all queues of the consumer.
-        outages: which brokers cannot be read from; the same.
+        context: what it shares with the other readers of the consumer.
+        queue: the queue to read.
+        subscription: the wanted tags.
+        whole: whether batches are submitted, and completed, as a whole.
     """
 
     def __init__(
-        self,
-        instance: ClientInstance,
-        config: ConsumerConfig,
-        group: str,
-        queue: MessageQueue,
-        subscription: Subscription,
-        hand_out: HandOut,
-        local: LocalOffsets | None = None,
-        whole: Callable[[], bool] = lambda: False,
-        pace: PullPace | None = None,
-        outages: Outages | None = None,
+        self, context: ReaderContext, queue: MessageQueue, subscription: Subscription, whole: Callable[[], bool]
     ) -> None:
         self.queue = queue
         self.subscription = subscription
-        self.progress: ProcessQueue | None = None
-        """What was fetched and finished; `None` until the start offset is known, and once the queue was let go."""
-        self._instance = instance
+        self.process_queue: ProcessQueue | None = None
+        """The unfinished messages; `None` until the start offset is known, and after the queue was dropped."""
+        config = context.config
+        self._instance = context.instance
         self._config = config
-        self._group = group
-        self._hand_out = hand_out
-        self._local = local
+        self._group = context.group
+        self._submit = context.submit
+        self._local = context.local
+        self._pace = context.pace
+        self._outages = context.outages
         self._whole = whole
-        self._pace = pace or PullPace()
-        self._outages = outages or Outages(group)
         self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
-        self._room = asyncio.Event()
-        self._doubt = CrcRetry()
+        self._has_room = asyncio.Event()
+        self._crc_retry = CrcRetry()
         self._broker_id = MASTER_ID
         self._task = background(self._run(), f"reader of {queue}")
 
-    def finished(self, progress: ProcessQueue, offset: int) -> None:
+    def complete(self, process_queue: ProcessQueue, offset: int) -> None:
         """Record that the message, or batch, at `offset` needs nothing more; `progress` is the one it was handed out
         with.
         """
-        progress.complete(offset)
-        self._room.set()
+        process_queue.complete(offset)
+        self._has_room.set()
 
-    def restart_at(self, offset: int) -> None:
+    def reset_to(self, offset: int) -> None:
         """Go on at another offset: what was handed out does not count any more, a pull under way is given up."""
-        if self.progress is not None:
-            self.progress.dropped = True
-        self.progress = ProcessQueue(offset)
+        if self.process_queue is not None:
+            self.process_queue.dropped = True
+        self.process_queue = ProcessQueue(offset)
         self._task.cancel()
         self._task = background(self._run(), f"reader of {self.queue}")
 
-    def leave(self) -> None:
+    def revoke(self) -> None:
         """Read and hand out no more, because the queue goes to another member; what listeners have still counts."""
-        if self.progress is not None:
-            self.progress.leaving = True
+        if self.process_queue is not None:
+            self.process_queue.revoked = True
         self._task.cancel()
 
     @property
     def is_busy(self) -> bool:
         """Whether listeners have messages of the queue."""
-        return self.progress is not None and self.progress.calls.count > 0
+        return self.process_queue is not None and self.process_queue.calls.count > 0
 
-    async def quiet(self, timeout: float) -> None:
+    async def wait_for_calls(self, timeout: float) -> None:
         """Wait until listeners have no more messages of a queue that was left, at most `timeout` seconds."""
         await cancel_all([self._task])
-        if self.progress is not None and not await self.progress.calls.ended(timeout):
+        if self.process_queue is not None and not await self.process_queue.calls.wait_idle(timeout):
             log.warning("group %s lets %s go with messages that a listener still has", self._group, self.queue)
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """Forget the progress: what was not stored until now is the next member's, or that of a topic that is gone."""
-        if self.progress is not None:
-            self.progress.dropped = True
-        self.progress = None
+        if self.process_queue is not None:
+            self.process_queue.dropped = True
+        self.process_queue = None
 
     async def _run(self) -> None:
         failures, is_forgotten = 0, False
@@ -256,23 +259,23 @@ class QueueReader:
         clock = asyncio.get_running_loop().time
         while True:
             try:
-                if self.progress is None:
-                    self.progress = ProcessQueue(*await self._start_offset())
-                await self._wait_for_room(self.progress)
-                asked = clock()
+                if self.process_queue is None:
+                    self.process_queue = ProcessQueue(*await self._start_offset())
+                await self._wait_for_room(self.process_queue)
+                pull_began = clock()
                 self._pace.waiting += 1
                 try:
-                    result = await self._pull(self.progress.next_offset, self.progress.topic_id)
+                    result = await self._pull(self.process_queue.next_offset, self.process_queue.topic_id)
                 finally:
                     self._pace.waiting -= 1
                 was_end = result.next_offset >= result.max_offset
                 try:
-                    self._take(self.progress, result)
+                    self._handle_result(self.process_queue, result)
                 finally:
                     del result  # else the reader of each of thousands of idle queues keeps what it has brought last
                 failures, is_forgotten, failure = 0, False, None
-                pause = self._interval(clock() - asked) if was_end else 0.0
-                self._outages.answered(self.queue)
+                pause = self._pull_pause(clock() - pull_began) if was_end else 0.0
+                self._outages.note_response(self.queue)
             except RaptorMQError as error:
                 was_forgotten, is_forgotten = is_forgotten, isinstance(error, ServerError) and error.code in _FORGOTTEN
                 if is_forgotten and not was_forgotten:
@@ -280,29 +283,29 @@ class QueueReader:
                 if isinstance(error, ServerError) and error.code in _NO_SUCH_QUEUE:
                     if error.code == ResponseCode.TOPIC_RECREATED:
                         self._forget_local()
-                    self.let_go()  # one that is made again begins anew
+                    self.drop()  # one that is made again begins anew
                     self._instance.routes.refresh_soon(self.queue.topic)
                 pause = _BACKOFF.pause(failures)
                 failures += 1
                 # Not the error itself, whose traceback holds what the pull has brought.
-                failure = Failure.of(error, has_route=self._instance.routes.known(self.queue.topic) is not None)
+                failure = Failure.of(error, has_route=self._instance.routes.cached(self.queue.topic) is not None)
                 self._broker_id = MASTER_ID
             if is_forgotten:
-                await self._instance.heartbeats.tell_all()
+                await self._instance.heartbeats.send_all()
             if failure is not None:
                 await self._outages.pause(self.queue, failure, pause)
             elif pause:
                 await asyncio.sleep(pause)
 
-    def _interval(self, waited: float) -> float:
+    def _pull_pause(self, pull_seconds: float) -> float:
         """The pause before the next pull; `waited` is how long the last one took."""
         interval = self._config.pull_interval
         if interval is not None:
             return interval
-        return self._pace.pause_after(waited) if self._whole() else 0.0
+        return self._pace.pause_after(pull_seconds) if self._whole() else 0.0
 
     def _forget_local(self) -> None:
-        topic_id = self.progress.topic_id if self.progress is not None else None
+        topic_id = self.process_queue.topic_id if self.process_queue is not None else None
         if self._local is not None and topic_id is not None and self._local.forget(self.queue, topic_id):
             log.warning(
                 "topic %s of %s was deleted and made again: its offsets in %s do not count any more, group %s begins"
@@ -325,18 +328,18 @@ class QueueReader:
                 zero_on_young_topic=True,
             )
 
-        return await at_broker(self._instance.routes, self.queue, ask)
+        return await call_broker(self._instance.routes, self.queue, ask)
 
-    async def _wait_for_room(self, progress: ProcessQueue) -> None:
-        while progress.is_full(self._limits):
-            self._room.clear()
-            await self._room.wait()
+    async def _wait_for_room(self, process_queue: ProcessQueue) -> None:
+        while process_queue.is_full(self._limits):
+            self._has_room.clear()
+            await self._has_room.wait()
 
     def _pull(self, offset: int, topic_id: str | None) -> Awaitable[PullResult]:
         whole, config = self._whole(), self._config
         hold = self._pace.hold(config.pull_suspend)
         timeout = config.pull_timeout - config.pull_suspend + hold
-        wanted = PullRequest(
+        pull_request = PullRequest(
             self._group,
             self.queue,
             offset,
@@ -348,38 +351,38 @@ class QueueReader:
             topic_id=topic_id or TOPIC_ID_QUERY,
         )
         instance = self._instance
-        return at_broker(
+        return call_broker(
             instance.routes,
             self.queue,
-            lambda address: pull(instance.pool, address, wanted, timeout, UNHELD_PAUSE_S),
+            lambda address: pull(instance.pool, address, pull_request, timeout, UNHELD_PAUSE_S),
             self._broker_id,
         )
 
-    def _take(self, progress: ProcessQueue, result: PullResult) -> None:
+    def _handle_result(self, process_queue: ProcessQueue, result: PullResult) -> None:
         self._broker_id = result.suggested_broker_id
         self._pace.pulled(asyncio.get_running_loop().time())
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            if result.next_offset != progress.next_offset:  # else an administrator moved it to where it is
+            if result.next_offset != process_queue.next_offset:  # else an administrator moved it to where it is
                 log.warning(
                     "%s of group %s goes on at %d instead of %d",
-                    *(self.queue, self._group, result.next_offset, progress.next_offset),
+                    *(self.queue, self._group, result.next_offset, process_queue.next_offset),
                 )
-            progress.dropped = True
-            self.progress = ProcessQueue(result.next_offset, result.topic_id)
+            process_queue.dropped = True
+            self.process_queue = ProcessQueue(result.next_offset, result.topic_id)
             return
-        progress.topic_id = result.topic_id
+        process_queue.topic_id = result.topic_id
         batches: Sequence[MessageBatch] = ()
         next_offset = result.next_offset
-        missing: RecordError | KeyMissing | None = None
+        unreadable: RecordError | KeyMissing | None = None
 
-        def goes_on(record: StoredMessage, error: RecordError | KeyMissing) -> bool:
-            nonlocal next_offset, missing
+        def skips(record: StoredMessage, error: RecordError | KeyMissing) -> bool:
+            nonlocal next_offset, unreadable
             offset = record.queue_offset
-            is_doubtful = self._doubt.should_retry_crc(offset, error)
-            if is_doubtful or isinstance(error, KeyMissing):
-                next_offset, missing = offset, error
-                if is_doubtful:
-                    self._doubt.remember(offset)
+            is_retried = self._crc_retry.should_retry_crc(offset, error)
+            if is_retried or isinstance(error, KeyMissing):
+                next_offset, unreadable = offset, error
+                if is_retried:
+                    self._crc_retry.remember(offset)
                 return False
             # Nobody will ever read it: it was sent so, or has come twice with a wrong checksum.
             log.error("what is at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)
@@ -389,26 +392,33 @@ class QueueReader:
         if result.status is PullStatus.FOUND:
             # The broker compares hashes of tags; different ones may have the same.
             tags, keys = self.subscription.tags, self._instance.config.keys
-            batches = decode_batches(result.body, self.queue, progress.next_offset, tags, goes_on, keys, lazily=whole)
-        self._admit(progress, batches, next_offset, whole)
-        if missing is not None:  # what stands before it has been handed out, the next pull begins with it
+            batches = decode_batches(
+                result.body, self.queue, process_queue.next_offset, tags, skips, keys, lazily=whole
+            )
+        self._admit(process_queue, batches, next_offset, whole)
+        if unreadable is not None:  # what stands before it has been handed out, the next pull begins with it
             try:
-                raise missing
+                raise unreadable
             finally:
-                del missing  # the error's traceback would hold this frame, and the frame the error
+                del unreadable  # the error's traceback would hold this frame, and the frame the error
 
-    def _admit(self, progress: ProcessQueue, batches: Sequence[MessageBatch], next_offset: int, whole: bool) -> None:
+    def _admit(
+        self, process_queue: ProcessQueue, batches: Sequence[MessageBatch], next_offset: int, whole: bool
+    ) -> None:
         """Hand out what has not been handed out yet."""
         if whole:
             for batch in batches:
                 offsets = batch.offsets
-                if progress.admit(offsets[0], batch.body_bytes, len(batch), offsets[-1]):
-                    self._hand_out(self, progress, batch)
-            progress.advance(next_offset)
+                if process_queue.add(offsets[0], batch.body_bytes, len(batch), offsets[-1]):
+                    self._submit(self, process_queue, batch)
+            process_queue.advance(next_offset)
             return
-        wanted = [
-            message for batch in batches for message in batch if progress.admit(message.queue_offset, len(message.body))
+        pull_request = [
+            message
+            for batch in batches
+            for message in batch
+            if process_queue.add(message.queue_offset, len(message.body))
         ]
-        progress.advance(next_offset)
-        if wanted:
-            self._hand_out(self, progress, wanted)
+        process_queue.advance(next_offset)
+        if pull_request:
+            self._submit(self, process_queue, pull_request)

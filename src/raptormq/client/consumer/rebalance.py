@@ -1,6 +1,6 @@
 """Which queues this consumer reads, kept up to date: who belongs to the group, who reads what, and the readers.
 
-`Rebalancing` has the readers. It looks at everything again every 20 s, at once when a broker reports that members came
+`Rebalancer` has the readers. It looks at everything again every 20 s, at once when a broker reports that members came
 or went (code 40), when a route or the subscriptions change, and soon again while a topic or its brokers cannot be found
 or another member still has a queue that is this one's now.
 
@@ -38,8 +38,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from raptormq.client.background import background, cancel_all
-from raptormq.client.cluster import PATIENCE_S, ClientInstance, TopicQueues, require_success
-from raptormq.client.consumer.handover import HandOver
+from raptormq.client.cluster import GRACE_S, ClientInstance, TopicQueues, require_success
+from raptormq.client.consumer.handover import Handover
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
 from raptormq.logs import get_logger
@@ -88,12 +88,12 @@ class GroupMembers:
         self._failures: dict[str, RaptorMQError] = {}
         """By address, why one has not."""
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._not_back: dict[str, set[str]] = {}
+        self._absent: dict[str, set[str]] = {}
         """By topic, members from before that nobody knew since."""
 
     def connection_lost(self, before: Mapping[str, Collection[str]]) -> None:
         """A broker may have forgotten those who were members before, by topic."""
-        self._not_back = {topic: set(members) for topic, members in before.items()}
+        self._absent = {topic: set(members) for topic, members in before.items()}
 
     def ask(self, topics: Collection[TopicQueues]) -> None:
         """Ask the brokers of all these topics anew."""
@@ -117,20 +117,22 @@ class GroupMembers:
             RaptorMQError: no broker of the topic has answered.
         """
         asked = _addresses(found)
-        late = {self._asking[at] for at in asked if not self._asking[at].done()}
-        if late:
-            _, late = await asyncio.wait(late, timeout=PATIENCE_S)  # the others know the same members, but for a moment
-        while late and not any(at in self._answers for at in asked):
-            _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
-        heard = [at for at in asked if at in self._answers]
-        if not heard:
+        pending = {self._asking[at] for at in asked if not self._asking[at].done()}
+        if pending:
+            _, pending = await asyncio.wait(
+                pending, timeout=GRACE_S
+            )  # the others know the same members, but for a moment
+        while pending and not any(at in self._answers for at in asked):
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        responded = [at for at in asked if at in self._answers]
+        if not responded:
             raise next((self._failures[at] for at in asked), NoRoute(f"no broker of topic {found.topic} is up"))
-        members = set[str]().union(*(self._answers[at] for at in heard))
-        not_back = self._not_back.pop(found.topic, set()) - members
-        if not_back and any(map(self._instance.is_new, heard)):
-            log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(not_back)))
-            self._not_back[found.topic] = not_back
-            members |= not_back
+        members = set[str]().union(*(self._answers[at] for at in responded))
+        absent = self._absent.pop(found.topic, set()) - members
+        if absent and any(map(self._instance.is_recently_connected, responded)):
+            log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(absent)))
+            self._absent[found.topic] = absent
+            members |= absent
         return sorted(members)
 
     async def _ask_one(self, address: str) -> None:
@@ -141,7 +143,7 @@ class GroupMembers:
                 if self._instance.client_id not in members:
                     # It was restarted, or hears of this client just now. All others are not told: one that is frozen
                     # would be waited for.
-                    await self._instance.heartbeats.tell(address)
+                    await self._instance.heartbeats.send(address)
                     members = await self._members_at(address, timeout)
         except TimeoutError:
             self._failures[address] = RequestTimeout(f"broker {address} did not say who is there within {timeout:g} s")
@@ -183,7 +185,7 @@ class _View(NamedTuple):
     queues: Sequence[MessageQueue]
 
 
-class Rebalancing:
+class Rebalancer:
     """The readers of one consumer.
 
     Args:
@@ -192,7 +194,7 @@ class Rebalancing:
         interval: seconds between two looks.
         subscriptions: what is subscribed, by topic; looked at anew every time.
         new_reader: starts the reader of a queue.
-        hand_over: lets queues go and come.
+        handover: lets queues go and come.
         shared: false for a broadcasting consumer, which reads every queue.
     """
 
@@ -203,7 +205,7 @@ class Rebalancing:
         interval: float,
         subscriptions: Callable[[], Mapping[str, Subscription]],
         new_reader: Callable[[MessageQueue, Subscription], QueueReader],
-        hand_over: HandOver,
+        handover: Handover,
         *,
         shared: bool = True,
     ) -> None:
@@ -212,7 +214,7 @@ class Rebalancing:
         self._interval = interval
         self._subscriptions = subscriptions
         self._new_reader = new_reader
-        self._hand_over = hand_over
+        self._handover = handover
         self._shared = shared
         self._members = GroupMembers(instance, group)
         self._views: dict[str, _View] = {}
@@ -231,7 +233,7 @@ class Rebalancing:
         """The readers of all queues that this consumer has now."""
         return [reader for readers in self._readers.values() for reader in readers.values()]
 
-    def soon(self) -> None:
+    def trigger(self) -> None:
         """Look again now."""
         self._wanted.set()
 
@@ -239,16 +241,16 @@ class Rebalancing:
         """Look again now, and often for a while."""
         self._lost_at, self._looks_since = asyncio.get_running_loop().time(), 0
         self._members.connection_lost({topic: view.members for topic, view in self._views.items()})
-        self.soon()
+        self.trigger()
 
-    def refused(self, queues: Collection[MessageQueue]) -> None:
+    def lose(self, queues: Collection[MessageQueue]) -> None:
         """Read queues no more that another member has, who goes on from its own progress; they may come back."""
         for queue in queues:
             if (reader := self._readers[queue.topic].pop(queue, None)) is not None:
                 log.warning("group %s: another member reads %s by now", self._group, queue)
-                reader.leave()
-                reader.let_go()
-        self.soon()
+                reader.revoke()
+                reader.drop()
+        self.trigger()
 
     def start(self) -> None:
         """Look now, and again and again."""
@@ -259,8 +261,8 @@ class Rebalancing:
         if self._task is not None:
             await cancel_all([self._task])
         self._members.stop()
-        self._give_up(reader.queue for reader in self.readers)
-        await self._hand_over.given()
+        self._revoke(reader.queue for reader in self.readers)
+        await self._handover.wait()
 
     async def _run(self) -> None:
         pause, awaiting = 0.0, 0
@@ -269,43 +271,43 @@ class Rebalancing:
             await set_within(self._wanted, pause)
             self._wanted.clear()
             began = clock()
-            is_after_loss = began - self._lost_at < _LOSS_S
-            complete = await self._look(is_after_loss)
+            after_loss = began - self._lost_at < _LOSS_S
+            complete = await self._rebalance(after_loss)
             pause = self._interval if complete else min(max(_MISSING_PAUSE_S, pause * 2), self._interval)
-            if is_after_loss:
+            if after_loss:
                 pause = min(pause, _LOSS_BACKOFF.pause(self._looks_since))
                 self._looks_since += 1
-            if self._hand_over.awaited_topics:
+            if self._handover.pending_topics:
                 # A look at many queues takes time itself.
                 pause = min(pause, max(_AWAITED_BACKOFF.pause(awaiting), clock() - began))
                 awaiting += 1
             else:
                 awaiting = 0
 
-    async def _look(self, is_after_loss: bool) -> bool:
+    async def _rebalance(self, after_loss: bool) -> bool:
         """Bring the readers in line; false when something was missing."""
         subscriptions = dict(self._subscriptions())
-        if is_after_loss:  # without name servers what is known has to do
+        if after_loss:  # without name servers what is known has to do
             await self._instance.routes.refresh_within(subscriptions, _REFRESH_S)
         routes = await self._routes(subscriptions)
         if self._announced != (subscriptions, set(routes)):
             # A broker refuses pulls of a subscription that it has not heard of.
-            await self._instance.heartbeats.tell_all()
+            await self._instance.heartbeats.send_all()
             self._announced = subscriptions, set(routes)
         if self._shared:
             self._members.ask(routes.values())
-        shares: list[asyncio.Task[bool]] = []
+        results: list[asyncio.Task[bool]] = []
         async with asyncio.TaskGroup() as tasks:
             for number, (topic, found) in enumerate(routes.items(), 1):
-                shares.append(tasks.create_task(self._share(subscriptions[topic], found, is_after_loss)))
+                results.append(tasks.create_task(self._rebalance_topic(subscriptions[topic], found, after_loss)))
                 if number % _AT_A_TIME == 0:
                     await asyncio.sleep(0)
-        complete = len(routes) == len(subscriptions) and all(share.result() for share in shares)
+        complete = len(routes) == len(subscriptions) and all(share.result() for share in results)
         for topic in self._readers.keys() - subscriptions.keys():
-            self._give_up(self._readers[topic])
+            self._revoke(self._readers[topic])
             del self._readers[topic]
-        for topic in self._hand_over.awaited_topics - set(subscriptions):
-            await self._hand_over.takable(topic, [], set())
+        for topic in self._handover.pending_topics - set(subscriptions):
+            await self._handover.acquire(topic, [], set())
         return complete
 
     async def _routes(self, topics: Iterable[str]) -> dict[str, TopicQueues]:
@@ -320,16 +322,16 @@ class Rebalancing:
 
         return {found.topic: found for found in await asyncio.gather(*map(find, topics)) if found is not None}
 
-    async def _share(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> bool:
+    async def _rebalance_topic(self, subscription: Subscription, found: TopicQueues, after_loss: bool) -> bool:
         """Bring the readers of one topic in line; false when that could not be done."""
         try:
-            await self._divide(subscription, found, is_after_loss)
+            await self._divide(subscription, found, after_loss)
         except RaptorMQError as error:
             log.info("group %s keeps its queues of %s: %s", self._group, found.topic, error)
             return False
         return True
 
-    async def _divide(self, subscription: Subscription, found: TopicQueues, is_after_loss: bool) -> None:
+    async def _divide(self, subscription: Subscription, found: TopicQueues, after_loss: bool) -> None:
         members = await self._members.of(found) if self._shared else [self._instance.client_id]
         share = allocate_averagely(found.read_queues, members, self._instance.client_id)
         wanted = set(share)  # of perhaps 10,000 queues
@@ -337,12 +339,12 @@ class Rebalancing:
         def is_to_go(queue: MessageQueue, reader: QueueReader) -> bool:
             if reader.subscription != subscription:
                 return True  # a pull that the broker holds has the old tags
-            return queue not in wanted and not (is_after_loss and queue.broker_name not in found.brokers)
+            return queue not in wanted and not (after_loss and queue.broker_name not in found.brokers)
 
         own = self._readers[found.topic]
-        self._give_up(queue for queue, reader in own.items() if is_to_go(queue, reader))
+        self._revoke(queue for queue, reader in own.items() if is_to_go(queue, reader))
         missing = [queue for queue in share if queue not in own]
-        for queue in await self._hand_over.takable(found.topic, missing, self._orphans(found, members)):
+        for queue in await self._handover.acquire(found.topic, missing, self._orphans(found, members)):
             log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
             own[queue] = self._new_reader(queue, subscription)
         self._views[found.topic] = _View(members, found.read_queues)
@@ -355,8 +357,8 @@ class Rebalancing:
         gone = set(before.members) - set(members)
         return {queue for member in gone for queue in allocate_averagely(before.queues, before.members, member)}
 
-    def _give_up(self, queues: Iterable[MessageQueue]) -> None:
+    def _revoke(self, queues: Iterable[MessageQueue]) -> None:
         readers = [self._readers[queue.topic].pop(queue) for queue in list(queues)]
         for reader in readers:
             log.info("group %s: %s gives up %s", self._group, self._instance.client_id, reader.queue)
-        self._hand_over.give(readers)
+        self._handover.revoke(readers)

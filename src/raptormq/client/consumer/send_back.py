@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
-from raptormq.client.message import Encryptor, Outgoing, compressed
-from raptormq.client.producer import Delivery
+from raptormq.client.message import Encryptor, SendRequest, compressed
+from raptormq.client.producer import MessageSender
 from raptormq.errors import MessageError, NoRoute, RaptorMQError, ServerError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
@@ -55,18 +55,18 @@ class Redelivery:
         self._instance = instance
         self._group = group
         self._config = config
-        self._delivery = Delivery(instance, group, ProducerConfig(retries=1))
+        self._sender = MessageSender(instance, group, ProducerConfig(retries=1))
         keys = instance.config.keys
         self._encryptor = Encryptor(keys, _COPIES) if keys is not None else None
 
-    async def give_back(self, message: MessageExt) -> bool:
+    async def send_back(self, message: MessageExt) -> bool:
         """Return true when nothing is left to do here, false when the client has to hand the message out again."""
         if self._config.message_model is MessageModel.BROADCASTING:
             log.warning("message %s was not consumed; group %s broadcasts", message.message_id, self._group)
             return True  # the others have it, and no topic of retries is for one member alone
         in_batch = is_inner_batch(message.sys_flag)
         reason: RaptorMQError | None = None
-        for give in (self._send_on,) if in_batch else (self._send_back, self._send_on):
+        for give in (self._send_copy,) if in_batch else (self._send_back_request, self._send_copy):
             try:
                 await give(message)
             except RaptorMQError as error:
@@ -86,11 +86,11 @@ class Redelivery:
         return False
 
     @staticmethod
-    def pause(times: int) -> float:
+    def retry_delay(times: int) -> float:
         """Seconds before a message that failed here `times` times is handed out again."""
         return _BACKOFF.pause(max(times - 1, 0))
 
-    async def _send_back(self, message: MessageExt) -> None:
+    async def _send_back_request(self, message: MessageExt) -> None:
         found = await self._instance.routes.find(message.queue.topic)
         address = found.master(message.queue.broker_name)
         if address is None:
@@ -109,7 +109,7 @@ class Redelivery:
         timeout = self._instance.config.request_timeout
         require_success(await self._instance.pool.request(address, command, timeout), address)
 
-    async def _send_on(self, message: MessageExt) -> None:
+    async def _send_copy(self, message: MessageExt) -> None:
         """Send a copy to the retry topic; the broker takes one that has been there often enough for a dead letter."""
         properties = dict(message.properties)
         properties.pop(names.TRANSACTION_PREPARED, None)
@@ -128,7 +128,7 @@ class Redelivery:
                 *(message.message_id, self._group, find_property(text, LEFT_OUT)),
             )
         body, sys_flag = (message.body, 0) if was_encrypted else compressed(message.body, _COPIES)
-        outgoing = Outgoing(
+        outgoing = SendRequest(
             RequestCode.SEND_MESSAGE_V2,
             retry_topic(self._group),
             body,
@@ -141,8 +141,8 @@ class Redelivery:
             max_reconsume_times=self._config.max_reconsume_times,
         )
         if was_encrypted and self._encryptor is not None:
-            outgoing = self._encryptor.sealed(outgoing)
-        await self._delivery.deliver(outgoing, None, None, _SEND_TIMEOUT_S)
+            outgoing = self._encryptor.encrypt(outgoing)
+        await self._sender.send(outgoing, None, None, _SEND_TIMEOUT_S)
 
 
 def _is_lasting(reason: RaptorMQError | None) -> bool:

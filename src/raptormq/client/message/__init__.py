@@ -6,13 +6,13 @@ No network: everything here is a function of values.
 from __future__ import annotations
 
 from raptormq.client.message.decoding import decode_batches, decode_messages, message_count
-from raptormq.client.message.encryption import Encryptor, unsealed
-from raptormq.client.message.message_batch import MessageBatch, StoredMessages
+from raptormq.client.message.encryption import Encryptor, decrypt
+from raptormq.client.message.message_batch import DecodedMessages, MessageBatch
 from raptormq.client.message.send_request import (
     MAX_KEYS_CHARS,
-    Outgoing,
+    SendRequest,
     body_too_large,
-    check_sealed_size,
+    check_encrypted_size,
     compressed,
     is_mergeable,
     is_mergeable_topic,
@@ -24,24 +24,32 @@ from raptormq.client.message.send_request import (
     prepare_single,
     split_messages,
 )
-from raptormq.client.message.validation import as_bytes, as_messages, as_queues, check_parts, check_place, misfit
+from raptormq.client.message.validation import (
+    as_bytes,
+    as_messages,
+    as_queues,
+    check_destination,
+    check_optional_fields,
+    misfit,
+)
 
 __all__ = [
     "MAX_KEYS_CHARS",
+    "DecodedMessages",
     "Encryptor",
     "MessageBatch",
-    "Outgoing",
-    "StoredMessages",
+    "SendRequest",
     "as_bytes",
     "as_messages",
     "as_queues",
     "body_too_large",
-    "check_parts",
-    "check_place",
-    "check_sealed_size",
+    "check_destination",
+    "check_encrypted_size",
+    "check_optional_fields",
     "compressed",
     "decode_batches",
     "decode_messages",
+    "decrypt",
     "is_mergeable",
     "is_mergeable_topic",
     "message_count",
@@ -53,5 +61,4 @@ __all__ = [
     "prepare_message",
     "prepare_single",
     "split_messages",
-    "unsealed",
 ]

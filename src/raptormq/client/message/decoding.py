@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from raptormq.client.message.encryption import unsealed
-from raptormq.client.message.message_batch import InnerBatch, MessageBatch, PlainRecords, StoredMessages, stored_message
+from raptormq.client.message.encryption import decrypt
+from raptormq.client.message.message_batch import (
+    DecodedMessages,
+    InnerBatch,
+    MessageBatch,
+    PlainRecords,
+    stored_message,
+)
 from raptormq.client.security import EncryptionKeys
 from raptormq.errors import ChecksumError, KeyMissing, RecordError
 from raptormq.protocol import properties as names
@@ -75,7 +81,7 @@ def decode_batches(
     data = memoryview(body)
     position, end = 0, len(data)
     wanted = frozenset(tags)
-    single = _Single(data, queue)
+    single = _SingleMessages(data, queue)
     while position < end:
         if lazily and not wanted and (position := single.locate(position)) == end:
             break
@@ -119,7 +125,7 @@ def message_count(record: StoredMessage) -> int:
         return 1
 
 
-class _Single:
+class _SingleMessages:
     """The messages that were stored one by one and stand between two inner batches: their places while all of them are
     plain, the messages once one has to be decoded anyway.
     """
@@ -150,7 +156,7 @@ class _Single:
         messages, self._messages = self._messages, []
         if places:
             return [PlainRecords(self._data, places, self._queue)]
-        return [StoredMessages(messages)] if messages else []
+        return [DecodedMessages(messages)] if messages else []
 
 
 def _message(
@@ -159,7 +165,7 @@ def _message(
     properties = decode_properties(record.properties)
     plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else record_body
     if names.ENCRYPTION_KEY_ID in properties:
-        plain = unsealed(plain, keys)
+        plain = decrypt(plain, keys)
     return stored_message(record, bytes(plain), properties, queue)
 
 
@@ -170,7 +176,7 @@ def _inner_batch(
     plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else None
     key_id = find_property(record.properties, names.ENCRYPTION_KEY_ID)
     if key_id is not None and is_encrypted_body(record_body if plain is None else plain):
-        plain = unsealed(record_body if plain is None else plain, keys)
+        plain = decrypt(record_body if plain is None else plain, keys)
         one_by_one = False
     else:
         one_by_one = key_id is not None
@@ -184,13 +190,13 @@ def _inner_batch(
         return None
     numbers = range(skipped, count)
     batch = InnerBatch(record, data, places.starting_at(skipped), numbers, queue, None if one_by_one else key_id)
-    return _unsealed_messages(batch, keys) if one_by_one else batch
+    return _decrypt_messages(batch, keys) if one_by_one else batch
 
 
-def _unsealed_messages(batch: InnerBatch, keys: EncryptionKeys | None) -> StoredMessages:
+def _decrypt_messages(batch: InnerBatch, keys: EncryptionKeys | None) -> DecodedMessages:
     """Decrypt the messages of a batch that were encrypted one by one."""
     messages = list(batch)
     for message in messages:
         if names.ENCRYPTION_KEY_ID in message.properties:
-            message.body = unsealed(message.body, keys)
-    return StoredMessages(messages)
+            message.body = decrypt(message.body, keys)
+    return DecodedMessages(messages)

@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message.send_request import Outgoing, compressed
+from raptormq.client.message.send_request import SendRequest, compressed
 from raptormq.client.security import EncryptionKeys, is_key_name
 from raptormq.errors import ConfigError, KeyMissing, RaptorMQError, WrongKey
 from raptormq.protocol import properties as names
@@ -29,27 +29,27 @@ class Encryptor:
         self._keys = keys
         self._config = config
 
-    def sealed(self, outgoing: Outgoing) -> Outgoing:
+    def encrypt(self, outgoing: SendRequest) -> SendRequest:
         """Return a message, or a batch of messages each, encrypted; what is encrypted already stays as it is.
 
         Raises:
             ConfigError: there is no key to encrypt with.
         """
-        if outgoing.sealed:
+        if outgoing.encrypted:
             return outgoing
         key_id, key = _current(self._keys)
         mark = encode_properties({names.ENCRYPTION_KEY_ID: key_id})
         if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
-            body = self._seal(outgoing.body, outgoing.sys_flag, key_id, key)
+            body = self._encrypt(outgoing.body, outgoing.sys_flag, key_id, key)
         else:
             own = mark.encode()
             body = encode_batch(
-                (record.flag, self._seal(record.body, outgoing.sys_flag, key_id, key), record.properties + own)
+                (record.flag, self._encrypt(record.body, outgoing.sys_flag, key_id, key), record.properties + own)
                 for record in decode_batch(outgoing.body)
             )
-        return replace(outgoing, body=body, sys_flag=0, properties=outgoing.properties + mark, sealed=True)
+        return replace(outgoing, body=body, sys_flag=0, properties=outgoing.properties + mark, encrypted=True)
 
-    def sealed_whole(self, outgoing: Outgoing) -> Outgoing:
+    def encrypt_whole(self, outgoing: SendRequest) -> SendRequest:
         """Return a batch encrypted as one.
 
         Raises:
@@ -57,20 +57,20 @@ class Encryptor:
         """
         key_id, key = _current(self._keys)
         mark = encode_properties({names.ENCRYPTION_KEY_ID: key_id})
-        body = self._seal(outgoing.body, 0, key_id, key)
-        return replace(outgoing, body=body, properties=outgoing.properties + mark, sealed=True)
+        body = self._encrypt(outgoing.body, 0, key_id, key)
+        return replace(outgoing, body=body, properties=outgoing.properties + mark, encrypted=True)
 
-    def _seal(self, body: bytes, sys_flag: int, key_id: str, key: bytes) -> bytes:
+    def _encrypt(self, body: bytes, sys_flag: int, key_id: str, key: bytes) -> bytes:
         if not sys_flag:
             body, sys_flag = compressed(body, self._config)
         return encrypt_body(body, sys_flag, key_id, key, os.urandom(NONCE_BYTES))
 
 
-_proven: set[tuple[str, bytes]] = set()
+_verified: set[tuple[str, bytes]] = set()
 """Keys, with their names, that something could be decrypted with."""
 
 
-def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
+def decrypt(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     """Return the plain body of an encrypted one.
 
     A key that fails before it has ever decrypted anything is taken for the wrong one under a right name: else a client
@@ -87,12 +87,12 @@ def unsealed(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     try:
         plain = decrypt_body(body, key)
     except WrongKey as error:
-        if (key_id, key) in _proven:
+        if (key_id, key) in _verified:
             raise
         raise KeyMissing(f"{error}; this client's has decrypted nothing yet") from error
     except ConfigError as error:
         raise KeyMissing(f"a message is encrypted with the key {key_id!r}: {error}") from error
-    _proven.add((key_id, key))
+    _verified.add((key_id, key))
     return plain
 
 

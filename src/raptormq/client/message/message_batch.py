@@ -2,7 +2,7 @@
 
 Three kinds: an inner batch as it was stored (`InnerBatch`), of which only the places of its messages are known until
 somebody asks, and messages that were stored one by one and came with one pull: of plain ones too only the places are
-known (`PlainRecords`), others had to be decoded to be looked at (`StoredMessages`).
+known (`PlainRecords`), others had to be decoded to be looked at (`DecodedMessages`).
 Neighbours: `message.decoding` makes them, `consumer.listener_pool` hands them to listeners. Source: RIP-26, whose inner
 batches the Java client always takes apart. There all messages have the place of the batch, and its offset id; here they
 have those that RaptorMQ's brokers give them.
@@ -81,7 +81,7 @@ class MessageBatch(Sequence[MessageExt], abc.ABC):
         return f"<{len(self)} messages of {self.queue} from offset {self.offsets[0]}>"
 
 
-class StoredMessages(MessageBatch):
+class DecodedMessages(MessageBatch):
     """Messages that were stored one by one."""
 
     __slots__ = ("_messages",)
@@ -104,10 +104,10 @@ class StoredMessages(MessageBatch):
     def bodies(self) -> Iterator[bytes | memoryview]:
         return (message.body for message in self._messages)
 
-    def with_tags(self, tags: Iterable[str]) -> StoredMessages | None:
+    def with_tags(self, tags: Iterable[str]) -> DecodedMessages | None:
         wanted = frozenset(tags)
         chosen = [message for message in self._messages if message.tags in wanted]
-        return StoredMessages(chosen) if chosen else None
+        return DecodedMessages(chosen) if chosen else None
 
     def _message(self, index: int) -> MessageExt:
         return self._messages[index]
@@ -144,8 +144,8 @@ class PlainRecords(MessageBatch):
         data = self._data
         return (data[start + BODY_AT : body_end] for _, start, body_end, _ in self._places)
 
-    def with_tags(self, tags: Iterable[str]) -> StoredMessages | None:
-        return StoredMessages(list(self)).with_tags(tags)
+    def with_tags(self, tags: Iterable[str]) -> DecodedMessages | None:
+        return DecodedMessages(list(self)).with_tags(tags)
 
     def _message(self, index: int) -> MessageExt:
         record, body = decode_view(self._data, self._places[index][1])

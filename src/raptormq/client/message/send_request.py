@@ -3,7 +3,7 @@
 Everything that can be wrong with a message is found here, before a byte is sent. `prepare_message` makes one message
 ready, `prepare_batch` a list, `prepare_single` and `prepare_merged` what was collected for a batch.
 
-`united_keys` makes the keys that a batch carries of those of its messages. A broker finds the messages of a batch that
+`merge_keys` makes the keys that a batch carries of those of its messages. A broker finds the messages of a batch that
 is compressed or encrypted as a whole by the keys of the batch itself; brokers of Apache RocketMQ do so for every batch.
 
 `split_messages` cuts a list of messages into lists that fit one request each.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message.validation import as_bytes, check_parts, has_parts, misfit
+from raptormq.client.message.validation import as_bytes, check_optional_fields, has_optional_fields, misfit
 from raptormq.client.settings import Count, check_setting
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
@@ -39,7 +39,7 @@ MAX_KEYS_CHARS = 4096
 """Keys and separators of one batch, in characters: with up to 4 bytes each they fit the properties of a request."""
 
 
-def united_keys(messages: Iterable[Message]) -> list[str]:
+def merge_keys(messages: Iterable[Message]) -> list[str]:
     """Return the keys of all messages, once each and in order, up to the first one that is too much for one batch.
 
     A list is sent as one batch or not at all, so what does not fit is left out instead of being refused: keys are for
@@ -108,7 +108,7 @@ def split_messages(
 def _size(message: Message) -> int:
     if not isinstance(message, Message):
         raise misfit(message)
-    check_parts(message)
+    check_optional_fields(message)
     properties = encode_text(message.all_properties()).encode()
     return OVERHEAD_BYTES + len(as_bytes(message.body)) + len(properties)
 
@@ -129,7 +129,7 @@ _INSTEAD = {
 
 
 @dataclass(slots=True)
-class Outgoing:
+class SendRequest:
     """What a send request carries, whichever broker gets it."""
 
     code: RequestCode
@@ -150,7 +150,7 @@ class Outgoing:
     """Those of the messages of a batch."""
     merged: bool = False
     """The batch is one of AutoBatch, not a list that somebody sent."""
-    sealed: bool = False
+    encrypted: bool = False
     """The body is encrypted."""
 
     @property
@@ -164,7 +164,7 @@ def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
     return compress(body, config.compression) if len(body) >= config.compress_over_bytes > 0 else (body, 0)
 
 
-def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
+def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> SendRequest:
     """Return one message ready to send.
 
     Raises:
@@ -173,15 +173,15 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     if not isinstance(message, Message):
         raise misfit(message)
     check_sendable(message.topic)
-    if has_parts(message):
-        check_parts(message)
+    if has_optional_fields(message):
+        check_optional_fields(message)
     body = as_bytes(message.body)
     if len(body) > config.max_message_bytes:
         raise body_too_large(len(body), config)
     body, sys_flag = compressed(body, config)
     message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
     properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
-    return Outgoing(
+    return SendRequest(
         RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id, now_ms
     )
 
@@ -191,7 +191,7 @@ def body_too_large(size: int, config: ProducerConfig) -> MessageError:
     return MessageError(f"a body of {size} bytes is larger than {config.max_message_bytes}")
 
 
-def check_sealed_size(outgoing: Outgoing, config: ProducerConfig) -> Outgoing:
+def check_encrypted_size(outgoing: SendRequest, config: ProducerConfig) -> SendRequest:
     """Return what is encrypted, which makes it larger than it was when it was looked at.
 
     Raises:
@@ -247,12 +247,12 @@ def message_properties(message: Message) -> tuple[str | None, bytes]:
 
 def prepare_single(
     topic: str, record: tuple[int, bytes, str], sys_flag: int, message_id: str, now_ms: int, config: ProducerConfig
-) -> Outgoing:
+) -> SendRequest:
     """Return a message that found no company, its flag, body and properties, ready to send by itself."""
     flag, body, properties = record
     if not sys_flag:
         body, sys_flag = compressed(body, config)
-    return Outgoing(RequestCode.SEND_MESSAGE_V2, topic, body, sys_flag, flag, properties, message_id, now_ms)
+    return SendRequest(RequestCode.SEND_MESSAGE_V2, topic, body, sys_flag, flag, properties, message_id, now_ms)
 
 
 def prepare_merged(
@@ -265,7 +265,7 @@ def prepare_merged(
     wait_stored: bool,
     batch_id: str,
     now_ms: int,
-) -> Outgoing:
+) -> SendRequest:
     """Return merged messages as one request; it carries their tag, all their keys and the id of the batch.
 
     `sys_flag` says how the body of each of them is compressed.
@@ -277,13 +277,15 @@ def prepare_merged(
         common = _tag_properties(tags, wait_stored)
     text = f"{common}{_UNIQUE_KEY_IS}{batch_id}{names.PAIR_SEPARATOR}"
     code = RequestCode.SEND_BATCH_MESSAGE
-    return Outgoing(code, topic, body, sys_flag, 0, text, batch_id, now_ms, inner_ids=message_ids, merged=True)
+    return SendRequest(code, topic, body, sys_flag, 0, text, batch_id, now_ms, inner_ids=message_ids, merged=True)
 
 
-def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> Outgoing:
+def prepare_batch(
+    messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig
+) -> SendRequest:
     """Return a list of messages ready to send as one request; none of them is compressed.
 
-    What may be compressed or encrypted as a whole carries their keys, as many as `united_keys` says: no broker finds
+    What may be compressed or encrypted as a whole carries their keys, as many as `merge_keys` says: no broker finds
     those inside.
 
     Raises:
@@ -312,10 +314,10 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int
     if first.tags and all(message.tags == first.tags for message in messages):
         batch_properties[names.TAGS] = first.tags  # without it a broker that stores the list whole finds no tag
     if config.encrypt or (config.compress_batches and config.compress_over_bytes > 0):
-        united = united_keys(messages)
+        united = merge_keys(messages)
         if united:
             batch_properties[names.KEYS] = names.KEY_SEPARATOR.join(united)
-    return Outgoing(
+    return SendRequest(
         RequestCode.SEND_BATCH_MESSAGE,
         first.topic,
         body,
@@ -359,8 +361,8 @@ def _records(
         if message.wait_stored != wait_stored:
             raise MessageError("all messages of a batch have the same wait_stored")
         properties = message.properties
-        if has_parts(message):
-            check_parts(message)
+        if has_optional_fields(message):
+            check_optional_fields(message)
         if message.delay or (properties and not DELAY_PROPERTIES.isdisjoint(properties)):
             raise MessageError("a message of a batch cannot be delayed")
         message_id = (_own_id(properties) if properties else None) or next_id(now_ms)

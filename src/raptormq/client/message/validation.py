@@ -31,13 +31,13 @@ def as_bytes(body: object) -> bytes:
     raise MessageError(f"the body of a message is bytes, not {type(body).__name__}")
 
 
-def has_parts(message: Message) -> bool:
+def has_optional_fields(message: Message) -> bool:
     """Whether a message has any of what few messages have; a flag that is no number counts, to be refused."""
     flag = message.flag
     return type(flag) is not int or flag != 0 or bool(message.keys or message.properties or message.delay)
 
 
-def check_parts(message: Message) -> None:
+def check_optional_fields(message: Message) -> None:
     """Look at what few messages have: flag, keys, properties and delay. The texts of properties are for others.
 
     Raises:
@@ -93,7 +93,7 @@ def as_messages(messages: object) -> Sequence[Message]:
     return listed
 
 
-def check_place(queue: object, topic: str, key: object = None) -> None:
+def check_destination(queue: object, topic: str, key: object = None) -> None:
     """Look at the queue that a message is meant for, and the key that chooses one; None is any.
 
     Raises:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from raptormq.client.producer.callbacks import Callback
 from raptormq.client.producer.producer import Producer
 from raptormq.client.producer.queue_selector import pick_by_key
-from raptormq.client.producer.sender import Delivery
+from raptormq.client.producer.sender import MessageSender
 from raptormq.client.producer.transactions import TransactionProducer, TransactionResult, TransactionState
 
 __all__ = [
     "Callback",
-    "Delivery",
+    "MessageSender",
     "Producer",
     "TransactionProducer",
     "TransactionResult",

@@ -31,8 +31,8 @@ from raptormq.client.config import ProducerConfig
 from raptormq.client.lifecycle import require_loop
 from raptormq.client.message import (
     as_bytes,
-    check_parts,
-    check_place,
+    check_destination,
+    check_optional_fields,
     compressed,
     is_mergeable,
     is_mergeable_topic,
@@ -40,8 +40,8 @@ from raptormq.client.message import (
     misfit,
 )
 from raptormq.client.producer.batch_sender import BatchSender, Send
-from raptormq.client.producer.broker_features import QueueKinds
-from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, fail
+from raptormq.client.producer.broker_features import BatchSupport
+from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, fail_all
 from raptormq.client.producer.open_batch import (
     FULL_BATCHES_PER_GROUP,
     MAX_GROUP_BATCHES,
@@ -92,7 +92,7 @@ class Accumulator:
         config: ProducerConfig,
         ids: UniqueIdFactory,
         send: Send,
-        kinds: QueueKinds,
+        kinds: BatchSupport,
         queue_batches: QueueBatchesSender,
     ) -> BatchQueue:
         """Return the batch queue of the producers with this group and configuration; `BatchQueue.release` gives it
@@ -119,7 +119,7 @@ class BatchQueue:
         config: ProducerConfig,
         ids: UniqueIdFactory,
         send: Send,
-        kinds: QueueKinds,
+        kinds: BatchSupport,
         queue_batches: QueueBatchesSender,
     ) -> None:
         self._shared = shared
@@ -129,7 +129,7 @@ class BatchQueue:
         self._total_max_bytes = config.total_batch_max_bytes
         self._max_message_bytes = config.max_message_bytes
         self._ids = ids
-        self._kinds = kinds
+        self._batch_support = kinds
         self._queue_batches = queue_batches
         self._sender = BatchSender(config, ids, send, queue_batches, self._discard)
         # The encryptor compresses by itself.
@@ -163,7 +163,7 @@ class BatchQueue:
             key: Any = (topic, queue, message.tags, message.wait_stored, 0)  # a `BatchKey`, without its constructor
             batch = self._open.get(key)
         except (AttributeError, TypeError):  # not a message, or one of its fields cannot be hashed
-            check_place(queue, getattr(message, "topic", ""))
+            check_destination(queue, getattr(message, "topic", ""))
             raise misfit(message) from None
         if type(body) is not bytes:
             body = as_bytes(body)
@@ -172,7 +172,7 @@ class BatchQueue:
             return None
         if batch is None and not (is_mergeable_topic(topic) and _is_mergeable_tag(key[2]) and self._may_open(key)):
             return None
-        if not (self._kinds.all_take_batches or self._kinds.takes_batches(topic, queue)):
+        if not (self._batch_support.all_accept_batches or self._batch_support.accepts_batches(topic, queue)):
             return None
 
         special: Special | None = None
@@ -181,7 +181,7 @@ class BatchQueue:
             or message.keys
             or message.flag != 0
             or message.delay
-            or (length >= self._compress_over_bytes and self._kinds.stores_whole(topic, queue) is False)
+            or (length >= self._compress_over_bytes and self._batch_support.stores_whole(topic, queue) is False)
         ):
             found = self._find_special(message, key)
             if found is None:
@@ -209,11 +209,11 @@ class BatchQueue:
         itself; None when it is not merged.
         """
         topic, queue = key[:2]
-        check_parts(message)
+        check_optional_fields(message)
         if not is_mergeable(message, queue):
             return None
         body, sys_flag = as_bytes(message.body), 0
-        if len(body) >= self._compress_over_bytes and self._kinds.stores_whole(topic, queue) is False:
+        if len(body) >= self._compress_over_bytes and self._batch_support.stores_whole(topic, queue) is False:
             body, sys_flag = compressed(body, self._config)
         own_id, properties = message_properties(message)
         id_bytes = self._ids.id_length if own_id is None else len(own_id.encode())
@@ -239,7 +239,7 @@ class BatchQueue:
             MessageError: the queue is not a queue, or belongs to another topic.
         """
         topic, queue, _, wait_stored, _ = key
-        check_place(queue, topic)
+        check_destination(queue, topic)
         if self._shared.open_groups < self._config.max_open_batches:
             return True
         return queue is not None and (queue.broker_name, wait_stored) in self._broker_groups
@@ -344,7 +344,7 @@ class BatchQueue:
         error = closed if task.cancelled() else task.exception() or closed
         for batch in batches:
             self._discard(batch)
-            fail(batch.take_waiters(), error)
+            fail_all(batch.take_waiters(), error)
 
     def _discard(self, batch: OpenBatch) -> None:
         """Free the messages of a batch that is completed."""

@@ -7,7 +7,7 @@ must not use up what the next one needs. A send outlives the restart of its brok
     nobody there               attempts until the time is over, but none without retries
 
 Neighbours: `producer.sender` and `producer.batch_sender` send. Source: RocketMQ counts all of them
-(`DefaultMQProducerImpl`); that time ends them and not their number is how Kafka's ``delivery.timeout.ms`` has it.
+(`DefaultMQProducerImpl`); that time ends them and not their number is how Kafka's ``sender.timeout.ms`` has it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Attempts:
         self._clock = clock
         self._pauses = 0
 
-    def seconds(self) -> float:
+    def attempt_timeout(self) -> float:
         """Return how long the next one may take."""
         left = self._deadline - self._clock()
         return left / 2 if self._retries_left else left
 
-    def another(self, *, no_broker_reached: bool, elsewhere: bool = False) -> float | None:
+    def next_pause(self, *, no_broker_reached: bool, other_broker: bool = False) -> float | None:
         """Count one that has failed and return the seconds to pause before the next, or None when there is no next.
 
         One that goes `elsewhere` needs no pause.
@@ -51,7 +51,7 @@ class Attempts:
         if not no_broker_reached:
             self._retries_left -= 1
         pause = 0.0
-        if not elsewhere:
+        if not other_broker:
             pause = _BACKOFF.pause(self._pauses)
             self._pauses += 1
         return pause if self._deadline - self._clock() > pause else None

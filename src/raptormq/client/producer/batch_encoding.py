@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message import Outgoing, check_sealed_size, compressed
-from raptormq.client.producer.sender import Delivery
+from raptormq.client.message import SendRequest, check_encrypted_size, compressed
+from raptormq.client.producer.sender import MessageSender
 from raptormq.client.results import SendResult, stored_as_one
 from raptormq.errors import ServerError
 from raptormq.protocol import properties as names
@@ -32,52 +32,52 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.properties import encode_properties
 
 
-class BatchSending:
-    """Sends for one producer group as `Delivery.deliver` does, and compresses or encrypts batches as a whole."""
+class EncodingSender:
+    """Sends for one producer group as `MessageSender.send` does, and compresses or encrypts batches as a whole."""
 
-    def __init__(self, delivery: Delivery, config: ProducerConfig) -> None:
-        self._delivery = delivery
-        self._kinds = delivery.queue_kinds
+    def __init__(self, sender: MessageSender, config: ProducerConfig) -> None:
+        self._sender = sender
+        self._batch_support = sender.batch_support
         self._config = config
 
     async def send(
         self,
-        outgoing: Outgoing,
+        outgoing: SendRequest,
         queue: MessageQueue | None,
         key: str | None,
         timeout: float,
-        is_wanted: Callable[[], bool],
+        is_awaited: Callable[[], bool],
     ) -> SendResult:
-        """Send; arguments and errors are those of `Delivery.deliver`."""
-        smaller = self._wrapped(outgoing, queue) or self._singly_compressed(outgoing, queue)
+        """Send; arguments and errors are those of `MessageSender.send`."""
+        smaller = self._as_inner_batch(outgoing, queue) or self._compress_each(outgoing, queue)
         if smaller is None:
-            return await self._delivery.deliver(outgoing, queue, key, timeout, is_wanted)
+            return await self._sender.send(outgoing, queue, key, timeout, is_awaited)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         try:
-            result = await self._delivery.deliver(smaller, queue, key, timeout, is_wanted)
+            result = await self._sender.send(smaller, queue, key, timeout, is_awaited)
             if not (smaller.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
                 return result
             # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
         except ServerError as error:
-            if error.code != ResponseCode.MESSAGE_ILLEGAL or not is_wanted():
+            if error.code != ResponseCode.MESSAGE_ILLEGAL or not is_awaited():
                 raise
-        return await self._delivery.deliver(outgoing, queue, key, max(deadline - clock(), 0.0), is_wanted)
+        return await self._sender.send(outgoing, queue, key, max(deadline - clock(), 0.0), is_awaited)
 
-    def form(self, outgoing: Outgoing, queue: MessageQueue) -> Outgoing:
+    def form(self, outgoing: SendRequest, queue: MessageQueue) -> SendRequest:
         """Return what is to be sent in the form in which it travels, as a part of a larger request.
 
         Raises:
             ConfigError: there is no key to encrypt with.
             MessageError: encrypted, it is larger than brokers take.
         """
-        return self._wrapped(outgoing, queue) or self._delivery.sealed(outgoing)
+        return self._as_inner_batch(outgoing, queue) or self._sender.encrypt(outgoing)
 
-    def _singly_compressed(self, outgoing: Outgoing, queue: MessageQueue | None) -> Outgoing | None:
+    def _compress_each(self, outgoing: SendRequest, queue: MessageQueue | None) -> SendRequest | None:
         """Return a list with its messages compressed, when each is long and shrinks, and that is known to be taken."""
         if outgoing.merged or outgoing.count < 2:  # nobody could tell whether a single one was stored as a batch
             return None
-        if self._delivery.encryptor is not None or self._kinds.stores_whole(outgoing.topic, queue) is not False:
+        if self._sender.encryptor is not None or self._batch_support.stores_whole(outgoing.topic, queue) is not False:
             return None
         over = self._config.compress_over_bytes
         if not 0 < over * outgoing.count < len(outgoing.body):  # most lists are of short messages
@@ -93,14 +93,16 @@ class BatchSending:
             records.append((flag, smaller, properties))
         return replace(outgoing, body=encode_batch(records), sys_flag=sys_flag)
 
-    def _wrapped(self, outgoing: Outgoing, queue: MessageQueue | None) -> Outgoing | None:
+    def _as_inner_batch(self, outgoing: SendRequest, queue: MessageQueue | None) -> SendRequest | None:
         """Return a batch as an inner batch, when that is smaller and known to be taken."""
-        if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._kinds.takes_wrapped(outgoing.topic, queue):
+        if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._batch_support.accepts_inner_batches(
+            outgoing.topic, queue
+        ):
             return None
         if outgoing.sys_flag:  # made for single messages, each compressed: the flag of a whole batch is for all of it
             return None
-        if self._delivery.encryptor is not None:
-            outgoing, sys_flag = check_sealed_size(self._delivery.encryptor.sealed_whole(outgoing), self._config), 0
+        if self._sender.encryptor is not None:
+            outgoing, sys_flag = check_encrypted_size(self._sender.encryptor.encrypt_whole(outgoing), self._config), 0
         else:
             body, sys_flag = compressed(outgoing.body, self._config)
             if not sys_flag:

@@ -21,8 +21,8 @@ from itertools import count, repeat
 from typing import Any
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message import Outgoing, prepare_merged, prepare_single
-from raptormq.client.producer.callbacks import fail, tell, tell_all
+from raptormq.client.message import SendRequest, prepare_merged, prepare_single
+from raptormq.client.producer.callbacks import complete, complete_all, fail_all
 from raptormq.client.producer.open_batch import OpenBatch
 from raptormq.client.producer.queue_batches import BatchPart, Outcome, QueueBatchesSender
 from raptormq.client.results import SendResult, stored_as_one
@@ -37,8 +37,8 @@ log = get_logger(__name__)
 _RESENT_CODES = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 """A part that is refused with one of these is sent again by itself: the type of its topic or the broker has changed."""
 
-Send = Callable[[Outgoing, MessageQueue | None, str | None, float, Callable[[], bool]], Awaitable[SendResult]]
-"""`raptormq.client.producer.sender.Delivery.deliver`, or a function with the same contract."""
+Send = Callable[[SendRequest, MessageQueue | None, str | None, float, Callable[[], bool]], Awaitable[SendResult]]
+"""`raptormq.client.producer.sender.MessageSender.send`, or a function with the same contract."""
 
 
 class BatchSender:
@@ -118,14 +118,14 @@ class BatchSender:
             try:
                 parts[number] = self._outgoing(batch, now_ms), queue
             except Exception as error:  # noqa: BLE001 - a compressor without memory; the other batches are sent
-                fail(batch.take_waiters(), error)
+                fail_all(batch.take_waiters(), error)
         return parts
 
     def _deadline(self) -> float:
         """Return the deadline of a batch that is encoded: the time for encoding does not count."""
         return self._clock() + self._config.send_timeout
 
-    def _outgoing(self, batch: OpenBatch, now_ms: int) -> Outgoing:
+    def _outgoing(self, batch: OpenBatch, now_ms: int) -> SendRequest:
         """Encode a closed batch; a batch of one message becomes a single message."""
         topic, _, tags, wait_stored, sys_flag = batch.key
         if len(batch) == 1:
@@ -143,9 +143,9 @@ class BatchSender:
             if cause is None or self._clock() < deadline:
                 await self.send_batch(batch, deadline)
             else:
-                fail(batch.take_waiters(), cause)
+                fail_all(batch.take_waiters(), cause)
         except Exception as error:  # noqa: BLE001 - its senders get it
-            fail(batch.take_waiters(), error)
+            fail_all(batch.take_waiters(), error)
         self._discard(batch)
 
     async def send_batch(self, batch: OpenBatch, deadline: float | None = None) -> None:
@@ -205,7 +205,7 @@ class BatchSender:
             batch.complete(index, result)
 
     def _send_until(
-        self, deadline: float, outgoing: Outgoing, queue: MessageQueue | None, is_awaited: Callable[[], bool]
+        self, deadline: float, outgoing: SendRequest, queue: MessageQueue | None, is_awaited: Callable[[], bool]
     ) -> Awaitable[SendResult]:
         left = deadline - self._clock()
         if left <= 0:
@@ -232,10 +232,10 @@ def _complete(batch: OpenBatch, outcome: Outcome) -> None:
     A broker that stored single messages returns an id for each; otherwise all messages share the id of the batch.
     """
     if isinstance(outcome, Exception):
-        fail(batch.take_waiters(), outcome)
+        fail_all(batch.take_waiters(), outcome)
         return
     if len(batch) == 1:
-        tell(batch.take_waiters()[0], outcome)
+        complete(batch.take_waiters()[0], outcome)
         return
     one = stored_as_one(outcome, len(batch))
     ids = [outcome.offset_message_id] * len(batch) if one else outcome.offset_message_id.split(",")
@@ -243,4 +243,4 @@ def _complete(batch: OpenBatch, outcome: Outcome) -> None:
     fields = zip(repeat(outcome.status), batch.message_ids, ids, repeat(outcome.queue), offsets, repeat(None))
     # `tuple.__new__` takes half the time of the constructor, which is a Python function.
     results: Iterator[SendResult] = map(tuple.__new__, repeat(SendResult), fields)
-    tell_all(zip(batch.take_waiters(), results, strict=True))
+    complete_all(zip(batch.take_waiters(), results, strict=True))

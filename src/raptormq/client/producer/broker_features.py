@@ -1,7 +1,7 @@
 """What a client has learned of brokers: whether they store a topic's batches whole, and what they refuse as unknown.
 
-`QueueKinds` knows by topic whether a broker stores batches whole (queue type BatchCQ). Routes do not say it. The answer
-to a batch does: it carries the unique id of the batch where the batch was stored whole (RIP-26,
+`BatchSupport` knows by topic whether a broker stores batches whole (queue type BatchCQ). Routes do not say it. The
+answer to a batch does: it carries the unique id of the batch where the batch was stored whole (RIP-26,
 `SendMessageResponseHeader.batchUniqId`). A topic may be converted while its producers send: a batch that was sent
 before may be answered after.
 
@@ -10,7 +10,7 @@ that has no queue yet is made before its broker is chosen: while the brokers tha
 plain, which all of them take. What is made for one kind would be refused by the other, and sent twice.
 
 `Refusals` names the brokers that do not know a request. Their answer is believed for a while only, since a newer broker
-may take their place. `QueueKinds` notes in it which brokers know no batches at all.
+may take their place. `BatchSupport` notes in it which brokers know no batches at all.
 
 Neighbours: `producer.sender` and `producer.batch_sender` learn, `producer.batch_encoding` and `producer.accumulator`
 ask; `producer.batch_sender` uses `Refusals` for requests for several queues. Source: none for `Refusals`, RocketMQ's
@@ -58,7 +58,7 @@ ASK_AGAIN_S = 60.0
 """How long nothing more is sent whole to a topic that has refused it: what was wrong may have been that batch alone."""
 
 
-class QueueKinds:
+class BatchSupport:
     """How brokers store batches, by topic and broker; one that was not sent a batch yet is unknown.
 
     Args:
@@ -77,8 +77,8 @@ class QueueKinds:
         """By topic and broker; None says that a refusal has put in doubt what would be answered."""
         self._refused_until: dict[str, dict[str, float]] = {}
         self._know_no_batches = Refusals(clock)
-        self.all_take_batches = True
-        """As nearly always; otherwise `takes_batches` knows who does."""
+        self.all_accept_batches = True
+        """As nearly always; otherwise `accepts_batches` knows who does."""
 
     def stores_whole(self, topic: str, queue: MessageQueue | None = None) -> bool | None:
         """Whether batches to the topic are stored whole, by the broker of the queue that is chosen, else by all;
@@ -95,7 +95,7 @@ class QueueKinds:
             said = {whole for name, whole in answers.items() if name in there}
         return said.pop() if len(said) == 1 else None
 
-    def takes_wrapped(self, topic: str, queue: MessageQueue | None = None) -> bool:
+    def accepts_inner_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
         """Whether batches may be sent in the form that they are stored in."""
         if not self.stores_whole(topic, queue):
             return False
@@ -105,38 +105,38 @@ class QueueKinds:
         there = {queue.broker_name} if queue is not None else self._brokers(topic) or refused
         return all(refused[name] <= self._clock() for name in refused.keys() & there)
 
-    def takes_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
+    def accepts_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
         """Whether the broker of the queue that is chosen, else any one of the topic, is worth a batch."""
-        old = self.without_batches()
-        self.all_take_batches = not old
+        old = self.brokers_without_batches()
+        self.all_accept_batches = not old
         if queue is not None:
             return queue.broker_name not in old
         there = self._brokers(topic)
         return not there or any(name not in old for name in there)
 
-    def without_batches(self) -> frozenset[str]:
+    def brokers_without_batches(self) -> frozenset[str]:
         """Return the brokers that know no batches."""
         return self._know_no_batches.names()
 
-    def refused_batches(self, broker_name: str) -> None:
+    def note_batches_refused(self, broker_name: str) -> None:
         """Learn that a broker knows no batches."""
         self._know_no_batches.note(broker_name)
-        self.all_take_batches = False
+        self.all_accept_batches = False
 
-    def answered(self, topic: str, broker_name: str, *, whole: bool) -> None:
+    def note_answer(self, topic: str, broker_name: str, *, whole: bool) -> None:
         """Learn from the answer to a batch."""
         self._answers.setdefault(topic, {})[broker_name] = whole
         if not whole and topic in self._refused_until:
             self._refused_until[topic].pop(broker_name, None)
 
-    def refused_wrapped(self, topic: str, broker_name: str) -> None:
+    def note_inner_batch_refused(self, topic: str, broker_name: str) -> None:
         """Learn that a broker did not take a batch in the form that it would be stored in."""
         answers = self._answers.setdefault(topic, {})
         if answers.get(broker_name) is not False:
             answers[broker_name] = None
             self._refused_until.setdefault(topic, {})[broker_name] = self._clock() + ASK_AGAIN_S
 
-    def refused_singly_compressed(self, topic: str, broker_name: str) -> None:
+    def note_compressed_messages_refused(self, topic: str, broker_name: str) -> None:
         """Learn that a broker did not take a batch whose messages are compressed one by one."""
         answers = self._answers.setdefault(topic, {})
         if answers.get(broker_name) is not True:

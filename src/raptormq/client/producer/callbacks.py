@@ -34,7 +34,7 @@ def require_callback(callback: object) -> None:
         raise ClientError(f"a callback is a plain function, nobody awaits {callback!r}: use submit or send for that")
 
 
-def tell_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> None:
+def complete_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> None:
     """Tell each its outcome; a future that is done already stays as it is, an error of a callback is logged."""
     future = asyncio.Future
     for waiter, outcome in outcomes:
@@ -50,16 +50,16 @@ def tell_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> N
                 waiter.set_result(outcome)
 
 
-def tell(waiter: Waiter, outcome: SendResult | BaseException) -> None:
+def complete(waiter: Waiter, outcome: SendResult | BaseException) -> None:
     """Tell one, as `tell_all` does."""
-    tell_all([(waiter, outcome)])
+    complete_all([(waiter, outcome)])
 
 
-def fail(waiters: Iterable[Waiter], error: BaseException) -> None:
+def fail_all(waiters: Iterable[Waiter], error: BaseException) -> None:
     """Tell all of them about an error."""
-    tell_all((waiter, error) for waiter in waiters)
+    complete_all((waiter, error) for waiter in waiters)
 
 
-def is_given_up(waiter: Waiter | None) -> bool:
+def is_cancelled(waiter: Waiter | None) -> bool:
     """Whether nobody wants to know any more."""
     return isinstance(waiter, asyncio.Future) and waiter.cancelled()

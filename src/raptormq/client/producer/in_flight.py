@@ -38,40 +38,40 @@ class InFlight:
         """Bytes under way."""
         return self._bytes
 
-    def try_take(self, size: int) -> bool:
+    def try_acquire(self, size: int) -> bool:
         """Take room for `size` bytes if there is some and nobody waits for it."""
         if self._waiting or (self._bytes and self._bytes + size > self._limit):
             return False
         self._bytes += size
         return True
 
-    async def take(self, size: int) -> None:
+    async def acquire(self, size: int) -> None:
         """Take room for `size` bytes, after everyone who asked before."""
-        if self.try_take(size):
+        if self.try_acquire(size):
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, waiter))
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.give_back(size)  # the room came together with the cancellation
+            if waiter.done() and not waiter.cancelled():
+                self.release(size)  # the room came together with the cancellation
             else:
-                self._let_in()  # the next one may be smaller
+                self._wake()  # the next one may be smaller
             raise
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Give room back and let in who waits for it."""
         self._bytes -= size
         if self._waiting:
-            self._let_in()
+            self._wake()
 
-    def _let_in(self) -> None:
+    def _wake(self) -> None:
         while self._waiting:
-            size, turn = self._waiting[0]
-            if not turn.done():
+            size, waiter = self._waiting[0]
+            if not waiter.done():
                 if self._bytes and self._bytes + size > self._limit:
                     return
                 self._bytes += size
-                turn.set_result(None)
+                waiter.set_result(None)
             self._waiting.popleft()

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raptormq.client.message import MAX_KEYS_CHARS, plain_properties
-from raptormq.client.producer.callbacks import Waiter, is_given_up, tell
+from raptormq.client.producer.callbacks import Waiter, complete, is_cancelled
 from raptormq.client.results import SendResult
 from raptormq.protocol.batch import OVERHEAD_BYTES, encode_batch
 from raptormq.protocol.message import MessageQueue
@@ -181,8 +181,8 @@ class OpenBatch:
 
     def remove_cancelled(self) -> None:
         """Remove the messages whose senders have cancelled."""
-        if self.futures and any(map(is_given_up, self.waiters)):
-            wanted = [index for index, waiter in enumerate(self.waiters) if not is_given_up(waiter)]
+        if self.futures and any(map(is_cancelled, self.waiters)):
+            wanted = [index for index, waiter in enumerate(self.waiters) if not is_cancelled(waiter)]
             self._specials = {at: self._specials[index] for at, index in enumerate(wanted) if index in self._specials}
             self.bodies = [self.bodies[index] for index in wanted]
             self.waiters = [self.waiters[index] for index in wanted]
@@ -190,11 +190,11 @@ class OpenBatch:
 
     def is_awaited(self) -> bool:
         """Whether a sender of any message has not cancelled."""
-        return not all(map(is_given_up, self.waiters))
+        return not all(map(is_cancelled, self.waiters))
 
     def is_awaited_at(self, index: int) -> bool:
         """Whether the sender of one message has not cancelled and the batch is not completed."""
-        return index < len(self.waiters) and not is_given_up(self.waiters[index])
+        return index < len(self.waiters) and not is_cancelled(self.waiters[index])
 
     def take_waiters(self) -> list[Waiter]:
         """Remove and return the waiters that have no outcome yet; the caller completes all of them."""
@@ -212,7 +212,7 @@ class OpenBatch:
         if index < len(self.waiters):
             waiter, self.waiters[index] = self.waiters[index], None
             if waiter is not None:
-                tell(waiter, outcome)
+                complete(waiter, outcome)
 
     def assign_ids(self, fresh_ids: list[str]) -> None:
         """Give every message its unique id: the one that the application has set, or a fresh one."""

@@ -17,18 +17,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Unpack
 
-from raptormq.client.background import finish_all
+from raptormq.client.background import gather_all
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
-from raptormq.client.lifecycle import Ending, Startable, require_loop
-from raptormq.client.message import Outgoing, as_messages, prepare_batch, prepare_message
+from raptormq.client.lifecycle import Shutdown, Startable, require_loop
+from raptormq.client.message import SendRequest, as_messages, prepare_batch, prepare_message
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
-from raptormq.client.producer.batch_encoding import BatchSending
+from raptormq.client.producer.batch_encoding import EncodingSender
 from raptormq.client.producer.batch_sender import Send
-from raptormq.client.producer.callbacks import CLOSED, Callback, require_callback, tell
+from raptormq.client.producer.callbacks import CLOSED, Callback, complete, require_callback
 from raptormq.client.producer.queue_batches import QueueBatchesSender
-from raptormq.client.producer.request_reply import Replies, make_reply, reply_queue
-from raptormq.client.producer.sender import Delivery, recall
+from raptormq.client.producer.request_reply import PendingReplies, make_reply, reply_queue
+from raptormq.client.producer.sender import MessageSender, recall
 from raptormq.client.results import SendResult
 from raptormq.client.security import require_keys
 from raptormq.client.settings import check_setting, checked_timeout
@@ -73,14 +73,14 @@ class Producer(Startable):
         if self._config.encrypt:
             require_keys(self._client_config.keys)
         self._instance: ClientInstance | None = None
-        self._delivery: Delivery | None = None
+        self._sender: MessageSender | None = None
         self._batch_queue: BatchQueue | None = None
         self._alone: set[asyncio.Task[SendResult]] = set()
         self._announced: set[str] = set()
         """Topics whose brokers know this client."""
         self._last_callback: object = self  # which is none
         """It was looked at."""
-        self._ending = Ending(f"a producer of {group}")
+        self._shutdown = Shutdown(f"a producer of {group}")
         self._ids: UniqueIdFactory
         self._send_batch: Send
 
@@ -90,23 +90,23 @@ class Producer(Startable):
         Raises:
             ClientClosed: it is, in another event loop.
         """
-        await self._ending.wait()
+        await self._shutdown.wait()
         if self._instance is not None:
             require_loop(self._instance.loop)
         else:
             instance = self._instance = ClientInstance.acquire(self._client_config)
-            instance.join_producers(self._group)
+            instance.register_producer(self._group)
             self._ids = instance.unique_ids
-            self._delivery = Delivery(instance, self._group, self._config)
-            form: Callable[[Outgoing, MessageQueue], Outgoing] = _as_it_is
+            self._sender = MessageSender(instance, self._group, self._config)
+            form: Callable[[SendRequest, MessageQueue], SendRequest] = _as_it_is
             if self._config.compress_batches or self._config.encrypt:
-                batches = BatchSending(self._delivery, self._config)
+                batches = EncodingSender(self._sender, self._config)
                 self._send_batch, form = batches.send, batches.form
             else:
-                self._send_batch = self._delivery.deliver
+                self._send_batch = self._sender.send
             if self._config.auto_batch:
-                kinds = self._delivery.queue_kinds
-                queue_batches = QueueBatchesSender(instance, self._delivery, self._group, self._config, form)
+                kinds = self._sender.batch_support
+                queue_batches = QueueBatchesSender(instance, self._sender, self._group, self._config, form)
                 self._batch_queue = instance.shared(Accumulator.of).acquire(
                     self._group, self._config, self._ids, self._send_batch, kinds, queue_batches
                 )
@@ -121,11 +121,11 @@ class Producer(Startable):
         """
         instance, batch_queue = self._instance, self._batch_queue
         if instance is None:
-            await self._ending.wait()
+            await self._shutdown.wait()
         else:
             require_loop(instance.loop)
-            self._instance = self._delivery = self._batch_queue = None
-            await self._ending.run(self._end(instance, batch_queue))
+            self._instance = self._sender = self._batch_queue = None
+            await self._shutdown.run(self._end(instance, batch_queue))
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         waits: list[Awaitable[object]] = []
@@ -133,9 +133,9 @@ class Producer(Startable):
             waits.append(asyncio.wait(tuple(self._alone), timeout=self._client_config.close_timeout))
         if batch_queue is not None:
             waits.append(batch_queue.release(self._client_config.close_timeout))
-        await finish_all(waits)
+        await gather_all(waits)
         self._announced.clear()
-        await instance.leave_producers(self._group)
+        await instance.unregister_producer(self._group)
         await instance.release()
 
     async def send(
@@ -163,13 +163,13 @@ class Producer(Startable):
             ServerError: the brokers refuse the message.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        delivery = self._running()
+        sender = self._running()
         if self._batch_queue is not None and key is None and timeout is None:
             merged = self._batch_queue.add(message, queue)
             if merged is not None:
                 return await merged
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        return await delivery.deliver(outgoing, queue, key, self._seconds(timeout))
+        return await sender.send(outgoing, queue, key, self._seconds(timeout))
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
         """Send one message and return at once: the future holds what `send` returns or raises, callbacks are added
@@ -182,11 +182,11 @@ class Producer(Startable):
             MessageError: the message breaks a rule; nothing was sent.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        delivery = self._running()
+        sender = self._running()
         merged = self._batch_queue.add(message, queue) if self._batch_queue is not None else None
         if merged is not None:
             return merged
-        return self._send_alone(delivery, message, queue)
+        return self._send_alone(sender, message, queue)
 
     def send_with_callback(self, message: Message, callback: Callback, *, queue: MessageQueue | None = None) -> None:
         """Send one message and return at once: `callback` is called, once, with the `SendResult` that `send` returns or
@@ -206,11 +206,13 @@ class Producer(Startable):
         batch_queue = self._batch_queue  # which nobody has who is not running
         if batch_queue is None or batch_queue.add(message, queue, callback) is None:
             alone = self._send_alone(self._running(), message, queue)
-            alone.add_done_callback(lambda done: tell(callback, _outcome(done)))
+            alone.add_done_callback(lambda done: complete(callback, _outcome(done)))
 
-    def _send_alone(self, delivery: Delivery, message: Message, queue: MessageQueue | None) -> asyncio.Task[SendResult]:
+    def _send_alone(
+        self, sender: MessageSender, message: Message, queue: MessageQueue | None
+    ) -> asyncio.Task[SendResult]:
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        work = delivery.deliver(outgoing, queue, None, self._config.send_timeout)
+        work = sender.send(outgoing, queue, None, self._config.send_timeout)
         alone = asyncio.get_running_loop().create_task(work)
         self._alone.add(alone)
         alone.add_done_callback(self._alone.discard)
@@ -241,9 +243,9 @@ class Producer(Startable):
 
         Errors are those of `send`, as far as they show before the message has left.
         """
-        delivery = self._running()
+        sender = self._running()
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        await delivery.deliver_oneway(outgoing, queue, key, self._config.send_timeout)
+        await sender.send_oneway(outgoing, queue, key, self._config.send_timeout)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
         """Take back a message with a delivery time before it is delivered, and return its id.
@@ -282,18 +284,18 @@ class Producer(Startable):
             RequestTimeout: no reply came in time; the message may be consumed all the same.
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`.
         """
-        delivery, instance = self._running(), self._own_instance()
+        sender, instance = self._running(), self._own_instance()
         timeout = self._seconds(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         deadline = asyncio.get_running_loop().time() + timeout
-        with instance.shared(Replies).expected(outgoing, instance.client_id, timeout) as reply:
+        with instance.shared(PendingReplies).expected(outgoing, instance.client_id, timeout) as reply:
             try:
                 async with asyncio.timeout_at(deadline):
                     if message.topic not in self._announced:
                         await self.queues(message.topic)
-                        await instance.heartbeats.tell_all()
+                        await instance.heartbeats.send_all()
                         self._announced.add(message.topic)
-                    await delivery.deliver(outgoing, queue, key, deadline - asyncio.get_running_loop().time())
+                    await sender.send(outgoing, queue, key, deadline - asyncio.get_running_loop().time())
                     return await reply
             except TimeoutError:
                 raise RequestTimeout(f"no reply to {outgoing.message_id} within {timeout:g} s") from None
@@ -313,12 +315,12 @@ class Producer(Startable):
             ServerError: the requester is gone or does not answer.
             NoRoute, TransportError, ClientClosed: as in `send`.
         """
-        delivery = self._running()
+        sender = self._running()
         queue = reply_queue(request)
         message = Message(queue.topic, body, properties=properties or {})
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         make_reply(outgoing, request)
-        return await delivery.deliver(outgoing, queue, None, self._seconds(timeout))
+        return await sender.send(outgoing, queue, None, self._seconds(timeout))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be sent to; for one that does not exist yet, those it will get.
@@ -332,10 +334,10 @@ class Producer(Startable):
     def _seconds(self, timeout: float | None) -> float:
         return self._config.send_timeout if timeout is None else checked_timeout(timeout)
 
-    def _running(self) -> Delivery:
-        if self._delivery is None:
+    def _running(self) -> MessageSender:
+        if self._sender is None:
             raise ClientClosed("the producer is not started, or closed")
-        return self._delivery
+        return self._sender
 
     def _own_instance(self) -> ClientInstance:
         """Return what calls use that are no sends; those look at the loop where they do so anyway."""
@@ -349,5 +351,5 @@ def _outcome(done: asyncio.Task[SendResult]) -> SendResult | BaseException:
     return ClientClosed(CLOSED) if done.cancelled() else done.exception() or done.result()
 
 
-def _as_it_is(outgoing: Outgoing, _: MessageQueue) -> Outgoing:
+def _as_it_is(outgoing: SendRequest, _: MessageQueue) -> SendRequest:
     return outgoing

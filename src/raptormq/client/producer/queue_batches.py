@@ -1,9 +1,9 @@
 """Sends batches for several queues of one broker as one request (code 30320, `raptormq.protocol.queue_batches`).
 
-`QueueBatchesSender` does for all parts of such a request what `Delivery` of `producer.sender` does for one message. A
-part is sent again when its failure may be temporary; all parts are sent again when the broker is busy. Every part
-belongs to a queue, so no other broker can take it. A broker that does not know this request is remembered for a while,
-and its parts are sent one by one.
+`QueueBatchesSender` does for all parts of such a request what `MessageSender` of `producer.sender` does for one
+message. A part is sent again when its failure may be temporary; all parts are sent again when the broker is busy. Every
+part belongs to a queue, so no other broker can take it. A broker that does not know this request is remembered for a
+while, and its parts are sent one by one.
 
 Neighbours: `producer.batch_sender` makes the parts and sends what this request leaves, `producer.accumulator` asks
 which brokers know the request. Source: none, RocketMQ has no such request.
@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message import Outgoing
+from raptormq.client.message import SendRequest
 from raptormq.client.producer.attempts import Attempts
 from raptormq.client.producer.broker_features import Refusals
 from raptormq.client.producer.in_flight import InFlight
-from raptormq.client.producer.sender import STATUSES, Delivery, master_of, may_succeed_later
+from raptormq.client.producer.sender import STATUSES, MessageSender, is_retriable, master_of
 from raptormq.client.results import SendResult
 from raptormq.errors import NoRoute, RaptorMQError, ServerError
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -38,7 +38,7 @@ from raptormq.protocol.queue_batches import (
 )
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 
-BatchPart = tuple[Outgoing, MessageQueue]
+BatchPart = tuple[SendRequest, MessageQueue]
 """A batch or a single message, and the queue that it is for."""
 Outcome = SendResult | Exception
 Complete = Callable[[int, Outcome], None]
@@ -57,15 +57,15 @@ class QueueBatchesSender:
     def __init__(
         self,
         instance: ClientInstance,
-        delivery: Delivery,
+        sender: MessageSender,
         group: str,
         config: ProducerConfig,
-        form: Callable[[Outgoing, MessageQueue], Outgoing],
+        form: Callable[[SendRequest, MessageQueue], SendRequest],
     ) -> None:
         self._pool = instance.pool
         self._routes = instance.routes
         self._in_flight = instance.shared(InFlight.of)
-        self._delivery = delivery
+        self._sender = sender
         self._group = group
         self._config = config
         self._form = form
@@ -97,10 +97,10 @@ class QueueBatchesSender:
         deadline = clock() + timeout  # the time for compressing does not count
         attempts = Attempts(self._config.retries, deadline, clock)
         while parts:
-            outcomes = await self._attempt(tuple(parts.values()), attempts.seconds(), deadline)
+            outcomes = await self._attempt(tuple(parts.values()), attempts.attempt_timeout(), deadline)
             failed: dict[int, RaptorMQError] = {}
             for number, outcome in zip(tuple(parts), outcomes, strict=True):
-                if isinstance(outcome, RaptorMQError) and may_succeed_later(outcome):
+                if isinstance(outcome, RaptorMQError) and is_retriable(outcome):
                     failed[number] = outcome
                 else:
                     del parts[number]
@@ -116,14 +116,14 @@ class QueueBatchesSender:
     ) -> bool:
         """Pause until the next attempt for the parts that have failed; false when there is no further attempt."""
         # A topic with a known route decides: the failure of an unknown topic may concern that topic alone.
-        chosen_by = next((each for each in failed if self._routes.known(parts[each][0].topic)), next(iter(failed)))
+        chosen_by = next((each for each in failed if self._routes.cached(parts[each][0].topic)), next(iter(failed)))
         topic = parts[chosen_by][0].topic
-        pause = attempts.another(no_broker_reached=self._delivery.no_broker_reached(topic, failed[chosen_by]))
+        pause = attempts.next_pause(no_broker_reached=self._sender.no_broker_reached(topic, failed[chosen_by]))
         if pause is None:
             return False
         await asyncio.sleep(pause)
         with contextlib.suppress(RaptorMQError):  # the next attempt reports it
-            await self._delivery.refresh(topic, (deadline - asyncio.get_running_loop().time()) / 2)
+            await self._sender.refresh(topic, (deadline - asyncio.get_running_loop().time()) / 2)
         return True
 
     async def _attempt(self, parts: Sequence[BatchPart], left: float, deadline: float) -> Sequence[Outcome]:
@@ -139,12 +139,12 @@ class QueueBatchesSender:
             return self._failed(parts, [address[outgoing.topic] for outgoing, _ in parts])
         try:
             command = self._request(parts)
-            if not self._in_flight.try_take(size):
-                await self._delivery.take_room(size, deadline)
+            if not self._in_flight.try_acquire(size):
+                await self._sender.acquire_in_flight(size, deadline)
             try:
                 answer = await self._pool.request(address, command, max(end - clock(), 0.0))
             finally:
-                self._in_flight.give_back(size)
+                self._in_flight.release(size)
             if answer.code != ResponseCode.SUCCESS:
                 raise ServerError(answer.code, answer.remark, address)
             answers = decode_part_responses(answer.body, len(parts))
@@ -166,7 +166,7 @@ class QueueBatchesSender:
         now = asyncio.get_running_loop().time()
         by_topic = {outgoing.topic: (queue, cause) for (outgoing, queue), cause in zip(parts, causes, strict=True)}
         for topic, (queue, cause) in by_topic.items():
-            self._delivery.note_failure(topic, queue, cause, now)
+            self._sender.note_failure(topic, queue, cause, now)
         return causes
 
     async def _address(self, parts: Sequence[BatchPart], end: float) -> str | dict[str, RaptorMQError]:
@@ -175,7 +175,7 @@ class QueueBatchesSender:
         All topics are on the same broker, so the known route of any topic gives the address. No part waits for a name
         server, or fails, because of another topic, which may not exist.
         """
-        broker_name, known, clock = parts[0][1].broker_name, self._routes.known, asyncio.get_running_loop().time
+        broker_name, known, clock = parts[0][1].broker_name, self._routes.cached, asyncio.get_running_loop().time
         causes: dict[str, RaptorMQError] = {}
         unknown: list[str] = []
         for topic in dict.fromkeys(outgoing.topic for outgoing, _ in parts):
@@ -189,7 +189,7 @@ class QueueBatchesSender:
                 causes[topic] = error
         for topic in unknown:
             try:
-                found = await self._delivery.find(topic, end - clock())
+                found = await self._sender.find(topic, end - clock())
                 return master_of(found, MessageQueue(topic, broker_name, 0))
             except RaptorMQError as error:
                 causes[topic] = error
@@ -213,14 +213,14 @@ class QueueBatchesSender:
         )
         return request(RequestCode.SEND_QUEUE_BATCHES, header, encode_parts(parts))
 
-    def _outcome(self, outgoing: Outgoing, queue: MessageQueue, part: PartResponse, address: str) -> Outcome:
+    def _outcome(self, outgoing: SendRequest, queue: MessageQueue, part: PartResponse, address: str) -> Outcome:
         status = STATUSES.get(part.code)
         if status is None:
-            if part.code == ResponseCode.TOPIC_NOT_EXIST and self._routes.known(outgoing.topic) is None:
+            if part.code == ResponseCode.TOPIC_NOT_EXIST and self._routes.cached(outgoing.topic) is None:
                 return NoRoute.to(outgoing.topic)  # the same error as without a known route
-            self._delivery.note_refusal(outgoing, queue, part.code)
+            self._sender.note_refusal(outgoing, queue, part.code)
             return ServerError(part.code, part.text, address)
-        self._delivery.note_success(outgoing, queue, whole=part.stored_as_batch)
+        self._sender.note_success(outgoing, queue, whole=part.stored_as_batch)
         if part.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, part.queue_id)
         fields = status, outgoing.message_id, part.text, queue, part.queue_offset, None

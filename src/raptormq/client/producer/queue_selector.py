@@ -18,7 +18,7 @@ from raptormq.protocol.tags import java_hash
 
 MANY_QUEUES = 64
 """From so many queues on, batches stay with a queue for a while."""
-STAY_S = 0.004
+STICKY_S = 0.004
 """How long: at 250 MB/s for 1 MB, which is what one pull brings. Who makes fewer than 250 batches a second never stays.
 """
 
@@ -56,11 +56,11 @@ class BrokerHealth:
 class RoundRobin:
     """Takes the queues of one topic in turn."""
 
-    __slots__ = ("_next", "_stay_at", "_stay_until")
+    __slots__ = ("_next", "_sticky_index", "_sticky_until")
 
     def __init__(self, start: int = 0) -> None:
         self._next = start
-        self._stay_at, self._stay_until = 0, -math.inf
+        self._sticky_index, self._sticky_until = 0, -math.inf
 
     def pick(self, queues: Sequence[MessageQueue], avoid: frozenset[str] = frozenset()) -> MessageQueue:
         """Return the next queue whose broker is not in `avoid`, or simply the next one when all are.
@@ -80,17 +80,17 @@ class RoundRobin:
 
     def pick_for_batch(self, queues: Sequence[MessageQueue], now: float) -> MessageQueue:
         """Return the queue for a batch at `now` (seconds of any steady clock): the one of the batch before where there
-        are many and that began less than `STAY_S` ago, else the next one.
+        are many and that began less than `STICKY_S` ago, else the next one.
 
         Raises:
             IndexError: `queues` is empty.
         """
         count = len(queues)
         if count >= MANY_QUEUES:
-            if now >= self._stay_until:
-                self._stay_at, self._stay_until = self._next, now + STAY_S
+            if now >= self._sticky_until:
+                self._sticky_index, self._sticky_until = self._next, now + STICKY_S
                 self._next += 1
-            return queues[self._stay_at % count]
+            return queues[self._sticky_index % count]
         return self.pick(queues)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from raptormq.client.cluster import ClientInstance
-from raptormq.client.message import Outgoing, unsealed
+from raptormq.client.message import SendRequest, decrypt
 from raptormq.errors import KeyMissing, MessageError, RecordError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
@@ -32,7 +32,7 @@ from raptormq.transport.connection import Connection
 log = get_logger(__name__)
 
 
-class Replies:
+class PendingReplies:
     """The requests of one client that wait for their replies."""
 
     def __init__(self, instance: ClientInstance) -> None:
@@ -41,7 +41,7 @@ class Replies:
         instance.router.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._arrived)
 
     @contextmanager
-    def expected(self, outgoing: Outgoing, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:
+    def expected(self, outgoing: SendRequest, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:
         """Make a request of a prepared message and wait for its reply as long as the context lasts."""
         correlation_id = str(uuid.uuid4())
         outgoing.properties += encode_properties(
@@ -74,7 +74,7 @@ class Replies:
     ) -> MessageExt:
         body = decompress(command.body, header.sys_flag)
         if names.ENCRYPTION_KEY_ID in properties:
-            body = unsealed(body, self._keys)
+            body = decrypt(body, self._keys)
         return MessageExt(
             header.topic,
             body,
@@ -105,7 +105,7 @@ def reply_queue(request: MessageExt) -> MessageQueue:
     return MessageQueue(reply_topic(request.properties[names.CLUSTER]), request.queue.broker_name, 0)
 
 
-def make_reply(outgoing: Outgoing, request: MessageExt) -> None:
+def make_reply(outgoing: SendRequest, request: MessageExt) -> None:
     """Make a prepared message the reply to a request."""
     copied = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.REPLY_TTL_MS)
     found = {name: request.properties[name] for name in copied if request.properties.get(name)}

@@ -1,7 +1,7 @@
 """Sends prepared messages, and takes those with a delivery time back.
 
-`Delivery` makes the attempts of one send: which broker is next, how long to wait, and when to give up. A message whose
-queue is free goes to another broker after a failure. A message bound to a queue or a key is tried again where it
+`MessageSender` makes the attempts of one send: which broker is next, how long to wait, and when to give up. A message
+whose queue is free goes to another broker after a failure. A message bound to a queue or a key is tried again where it
 belongs, after a pause. An attempt that timed out may still have been stored, so a message can arrive twice with the
 same unique id; it is never lost silently. A broker that knows no such queue, because the topic was made again with
 fewer, is believed when the route says so too: the message goes to another queue.
@@ -21,9 +21,9 @@ from collections.abc import Callable, Collection
 from raptormq.client.cluster import ROUTE_ERRORS, ClientInstance, TopicQueues, require_success
 from raptormq.client.config import ProducerConfig
 from raptormq.client.lifecycle import require_loop
-from raptormq.client.message import Encryptor, Outgoing, check_place, check_sealed_size
+from raptormq.client.message import Encryptor, SendRequest, check_destination, check_encrypted_size
 from raptormq.client.producer.attempts import Attempts
-from raptormq.client.producer.broker_features import QueueKinds
+from raptormq.client.producer.broker_features import BatchSupport
 from raptormq.client.producer.in_flight import InFlight
 from raptormq.client.producer.queue_selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.results import SendResult, SendStatus
@@ -62,10 +62,10 @@ STATUSES = {status.value: status for status in SendStatus}
 """What the codes of answers to messages that are stored mean."""
 # Wire names of the fields of SendMessageRequestHeaderV2 that differ from message to message.
 _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
-_ONEWAYS_PER_TURN = 64
+_ONEWAYS_PER_YIELD = 64
 
 
-class Delivery:
+class MessageSender:
     """Sends prepared messages for one producer group."""
 
     def __init__(self, instance: ClientInstance, group: str, config: ProducerConfig) -> None:
@@ -76,20 +76,20 @@ class Delivery:
         self._group = group
         self._config = config
         self._health = BrokerHealth(config.avoid_failed_broker)
-        self._turns: dict[str, RoundRobin] = {}
+        self._round_robins: dict[str, RoundRobin] = {}
         self._oneways = 0
-        self.queue_kinds = QueueKinds(brokers=self._brokers_of)
+        self.batch_support = BatchSupport(brokers=self._brokers_of)
         keys = instance.config.keys
         self.encryptor = Encryptor(keys, config) if config.encrypt and keys is not None else None
         self._common_fields: dict[MessageQueue, dict[str, str]] = {}
 
-    async def deliver(
+    async def send(
         self,
-        outgoing: Outgoing,
+        outgoing: SendRequest,
         queue: MessageQueue | None,
         key: str | None,
         timeout: float,
-        is_wanted: Callable[[], bool] = lambda: True,
+        is_awaited: Callable[[], bool] = lambda: True,
     ) -> SendResult:
         """Send until a broker has stored the message, attempts or time are used up, or nobody wants another attempt.
 
@@ -101,8 +101,8 @@ class Delivery:
             ServerError: a broker refuses in a way that no other would cure, or the last attempt was refused.
         """
         require_loop(self._loop)
-        check_place(queue, outgoing.topic, key)
-        outgoing = self.sealed(outgoing)
+        check_destination(queue, outgoing.topic, key)
+        outgoing = self.encrypt(outgoing)
         clock = self._loop.time
         deadline = clock() + timeout
         pool, in_flight = self._instance.pool, self._in_flight
@@ -111,30 +111,30 @@ class Delivery:
         while True:
             target: MessageQueue | None = None
             try:
-                topic_queues = self._routes.known(outgoing.topic)
+                topic_queues = self._routes.cached(outgoing.topic)
                 if topic_queues is None or not topic_queues.write_queues:
                     topic_queues = await self.find(outgoing.topic, deadline - clock())
                 target = queue or self._pick(topic_queues, key, clock(), tried, outgoing)
                 address = master_of(topic_queues, target)
                 command = self._command(outgoing, target)
-                if not in_flight.try_take(size):
-                    await self.take_room(size, deadline)
+                if not in_flight.try_acquire(size):
+                    await self.acquire_in_flight(size, deadline)
                 try:
                     connection = pool.open_connection(address)
                     if connection is not None:
-                        answer = await connection.request(command, attempts.seconds())
+                        answer = await connection.request(command, attempts.attempt_timeout())
                     else:
-                        answer = await pool.request(address, command, attempts.seconds())
+                        answer = await pool.request(address, command, attempts.attempt_timeout())
                 finally:
-                    in_flight.give_back(size)
+                    in_flight.release(size)
                 return self._result(outgoing, target, address, answer)
             except RaptorMQError as error:
                 self.note_failure(outgoing.topic, target, error, clock())
                 pause = None
-                if may_succeed_later(error) or (queue is None and await self._is_no_more(target, error, deadline)):
+                if is_retriable(error) or (queue is None and await self._is_queue_gone(target, error, deadline)):
                     is_free = target is not None and target.broker_name not in tried and queue is None and key is None
-                    pause = attempts.another(
-                        no_broker_reached=self.no_broker_reached(outgoing.topic, error), elsewhere=is_free
+                    pause = attempts.next_pause(
+                        no_broker_reached=self.no_broker_reached(outgoing.topic, error), other_broker=is_free
                     )
                 if pause is None:
                     raise
@@ -142,10 +142,10 @@ class Delivery:
                     tried.add(target.broker_name)
                 if pause:  # there is nowhere else to go
                     await self._pause(pause, outgoing.topic, deadline)
-                if not is_wanted():
+                if not is_awaited():
                     raise
 
-    def sealed(self, outgoing: Outgoing) -> Outgoing:
+    def encrypt(self, outgoing: SendRequest) -> SendRequest:
         """Return a message, or a batch of messages each, encrypted where this producer does so.
 
         Raises:
@@ -154,10 +154,10 @@ class Delivery:
         """
         if self.encryptor is None:
             return outgoing
-        return check_sealed_size(self.encryptor.sealed(outgoing), self._config)
+        return check_encrypted_size(self.encryptor.encrypt(outgoing), self._config)
 
-    async def deliver_oneway(
-        self, outgoing: Outgoing, queue: MessageQueue | None, key: str | None, timeout: float
+    async def send_oneway(
+        self, outgoing: SendRequest, queue: MessageQueue | None, key: str | None, timeout: float
     ) -> None:
         """Send without waiting for an answer: what the broker does with the message stays unknown.
 
@@ -168,11 +168,11 @@ class Delivery:
             TransportError: the message was not sent: there was no connection in time, or none whose peer reads.
         """
         require_loop(self._loop)
-        check_place(queue, outgoing.topic, key)
-        outgoing = self.sealed(outgoing)
+        check_destination(queue, outgoing.topic, key)
+        outgoing = self.encrypt(outgoing)
         clock = self._loop.time
         deadline = clock() + timeout
-        topic_queues = self._routes.known(outgoing.topic) or await self.find(outgoing.topic, timeout)
+        topic_queues = self._routes.cached(outgoing.topic) or await self.find(outgoing.topic, timeout)
         target = queue or self._pick(topic_queues, key, clock(), set(), outgoing)
         command = self._command(outgoing, target, oneway=True)
         address = master_of(topic_queues, target)
@@ -185,10 +185,10 @@ class Delivery:
             raise RequestTimeout(f"a oneway message was not sent: {what}") from None
         connection.oneway(command)
         self._oneways += 1
-        if self._oneways % _ONEWAYS_PER_TURN == 0:
+        if self._oneways % _ONEWAYS_PER_YIELD == 0:
             await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
 
-    def _result(self, outgoing: Outgoing, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
+    def _result(self, outgoing: SendRequest, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
         status = STATUSES.get(answer.code)
         if status is None:
             self.note_refusal(outgoing, target, answer.code)
@@ -199,31 +199,31 @@ class Delivery:
             target = MessageQueue(target.topic, target.broker_name, header.queue_id)
         return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)
 
-    def note_success(self, outgoing: Outgoing, target: MessageQueue, *, whole: bool) -> None:
+    def note_success(self, outgoing: SendRequest, target: MessageQueue, *, whole: bool) -> None:
         """Learn from an answer; `whole` says that a batch was stored as one."""
         if self._health.any_avoided:
             self._health.succeeded(target.broker_name)
-        if self._routes.any_borrowed:
+        if self._routes.any_default_route:
             self._routes.sent(outgoing.topic)
         if outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
-            self.queue_kinds.answered(outgoing.topic, target.broker_name, whole=whole)
+            self.batch_support.note_answer(outgoing.topic, target.broker_name, whole=whole)
 
-    def note_refusal(self, outgoing: Outgoing, target: MessageQueue, code: int) -> None:
+    def note_refusal(self, outgoing: SendRequest, target: MessageQueue, code: int) -> None:
         """Learn from the code that a broker refuses with: it may know no batches, or not this form of them."""
         if code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
-            self.queue_kinds.refused_batches(target.broker_name)
+            self.batch_support.note_batches_refused(target.broker_name)
         if code != ResponseCode.MESSAGE_ILLEGAL or not outgoing.count:
             return
         if outgoing.code != RequestCode.SEND_BATCH_MESSAGE:
-            self.queue_kinds.refused_wrapped(outgoing.topic, target.broker_name)
+            self.batch_support.note_inner_batch_refused(outgoing.topic, target.broker_name)
         elif outgoing.sys_flag:
-            self.queue_kinds.refused_singly_compressed(outgoing.topic, target.broker_name)
+            self.batch_support.note_compressed_messages_refused(outgoing.topic, target.broker_name)
 
     def _brokers_of(self, topic: str) -> Collection[str]:
-        known = self._routes.known(topic)
+        known = self._routes.cached(topic)
         return () if known is None else known.writable_brokers
 
-    def _command(self, outgoing: Outgoing, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
+    def _command(self, outgoing: SendRequest, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
         """Return the request; what is the same for all messages of a queue is encoded once."""
         common = self._common_fields.get(target)
         if common is None:
@@ -256,7 +256,7 @@ class Delivery:
         )
         return encode_header(header)
 
-    async def take_room(self, size: int, deadline: float) -> None:
+    async def acquire_in_flight(self, size: int, deadline: float) -> None:
         """Wait until enough of the other messages are answered.
 
         Raises:
@@ -264,7 +264,7 @@ class Delivery:
         """
         try:
             async with asyncio.timeout_at(deadline):
-                await self._in_flight.take(size)
+                await self._in_flight.acquire(size)
         except TimeoutError:
             raise RequestTimeout("the messages before this one took all of its time") from None
 
@@ -294,39 +294,39 @@ class Delivery:
             log.info("topic %s is sent along the route that is known: %s", topic, error)
 
     def _pick(
-        self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str], outgoing: Outgoing
+        self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str], outgoing: SendRequest
     ) -> MessageQueue:
         if key is not None:
             return pick_by_key(topic_queues.write_queues, key)
-        turns = self._turns.get(topic_queues.topic)
-        if turns is None:
-            turns = self._turns[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
+        round_robin = self._round_robins.get(topic_queues.topic)
+        if round_robin is None:
+            round_robin = self._round_robins[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
         # There may be brokers that take what belongs together as it is.
-        unfit = self.queue_kinds.without_batches() if outgoing.inner_ids else frozenset()
+        unfit = self.batch_support.brokers_without_batches() if outgoing.inner_ids else frozenset()
         if not tried and not self._health.any_avoided and not unfit:
             queues = topic_queues.write_queues
-            return turns.pick_for_batch(queues, now) if outgoing.merged else turns.pick(queues)
+            return round_robin.pick_for_batch(queues, now) if outgoing.merged else round_robin.pick(queues)
         avoided = self._health.avoided(now) | tried
         if avoided | unfit >= topic_queues.writable_brokers:  # those that would do have failed
             if outgoing.merged:
                 unfit = frozenset()  # one that knows no batches takes the messages one by one
             else:
                 avoided = frozenset()  # and no list; they may be back
-        return turns.pick(topic_queues.write_queues, avoided | unfit)
+        return round_robin.pick(topic_queues.write_queues, avoided | unfit)
 
     def no_broker_reached(self, topic: str, error: RaptorMQError) -> bool:
         """Whether an attempt reached no broker of a topic that has some: one restarts, or another one takes over.
 
         Who never got as far may have the wrong name servers, and learns that soon.
         """
-        return isinstance(error, ConnectError | NoRoute) and self._routes.known(topic) is not None
+        return isinstance(error, ConnectError | NoRoute) and self._routes.cached(topic) is not None
 
-    async def _is_no_more(self, target: MessageQueue | None, error: RaptorMQError, deadline: float) -> bool:
+    async def _is_queue_gone(self, target: MessageQueue | None, error: RaptorMQError, deadline: float) -> bool:
         """Whether a broker refused a queue that its topic has no more, now that the route is known again."""
         if target is None or not isinstance(error, ServerError) or error.code != ResponseCode.INVALID_PARAMETER:
             return False
         await self.refresh(target.topic, (deadline - self._loop.time()) / 2)
-        found = self._routes.known(target.topic)
+        found = self._routes.cached(target.topic)
         return found is not None and target not in found.write_queues
 
     def note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
@@ -351,6 +351,6 @@ def master_of(topic_queues: TopicQueues, target: MessageQueue) -> str:
     return address
 
 
-def may_succeed_later(error: RaptorMQError) -> bool:
+def is_retriable(error: RaptorMQError) -> bool:
     """Whether another attempt may cure what an attempt has failed with."""
     return error.code in SEND_RETRY_CODES if isinstance(error, ServerError) else error.retriable

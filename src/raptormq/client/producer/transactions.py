@@ -34,7 +34,7 @@ from typing import NamedTuple, Unpack
 from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
-from raptormq.client.listener_checks import awaitable, require_async, warn_of_plain
+from raptormq.client.listener_checks import awaitable, require_async, warn_if_plain
 from raptormq.client.message import decode_messages, prepare_message
 from raptormq.client.producer.accumulator import BatchQueue
 from raptormq.client.producer.producer import Producer
@@ -63,7 +63,7 @@ log = get_logger(__name__)
 
 
 MAX_CHECKS = 2_000
-"""Questions that are being answered at a time; the broker repeats one that is dropped."""
+"""ConsumerInspection that are being answered at a time; the broker repeats one that is dropped."""
 
 
 class TransactionState(enum.Enum):
@@ -168,7 +168,7 @@ class TransactionChecks:
         connection.oneway(request(RequestCode.END_TRANSACTION, decision, oneway=True))
 
 
-_LOOK_BACKOFF = Backoff(0.5, 30.0)
+_LOOKUP_BACKOFF = Backoff(0.5, 30.0)
 
 Execute = Callable[[Message], Awaitable[TransactionState | None]]
 """An `async` function that runs the local transaction; `None` means it was committed."""
@@ -213,10 +213,10 @@ class TransactionProducer(Producer):
     ) -> None:
         super().__init__(group, name_servers=name_servers, config=config, client_config=client_config, **settings)
         require_async(check, "the check of transactions")
-        warn_of_plain(check, "the check of transactions")
+        warn_if_plain(check, "the check of transactions")
         self._check = check
         self._topics = _as_topics(topics)
-        self._looking: list[asyncio.Task[None]] = []
+        self._route_lookups: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Make the producer usable and let it be asked; does nothing when it is."""
@@ -225,10 +225,12 @@ class TransactionProducer(Producer):
         instance = self._own_instance()
         if instance is not before:
             instance.shared(TransactionChecks).join(self._group, self._check)
-            self._looking = [background(self._look_up(instance, topic), f"route of {topic}") for topic in self._topics]
+            self._route_lookups = [
+                background(self._find_brokers(instance, topic), f"route of {topic}") for topic in self._topics
+            ]
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
-        await cancel_all(self._looking)
+        await cancel_all(self._route_lookups)
         await instance.shared(TransactionChecks).leave(self._group, self._check)
         await super()._end(instance, batch_queue)
 
@@ -250,7 +252,7 @@ class TransactionProducer(Producer):
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not run.
             ClientError: the same: `execute` cannot be called, or surely is a plain function.
         """
-        delivery, instance = self._running(), self._own_instance()
+        sender, instance = self._running(), self._own_instance()
         require_async(execute, "a local transaction")
         timeout = self._seconds(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
@@ -260,7 +262,7 @@ class TransactionProducer(Producer):
         outgoing.properties += encode_properties(
             {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
         )
-        sent = await delivery.deliver(outgoing, None, None, timeout)
+        sent = await sender.send(outgoing, None, None, timeout)
         executing = instance.shared(TransactionChecks).executing
         executing.add(sent.message_id)
         try:
@@ -288,7 +290,7 @@ class TransactionProducer(Producer):
             broker_name=sent.queue.broker_name,
         )
         try:
-            known = instance.routes.known(sent.queue.topic)
+            known = instance.routes.cached(sent.queue.topic)
             address = known.master(sent.queue.broker_name) if known is not None else None
             if address is None:
                 raise NoRoute(f"broker {sent.queue.broker_name} has no master now")
@@ -300,7 +302,7 @@ class TransactionProducer(Producer):
             return False
         return True
 
-    async def _look_up(self, instance: ClientInstance, topic: str) -> None:
+    async def _find_brokers(self, instance: ClientInstance, topic: str) -> None:
         """Find the brokers of a topic, which can ask once they have got a heartbeat; they may be away, or to come."""
         for failures in itertools.count():
             try:
@@ -310,9 +312,9 @@ class TransactionProducer(Producer):
                     logging.DEBUG if failures else logging.WARNING,
                     "brokers of topic %s cannot ask about transactions until they are found: %s", topic, error,
                 )  # fmt: skip
-                await asyncio.sleep(_LOOK_BACKOFF.pause(failures))
+                await asyncio.sleep(_LOOKUP_BACKOFF.pause(failures))
             else:
-                await instance.heartbeats.tell_all()
+                await instance.heartbeats.send_all()
                 return
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from raptormq.client.cluster.metadata import ToldRoutes
+from raptormq.client.cluster.metadata import RouteCache
 from raptormq.client.cluster.name_servers import NameServers
 from raptormq.protocol.bodies.route import BrokerData, QueueData, TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -21,10 +21,10 @@ UNKNOWN = refuse(ResponseCode.TOPIC_NOT_EXIST)
 
 
 @asynccontextmanager
-async def two() -> AsyncIterator[tuple[ToldRoutes, ScriptedPeer, ScriptedPeer]]:
+async def two() -> AsyncIterator[tuple[RouteCache, ScriptedPeer, ScriptedPeer]]:
     pool = ConnectionPool()
     async with ScriptedPeer() as first, ScriptedPeer() as second:
-        yield ToldRoutes(NameServers(pool, [first.address, second.address], timeout=2)), first, second
+        yield RouteCache(NameServers(pool, [first.address, second.address], timeout=2)), first, second
     await pool.close()
 
 
@@ -32,7 +32,7 @@ def route(*brokers: BrokerData) -> Reply:
     return answer(body=TopicRoute([QueueData(each.broker_name, 1, 1, 6) for each in brokers], list(brokers)).to_json())
 
 
-async def told(routes: ToldRoutes) -> dict[str, dict[int, str]]:
+async def told(routes: RouteCache) -> dict[str, dict[int, str]]:
     """The addresses of the brokers, each of which has queues."""
     found = await routes.ask("t")
     assert found is not None
@@ -48,7 +48,7 @@ async def told(routes: ToldRoutes) -> dict[str, dict[int, str]]:
 async def test_what_one_has_told_last_counts_until_it_tells_something_else(
     reply: Reply, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raptormq.client.cluster.name_servers._SILENCE_S", 0.0)
+    monkeypatch.setattr("raptormq.client.cluster.name_servers._SKIP_UNRESPONSIVE_S", 0.0)
     async with two() as (routes, first, second):
         first.on(ASK, route(A))
         second.on(ASK, route(A, B), reply, reply, route(A), reply)
@@ -99,7 +99,7 @@ async def test_nothing_is_kept_of_topics_that_are_unknown_or_were_deleted() -> N
         first.on(ASK, UNKNOWN, route(A))
         second.on(ASK, UNKNOWN, route(B), hang_up)
         assert await routes.ask("t") is None
-        assert not routes._told
+        assert not routes._cached
         assert await told(routes) == {"a": {0: "h:1"}, "b": {0: "h:2"}}
         routes.forget("t")
         assert await told(routes) == {"a": {0: "h:1"}}, "it was made again there alone"
@@ -110,13 +110,13 @@ async def test_one_that_is_gone_keeps_no_broker_for_longer_than_two_minutes() ->
         first.on(ASK, route(A))
         second.on(ASK, route(B), hang_up)
         await told(routes)
-        before = routes._told["t"][second.address]
+        before = routes._cached["t"][second.address]
         ago = asyncio.get_running_loop().time() - 120.0
-        routes._told["t"][second.address] = before._replace(at=ago + 60.0)
+        routes._cached["t"][second.address] = before._replace(at=ago + 60.0)
         assert await told(routes) == {"a": {0: "h:1"}, "b": {0: "h:2"}}
-        routes._told["t"][second.address] = before._replace(at=ago)
+        routes._cached["t"][second.address] = before._replace(at=ago)
         assert await told(routes) == {"a": {0: "h:1"}}
-        assert list(routes._told["t"]) == [first.address]
+        assert list(routes._cached["t"]) == [first.address]
 
 
 async def test_a_broker_that_another_one_knew_and_does_not_tell_any_more_is_gone() -> None:

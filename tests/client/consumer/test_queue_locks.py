@@ -8,7 +8,7 @@ import pytest
 
 from raptormq.client import ClientConfig, MessageQueue
 from raptormq.client.cluster.client_instance import ClientInstance
-from raptormq.client.consumer.handover import QueueClaims
+from raptormq.client.consumer.handover import QueueLocks
 from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -31,9 +31,9 @@ async def test_only_what_the_broker_grants_is_ours() -> None:
     async with ScriptedPeer() as peer:
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:2])))
         instance = await connected(peer)
-        claims = QueueClaims(instance, "g")
-        assert await claims.claim(QUEUES) == set(QUEUES[:2])
-        await claims.release(QUEUES)
+        locks = QueueLocks(instance, "g")
+        assert await locks.lock(QUEUES) == set(QUEUES[:2])
+        await locks.unlock(QUEUES)
         for code in LOCK, UNLOCK:
             [command] = peer.received[code]
             body = QueueLockRequest.from_json(command.body)
@@ -44,13 +44,13 @@ async def test_only_what_the_broker_grants_is_ours() -> None:
 
 
 async def test_many_queues_do_not_keep_a_broker_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raptormq.client.consumer.handover._AT_ONCE", 2)
+    monkeypatch.setattr("raptormq.client.consumer.handover._MAX_QUEUES_PER_REQUEST", 2)
     async with ScriptedPeer() as peer:
         peer.on(LOCK, *(answer(body=encode_locked_queues(part)) for part in (QUEUES[:2], QUEUES[2:])))
         instance = await connected(peer)
-        claims = QueueClaims(instance, "g")
-        assert await claims.claim(QUEUES) == set(QUEUES)
-        await claims.release(QUEUES)
+        locks = QueueLocks(instance, "g")
+        assert await locks.lock(QUEUES) == set(QUEUES)
+        await locks.unlock(QUEUES)
         for code in LOCK, UNLOCK:
             asked = [QueueLockRequest.from_json(command.body).queues for command in peer.received[code]]
             assert asked == [QUEUES[:2], QUEUES[2:]]
@@ -65,12 +65,12 @@ async def test_a_broker_without_claims_is_read_all_the_same(reply: Reply) -> Non
         peer.on(LOCK, reply)
         peer.on(UNLOCK, reply)
         instance = await connected(peer)
-        claims = QueueClaims(instance, "g")
-        at_once = await claims.claim(QUEUES)
+        locks = QueueLocks(instance, "g")
+        at_once = await locks.lock(QUEUES)
         assert at_once == (set() if reply is silence else set(QUEUES))  # which is waited for in the background
-        await eventually(lambda: not claims._late)
-        assert await claims.claim(QUEUES) == set(QUEUES)
-        await claims.release(QUEUES)
+        await eventually(lambda: not locks._late_requests)
+        assert await locks.lock(QUEUES) == set(QUEUES)
+        await locks.unlock(QUEUES)
         await instance.release()
 
 
@@ -81,15 +81,15 @@ async def test_a_broker_that_does_not_answer_holds_up_no_other_one() -> None:
         frozen.on(LOCK, silence, answer(body=encode_locked_queues([MessageQueue("t", "broker-1", 0)])))
         instance = ClientInstance.acquire(ClientConfig(peer.address, request_timeout=300))
         await instance.routes.find("t")
-        claims = QueueClaims(instance, "g")
+        locks = QueueLocks(instance, "g")
         both = [QUEUES[0], MessageQueue("t", "broker-1", 0)]
         for _ in range(2):
-            assert await claims.claim(both) == {QUEUES[0]}
+            assert await locks.lock(both) == {QUEUES[0]}
         assert len(frozen.received[LOCK]) == 1
         for connection in list(frozen.connections):
-            connection.abort()  # it is given up, and read without claims
-        await eventually(lambda: not claims._late)
-        assert await claims.claim(both[1:]) == set(both[1:])
+            connection.abort()  # it is given up, and read without locks
+        await eventually(lambda: not locks._late_requests)
+        assert await locks.lock(both[1:]) == set(both[1:])
         assert len(frozen.received[LOCK]) == 1
         await instance.release()
 
@@ -100,11 +100,11 @@ async def test_what_a_broker_says_late_counts_for_who_asks_again(granted: int) -
     async with ScriptedPeer() as peer:
         peer.on(LOCK, lambda *asked: late.append(asked), answer(body=encode_locked_queues(QUEUES[2:])))
         instance = await connected(peer)
-        claims = QueueClaims(instance, "g")
-        assert await claims.claim(QUEUES[:2]) == set()
+        locks = QueueLocks(instance, "g")
+        assert await locks.lock(QUEUES[:2]) == set()
         answer(body=encode_locked_queues(QUEUES[:granted]))(*late[0])
-        await eventually(lambda: not claims._late)
-        assert await claims.claim(QUEUES) == {*QUEUES[:granted], QUEUES[2]}
+        await eventually(lambda: not locks._late_requests)
+        assert await locks.lock(QUEUES) == {*QUEUES[:granted], QUEUES[2]}
         await instance.release()
 
 
@@ -114,24 +114,24 @@ async def test_what_could_not_be_given_back_is_claimed_no_more_and_given_back_la
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
         peer.on(UNLOCK, hang_up, answer())
         instance = await connected(peer)
-        claims = QueueClaims(instance, "g")
-        claims.start(lambda _refused: None)
-        await claims.claim(QUEUES)
-        assert await claims.release(QUEUES[2:], ["broker-0"]) == set()
-        assert await claims.release(QUEUES[1:2]) == {"broker-0"}
+        locks = QueueLocks(instance, "g")
+        locks.start(lambda _refused: None)
+        await locks.lock(QUEUES)
+        assert await locks.unlock(QUEUES[2:], ["broker-0"]) == set()
+        assert await locks.unlock(QUEUES[1:2]) == {"broker-0"}
         assert len(peer.received[UNLOCK]) == 1
         await instance.pool.connection(peer.address)
-        claims.renew_soon()
+        locks.renew_soon()
         [*_, renewal] = await peer.wait_for(LOCK, 2)
         assert QueueLockRequest.from_json(renewal.body).queues == QUEUES[:1]
         [*_, second] = await peer.wait_for(UNLOCK, 2)
         assert sorted(QueueLockRequest.from_json(second.body).queues) == QUEUES[1:]
-        await eventually(lambda: not claims._owed)
-        await claims.claim(QUEUES)
-        claims.renew_soon()
+        await eventually(lambda: not locks._to_unlock)
+        await locks.lock(QUEUES)
+        locks.renew_soon()
         await peer.wait_for(LOCK, 4)
         assert len(peer.received[UNLOCK]) == 2
-        await claims.stop()
+        await locks.stop()
         await instance.release()
 
 
@@ -139,10 +139,10 @@ async def test_queues_of_a_broker_that_is_gone_or_of_a_topic_that_is_unknown_are
     async with ScriptedPeer() as peer:
         peer.on(LOCK, answer(body=encode_locked_queues([])))
         instance = await connected(peer)
-        claims = QueueClaims(instance, "g")
+        locks = QueueLocks(instance, "g")
         strange = [MessageQueue("t", "broker-9", 0), MessageQueue("u", "broker-0", 0)]
-        assert await claims.claim([*QUEUES, *strange]) == set(strange)
-        await claims.release(strange)
+        assert await locks.lock([*QUEUES, *strange]) == set(strange)
+        await locks.unlock(strange)
         assert peer.received[UNLOCK] == []
         await instance.release()
 
@@ -152,12 +152,12 @@ async def test_nothing_is_given_back_to_a_broker_without_a_connection() -> None:
         peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(3, broker))
         instance = ClientInstance.acquire(ClientConfig(peer.address))
         await instance.routes.find("t")
-        claims = QueueClaims(instance, "g")
-        await claims.release(QUEUES)
+        locks = QueueLocks(instance, "g")
+        await locks.unlock(QUEUES)
         assert broker.received[UNLOCK] == []
         broker.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
-        await claims.claim(QUEUES)
-        await claims.release(QUEUES)
+        await locks.lock(QUEUES)
+        await locks.unlock(QUEUES)
         assert len(broker.received[UNLOCK]) == 1
         await instance.release()
 
@@ -167,15 +167,15 @@ async def test_claims_are_renewed_until_they_are_given_back(monkeypatch: pytest.
     async with ScriptedPeer() as peer:
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
         instance = await connected(peer)
-        claims = QueueClaims(instance, "g")
-        claims.start(lambda _refused: None)
-        await claims.claim(QUEUES)
+        locks = QueueLocks(instance, "g")
+        locks.start(lambda _refused: None)
+        await locks.lock(QUEUES)
         await peer.wait_for(LOCK, 3)
-        await claims.release(QUEUES[1:])
+        await locks.unlock(QUEUES[1:])
         after = len(peer.received[LOCK])
         [*_, last] = await peer.wait_for(LOCK, after + 2)
         assert QueueLockRequest.from_json(last.body).queues == QUEUES[:1]
-        await claims.stop()
+        await locks.stop()
         await instance.release()
 
 
@@ -183,13 +183,13 @@ async def test_what_another_member_got_meanwhile_is_told_once_there_is_a_connect
     async with ScriptedPeer() as peer:
         peer.on(LOCK, *[answer(body=encode_locked_queues(QUEUES[first:])) for first in (0, 2, 0)])
         instance = await connected(peer)
-        claims, refused = QueueClaims(instance, "g"), asyncio.Queue[set[MessageQueue]]()
-        claims.start(lambda queues: refused.put_nowait(set(queues)))
-        assert await claims.claim(QUEUES) == set(QUEUES)
-        claims.renew_soon()
+        locks, refused = QueueLocks(instance, "g"), asyncio.Queue[set[MessageQueue]]()
+        locks.start(lambda queues: refused.put_nowait(set(queues)))
+        assert await locks.lock(QUEUES) == set(QUEUES)
+        locks.renew_soon()
         assert await refused.get() == set(QUEUES[:2])
-        assert await claims.claim(QUEUES) == set(QUEUES)
-        await claims.stop()
+        assert await locks.lock(QUEUES) == set(QUEUES)
+        await locks.stop()
         await instance.release()
 
 
@@ -197,9 +197,9 @@ async def test_a_broker_that_does_not_answer_does_not_give_away_what_it_has_refu
     async with ScriptedPeer() as peer:
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:1])), hang_up)
         instance = await connected(peer)
-        claims = QueueClaims(instance, "g")
-        assert await claims.claim(QUEUES) == set(QUEUES[:1])
-        assert await claims.claim(QUEUES) == set(QUEUES[:1])
-        await claims.release(QUEUES)
-        assert await claims.claim(QUEUES) == set(QUEUES)
+        locks = QueueLocks(instance, "g")
+        assert await locks.lock(QUEUES) == set(QUEUES[:1])
+        assert await locks.lock(QUEUES) == set(QUEUES[:1])
+        await locks.unlock(QUEUES)
+        assert await locks.lock(QUEUES) == set(QUEUES)
         await instance.release()
