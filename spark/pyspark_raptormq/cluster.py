@@ -22,14 +22,16 @@ from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
 from pyspark_raptormq.offsets import TopicIds, place_of
 from raptormq.client import AdminClient, Perm, Producer, ProducerConfig, PullConsumer, PullResult, TopicRoute
-from raptormq.errors import NoRoute, RaptorMQError, ServerError, TransportError
+from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 
 _T = TypeVar("_T")
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
-_FIRST_CONTACT_PATIENCE_S = 10.0
+_FIRST_CONTACT_PATIENCE_S = 2.5
+_LAST_ATTEMPT_S = 0.5
+_REPORT_S = 1.0
 _TRANSIENT_CODES = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -149,8 +151,17 @@ class Cluster:
         patience = self._retry_timeout_s
         if name not in self._seen:
             patience = min(patience, _FIRST_CONTACT_PATIENCE_S)
+
+        async def bounded() -> _T:
+            try:
+                # An attempt may take longer: nobody says that there is nobody at some addresses.
+                async with asyncio.timeout(patience + _LAST_ATTEMPT_S):
+                    return await self._patiently(attempt, patience)
+            except TimeoutError:
+                raise RequestTimeout(f"no answer within {patience + _LAST_ATTEMPT_S:g} s") from None
+
         try:
-            found = self.run(self._patiently(attempt, patience))
+            found = self.run(bounded())
         except TransportError as error:
             where = ";".join(self._config.addresses)
             raise NameServerUnreachable(f"no name server answers at {where} (option nameServer): {error}") from error
@@ -196,7 +207,11 @@ class Cluster:
         return asyncio.run_coroutine_threadsafe(self._patiently(pull, self._retry_timeout_s), self._loop)
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Set the offsets of a consumer group; tried once."""
+        """Set the offsets of a consumer group; tried once, and for a second at most: it holds a query up.
+
+        Raises:
+            TransportError, ServerError, NoRoute: a broker did not take them.
+        """
 
         async def commit() -> None:
             async with PullConsumer(group=group, client_config=self._config) as consumer:
@@ -205,7 +220,14 @@ class Cluster:
                     consumer.seek(queue, offset)
                 await consumer.commit()
 
-        self.run(commit())
+        async def bounded() -> None:
+            try:
+                async with asyncio.timeout(_REPORT_S):
+                    await commit()
+            except TimeoutError:
+                raise RequestTimeout(f"no answer within {_REPORT_S:g} s") from None
+
+        self.run(bounded())
 
     def _for_each(
         self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]

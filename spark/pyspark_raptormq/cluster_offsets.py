@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from pyspark_raptormq.data_loss import report_data_loss, report_made_again
+from pyspark_raptormq.data_loss import report_beyond_end, report_deleted, report_made_again
 from pyspark_raptormq.errors import MissingTopic, OptionError
 from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
 from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
@@ -127,6 +127,53 @@ def offsets_at(position: Position, queues: Sequence[MessageQueue], bounds: Bound
     return given | smallest | largest
 
 
+def check_start(start: QueueOffsets, bounds: Bounds, *, fail: bool) -> QueueOffsets:
+    """Return the start of a stream cut to the ends of the queues; where they begin shows when they are read.
+
+    Raises:
+        DataLoss: something had to be cut off and `fail` is set.
+    """
+    largest = bounds.max_offsets(sorted(start))
+    for queue, high in largest.items():
+        if start[queue] > high:
+            report_beyond_end(f"{queue} should be read from offset {start[queue]} but ends at {high}", fail=fail)
+    return {queue: min(offset, largest[queue]) for queue, offset in start.items()}
+
+
+def check_still_read(options: SourceOptions, checkpoint: QueueOffsets) -> None:
+    """Look whether the options still name what a checkpoint has offsets of; what they do not name is read no more.
+
+    Raises:
+        OptionError: they do not, and option failOnDataLoss is true.
+    """
+    unnamed = [queue for queue in checkpoint if not is_named(options, queue)]
+    if not unnamed:
+        return
+    left_out = ", ".join(sorted({str(queue) if options.queues else queue.topic for queue in unnamed}))
+    what = f"the checkpoint has offsets of {left_out}, which {_naming_option(options)} does not name any more"
+    if options.fail_on_data_loss:
+        raise OptionError(
+            f"{what}: name it again, start the query with another checkpoint, or set failOnDataLoss to false to leave "
+            "out what was not read yet"
+        )
+    log.warning("%s; it is not read any more, as option failOnDataLoss is false", what)
+
+
+def is_named(options: SourceOptions, queue: MessageQueue) -> bool:
+    """Whether options name a queue, or its topic, whatever there is at the moment."""
+    if options.queues:
+        return queue in options.queues
+    if options.topic_pattern is not None:
+        return re.fullmatch(options.topic_pattern, queue.topic) is not None
+    return queue.topic in options.topics
+
+
+def _naming_option(options: SourceOptions) -> str:
+    if options.queues:
+        return "option assign"
+    return "option subscribe" if options.topic_pattern is None else "option subscribePattern"
+
+
 def check_bounds(
     start: QueueOffsets, end: QueueOffsets, bounds: Bounds, *, fail: bool
 ) -> tuple[QueueOffsets, QueueOffsets]:
@@ -141,11 +188,11 @@ def check_bounds(
     for queue in queues:
         low, high = smallest[queue], largest[queue]
         if start[queue] < low:
-            report_data_loss(f"{queue} should be read from offset {start[queue]} but begins at {low}", fail=fail)
+            report_deleted(f"{queue} should be read from offset {start[queue]} but begins at {low}", fail=fail)
         if start[queue] > high:
-            report_data_loss(f"{queue} should be read from offset {start[queue]} but ends at {high}", fail=fail)
+            report_beyond_end(f"{queue} should be read from offset {start[queue]} but ends at {high}", fail=fail)
         if end[queue] > high:
-            report_data_loss(f"{queue} should be read up to offset {end[queue]} but ends at {high}", fail=fail)
+            report_beyond_end(f"{queue} should be read up to offset {end[queue]} but ends at {high}", fail=fail)
         cut_start[queue] = max(start[queue], low)
         cut_end[queue] = min(end[queue], high)
     return cut_start, cut_end

@@ -27,15 +27,27 @@ def report_made_again(topic: str, broker_name: str, *, fail: bool) -> None:
     log.warning("%s; going on with the first message of the new topic, as option failOnDataLoss is false", what)
 
 
-def report_data_loss(what: str, *, fail: bool) -> None:
-    """Raise, or log a warning and let the caller leave the lost offsets out.
+def report_deleted(what: str, *, fail: bool) -> None:
+    """Raise, or log a warning and let the caller leave out what is missing at the beginning of a queue.
 
     Raises:
         DataLoss: `fail` is set.
     """
+    _report(what, "Messages were deleted by retention before they were read", fail=fail)
+
+
+def report_beyond_end(what: str, *, fail: bool) -> None:
+    """Raise, or log a warning and let the caller leave out what is missing at the end of a queue: nothing that is
+    stored is ever taken away there by retention.
+
+    Raises:
+        DataLoss: `fail` is set.
+    """
+    why = "The offsets are of another topic or cluster, or the topic was made again, or its broker has lost messages"
+    _report(what, why, fail=fail)
+
+
+def _report(what: str, why: str, *, fail: bool) -> None:
     if fail:
-        raise DataLoss(
-            f"{what}. Messages were deleted by retention, or the topic was deleted, before they were read. "
-            "Set option failOnDataLoss to false to go on without them"
-        )
-    log.warning("%s; going on without them, as option failOnDataLoss is false", what)
+        raise DataLoss(f"{what}. {why}. Set option failOnDataLoss to false to go on without them")
+    log.warning("%s. %s; going on without them, as option failOnDataLoss is false", what, why)

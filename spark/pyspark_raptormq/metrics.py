@@ -66,10 +66,7 @@ def lag_between(end_offset: str | None, latest_offset: str | None) -> dict[Messa
         end, latest = stream_offset(parse_json(end_offset)), reported_ends(parse_json(latest_offset))
     except OffsetFormatError:
         return None
-    return {
-        queue: GroupLag.between(end.queues.get(queue), latest.first.get(queue, 0), offset)
-        for queue, offset in latest.queues.items()
-    }
+    return latest.behind(end.queues)
 
 
 def log_lag(lag: Lag) -> None:

@@ -18,6 +18,10 @@ What progress reports call the latest offset is such a document, too. Where a qu
 where that queue begins, since what retention has deleted is no lag::
 
      "f": {"flights": {"broker-a": {"0": 110}}}               first message that is still there, in reports only
+     "offsetsBehindLatest": {"flights": {"avg": 6.5, "max": 13, "min": 0, "total": 13}}     over the queues of a topic
+
+Spark has no place for the metrics of a Python source in its progress, so what the Kafka connector shows there as
+`avgOffsetsBehindLatest` stands in the latest offset.
 
 The options `startingOffsets` and `endingOffsets` take the same documents without `s`, or the bare three-level map that
 the RocketMQ connector for Spark 2 used; there -2 means earliest and -1 latest.
@@ -34,11 +38,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_raptormq.errors import OffsetFormatError
+from raptormq.protocol.bodies.group_progress import GroupLag
 from raptormq.protocol.message import MessageQueue
 
 FORMAT_VERSION = 2
 _WITHOUT_IDS = 1
 _FIRST = "f"
+_BEHIND = "offsetsBehindLatest"
 EARLIEST = -2
 LATEST = -1
 
@@ -112,6 +118,25 @@ class ReportedEnds:
         """Return the canonical document."""
         return StreamOffset(self.queues).to_document() | ({_FIRST: to_levels(self.first)} if self.first else {})
 
+    def behind(self, read: QueueOffsets) -> dict[MessageQueue, GroupLag]:
+        """Return how far offsets that were read are behind these ends, per queue."""
+        return {
+            queue: GroupLag.between(read.get(queue), self.first.get(queue, 0), end)
+            for queue, end in self.queues.items()
+        }
+
+    def report(self, read: QueueOffsets) -> dict[str, Any]:
+        """Return the canonical document with how far offsets that were read are behind, per topic."""
+        waiting: dict[str, list[int]] = {}
+        for queue, lag in sorted(self.behind(read).items()):
+            waiting.setdefault(queue.topic, []).append(lag.waiting)
+        return self.to_document() | {
+            _BEHIND: {
+                topic: {"avg": sum(each) / len(each), "max": max(each), "min": min(each), "total": sum(each)}
+                for topic, each in waiting.items()
+            }
+        }
+
 
 def reported_ends(document: object) -> ReportedEnds:
     """Return the ends that a progress report has.
@@ -120,9 +145,9 @@ def reported_ends(document: object) -> ReportedEnds:
         OffsetFormatError: it is of another source.
     """
     first: object = {}
-    if isinstance(document, dict) and _FIRST in document:
-        first = document[_FIRST]
-        document = {name: value for name, value in document.items() if name != _FIRST}
+    if isinstance(document, dict) and _is_versioned(document):
+        first = document.get(_FIRST, {})
+        document = {name: value for name, value in document.items() if name not in (_FIRST, _BEHIND)}
     return ReportedEnds(stream_offset(document).queues, _from_levels(first, lowest=0) if first else {})
 
 
@@ -161,7 +186,9 @@ def parse_offsets(text: str) -> tuple[QueueOffsets, TopicIds]:
     if not isinstance(document, dict):
         raise OffsetFormatError(f"offsets are a JSON object, not {_kind(document)}")
     if _is_versioned(document):
-        return _versioned_queues(document, lowest=EARLIEST, allowed=("q", _FIRST))  # copied from a report, perhaps
+        return _versioned_queues(
+            document, lowest=EARLIEST, allowed=("q", _FIRST, _BEHIND)
+        )  # copied from a report, perhaps
     return _from_levels(document, lowest=EARLIEST), {}
 
 

@@ -25,9 +25,14 @@ from pyspark_raptormq.option_parsing import (
     nearest,
     parse_values,
     size,
+    text_of,
 )
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.tags import parse_expression
+from raptormq.protocol.topic_names import check_group
+
+_NO_TAG = re.compile(r"&&|\||[=<>'()]|\s(?:and|or|in|is|like|between)\s", re.IGNORECASE)
+"""What shows that somebody meant a condition: no message would match it as a tag."""
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -166,7 +171,9 @@ def _pattern(text: str) -> str:
 
 
 def _tag_expression(text: str) -> str:
-    parse_expression(text)
+    for tag in parse_expression(text):
+        if _NO_TAG.search(tag):
+            raise ValueError(f"{tag!r:.40} is no tag: tags are separated by ||, and nothing else joins them")
     return text.strip() or "*"
 
 
@@ -192,9 +199,9 @@ def _properties_as(text: str) -> PropertiesAs:
 
 
 def _group(text: str) -> str:
-    if not text.strip():
-        raise ValueError("names nothing")
-    return text.strip()
+    group = text_of("group")(text)
+    check_group(group)
+    return group
 
 
 _OPTIONS: OptionTable = {

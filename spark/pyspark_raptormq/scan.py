@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pyspark_raptormq.damage import Damage
-from pyspark_raptormq.data_loss import report_data_loss, report_made_again
+from pyspark_raptormq.data_loss import report_beyond_end, report_deleted, report_made_again
 from pyspark_raptormq.decode import RecordDecoder
 from pyspark_raptormq.offsets import place_of
 from pyspark_raptormq.options import SourceOptions
@@ -108,7 +108,7 @@ def _responses(
                     what = (
                         f"{wanted.queue} should be read up to offset {wanted.end} but gives nothing from {position} on"
                     )
-                    report_data_loss(what, fail=options.fail_on_data_loss)
+                    report_beyond_end(what, fail=options.fail_on_data_loss)
                     return
                 pause(_STALL_PAUSE_S)
                 stalled_s += _STALL_PAUSE_S
@@ -131,9 +131,9 @@ def _next_position(wanted: QueueRange, position: int, result: PullResult, *, fai
     low, high = result.min_offset, result.max_offset
     if position < low:
         gone = min(low, wanted.end)
-        report_data_loss(f"offsets {position} to {gone - 1} of {wanted.queue} are gone: it begins at {low}", fail=fail)
+        report_deleted(f"offsets {position} to {gone - 1} of {wanted.queue} are gone: it begins at {low}", fail=fail)
         return gone
     if position > high:
-        report_data_loss(f"{wanted.queue} should be read from offset {position} but ends at {high}", fail=fail)
+        report_beyond_end(f"{wanted.queue} should be read from offset {position} but ends at {high}", fail=fail)
         return wanted.end
     return position

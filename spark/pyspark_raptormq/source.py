@@ -13,7 +13,7 @@ from pyspark_raptormq.errors import OptionError
 from pyspark_raptormq.options import SourceOptions, parse_source_options
 from pyspark_raptormq.reader import RaptorMQReader
 from pyspark_raptormq.sink import RaptorMQStreamWriter, RaptorMQWriter, batch_writer, stream_writer
-from pyspark_raptormq.stream_reader import RaptorMQStreamReader
+from pyspark_raptormq.stream_reader import RaptorMQStreamReader, RefusedStreamReader
 
 
 class RaptorMQDataSource(DataSource):
@@ -33,9 +33,12 @@ class RaptorMQDataSource(DataSource):
         """Return the reader of a batch query."""
         return RaptorMQReader(_checked(parse_source_options(self.options, streaming=False), schema))
 
-    def streamReader(self, schema: StructType) -> RaptorMQStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> RaptorMQStreamReader | RefusedStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a streaming query."""
-        return RaptorMQStreamReader(_checked(parse_source_options(self.options, streaming=True), schema))
+        try:
+            return RaptorMQStreamReader(_checked(parse_source_options(self.options, streaming=True), schema))
+        except OptionError as error:
+            return RefusedStreamReader(error)  # Spark hides what this method raises behind an error of its own
 
     def writer(self, schema: StructType, overwrite: bool) -> RaptorMQWriter:
         """Return the writer of a batch query."""

@@ -13,16 +13,19 @@ Neighbours: `stream_reader` translates between this and Spark.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark_raptormq.cluster_offsets import (
     Bounds,
     check_assigned,
+    check_start,
+    check_still_read,
     offsets_at,
     selected_queues,
     still_meant,
     with_topic_ids,
 )
-from pyspark_raptormq.data_loss import report_data_loss, report_made_again
+from pyspark_raptormq.data_loss import report_beyond_end, report_made_again
 from pyspark_raptormq.offsets import (
     Place,
     QueueOffsets,
@@ -49,8 +52,10 @@ class StreamProgress:
         self._options = options
         self._bounds = bounds
         self._initial: StreamOffset | None = None
+        self._start_checked = False
         self._last_ends: QueueOffsets | None = None
         self._latest: ReportedEnds | None = None
+        self._planned: QueueOffsets = {}
 
     @property
     def latest(self) -> ReportedEnds | None:
@@ -58,6 +63,10 @@ class StreamProgress:
         something in also where they begin.
         """
         return self._latest
+
+    def report(self) -> dict[str, Any] | None:
+        """Return `latest` for Spark's progress, with how far the batch that was planned last is behind it."""
+        return None if self._latest is None else self._latest.report(self._planned)
 
     def initial(self) -> StreamOffset:
         """Return where a new query starts: found once, for Spark asks twice and "latest" moves."""
@@ -70,7 +79,10 @@ class StreamProgress:
 
     def _start(self, queues: Sequence[MessageQueue], ids: TopicIds) -> QueueOffsets:
         position = still_meant(self._options.start, ids, fail=self._options.fail_on_data_loss)
-        return offsets_at(position, queues, self._bounds, unnamed=EARLIEST)
+        start = offsets_at(position, queues, self._bounds, unnamed=EARLIEST)
+        if position.offsets is None:
+            return start
+        return check_start(start, self._bounds, fail=self._options.fail_on_data_loss)
 
     def freeze(self) -> None:
         """Read nothing that is stored after this call."""
@@ -82,7 +94,11 @@ class StreamProgress:
 
         Raises:
             DataLoss: a queue ends before its start, or a topic was made again, and option failOnDataLoss is true.
+            OptionError: the options do not name any more what `start` has offsets of, and failOnDataLoss is true.
         """
+        if not self._start_checked:
+            check_still_read(self._options, start.queues)
+            self._start_checked = True
         queues = selected_queues(self._options, self._bounds)
         real, told = with_topic_ids(self._bounds, queues, lambda _: self._bounds.max_offsets(queues))
         changed = made_again(start.topic_ids, told)
@@ -98,6 +114,7 @@ class StreamProgress:
         self._latest = ReportedEnds(
             known | real, self._first([each for each in real if ends.get(each, 0) < real[each]])
         )
+        self._planned = known | ends
         anew = {queue for queue in ends if place_of(queue) in changed}
         moved = {queue: end for queue, end in ends.items() if end != begin[queue] or queue in anew}
         ids = _of_places(start.topic_ids | told, known | moved)
@@ -153,7 +170,7 @@ class StreamProgress:
 
     def _report_shrunk(self, start: QueueOffsets, end: QueueOffsets, queue: MessageQueue) -> None:
         what = f"{queue} was read up to offset {start[queue]} but ends at {end[queue]}"
-        report_data_loss(what, fail=self._options.fail_on_data_loss)
+        report_beyond_end(what, fail=self._options.fail_on_data_loss)
 
 
 def _of_places(ids: TopicIds, offsets: QueueOffsets) -> TopicIds:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from pyspark_raptormq.cluster import cluster_of
-from pyspark_raptormq.offsets import place_of, stream_offset
+from pyspark_raptormq.errors import OptionError
+from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, place_of, stream_offset
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.partition import QueuePartition
 from pyspark_raptormq.scan import scan
@@ -29,6 +30,37 @@ _FIRST_IDLE_PAUSE_S = 0.01
 _LONGEST_IDLE_PAUSE_S = 0.2
 
 
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a reader that cannot be, until Spark asks the first question: only then it shows the reason."""
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name
+        """Raise."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> NoReturn:  # noqa: N802 - Spark's name
+        """Raise."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> NoReturn:  # noqa: N802 - Spark's name
+        """Raise."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:  # noqa: N802 - Spark's name
+        """Raise."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
+        """Raise."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Raise."""
+        raise self._error
+
+
 class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches."""
 
@@ -37,6 +69,8 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress: StreamProgress | None = None
         self._idle_pause_s = 0.0
         self._ends_soon = False
+        self._shown: QueueOffsets | None = None
+        """Offsets that the consumer group was set to."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the document of the position where a new query starts."""
@@ -56,6 +90,7 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the document of the next batch's end; `start` itself when there is nothing new."""
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         begin = stream_offset(start)
+        self._show_progress(begin)
         end = self._stream.advance(begin, max_rows)
         if end is not begin:
             self._idle_pause_s = 0.0
@@ -64,9 +99,8 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return the ends of all queues, from which progress reports tell the lag."""
-        latest = self._stream.latest
-        return None if latest is None else latest.to_document()
+        """Return the ends of all queues and how far the batch is behind them, for Spark's progress reports."""
+        return self._stream.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the tasks of one batch."""
@@ -82,16 +116,22 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: Spark calls this one batch late, and not at all for the last one of Trigger.AvailableNow."""
+
+    def _show_progress(self, read: StreamOffset) -> None:
         """Show progress as the offsets of a consumer group, if option `consumerGroup` asks for it; best effort.
 
-        Spark calls this one batch late and not at all for the last one of Trigger.AvailableNow.
+        When Spark asks where the next batch ends, everything before its start is done. It asks for the last time when
+        there is nothing more to read, so the last batch of Trigger.AvailableNow is shown too.
         """
-        if self._options.consumer_group is None:
+        group = self._options.consumer_group
+        if group is None or read.queues == self._shown:
             return
         try:
-            cluster_of(self._options.connection).report(self._options.consumer_group, stream_offset(end).queues)
+            cluster_of(self._options.connection).report(group, read.queues)
+            self._shown = dict(read.queues)
         except RaptorMQError as error:
-            log.warning("progress of group %s is not reported: %s", self._options.consumer_group, error)
+            log.warning("progress of group %s is not reported: %s", group, error)
 
     @property
     def _stream(self) -> StreamProgress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,16 @@ def test_nobody_at_the_address_is_an_error_in_time(free_port: int) -> None:
         alone.topics()
     assert time.monotonic() - began < 20  # not the time of many attempts
     alone.close()
+
+
+def test_silence_at_an_address_is_an_error_in_time() -> None:
+    """With a time-out per request that is longer than any test may take."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        waiting = Cluster(Connection((address,), request_timeout_s=1000.0, retry_timeout_s=1000.0))
+        with pytest.raises(NameServerUnreachable, match=rf"no name server answers at {address} .* within 3 s"):
+            waiting.queues("t")
+        waiting.close()
 
 
 def test_a_process_has_one_set_of_connections(broker: MemoryBroker) -> None:

@@ -117,6 +117,10 @@ def test_properties_bring_their_column() -> None:
         ({"minPartitions": "0"}, "option minPartitions: must be a whole number of at least 1, not '0'"),
         ({"failOnDataLoss": "yes"}, "option failOnDataLoss: must be true or false"),
         ({"subExpression": "||"}, "option subExpression"),
+        ({"subExpression": "JFK && LGA"}, "option subExpression: 'JFK && LGA' is no tag: tags are separated by ||"),
+        ({"subExpression": "JFK | LGA"}, "is no tag"),
+        ({"subExpression": "TAGS = 'JFK'"}, "is no tag"),
+        ({"subExpression": "JFK or LGA"}, "is no tag"),
         ({"subscribe": " , "}, "option subscribe: names nothing"),
         ({"nameServer": "localhost"}, "option nameServer: address 'localhost' is not host:port"),
         ({"columns": "key,valu"}, "there is no column 'valu'; did you mean value"),
@@ -126,6 +130,7 @@ def test_properties_bring_their_column() -> None:
         ({"arrowBatchBytes": "1g"}, "must be a size from 1k to 64m"),
         ({"arrowBatchBytes": "100"}, "must be a size from 1k to 64m"),
         ({"requestTimeoutMs": "0"}, "at least 1"),
+        ({"foo": "x"}, "unknown option 'foo'; known are accessKey, "),
         ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger is for streaming queries only"),
     ],
 )
@@ -142,6 +147,8 @@ def test_what_is_missing_is_named() -> None:
         parse_source_options({"nameServer": "a:1"}, streaming=False)
     with pytest.raises(OptionError, match="not a regular expression"):
         parse_source_options({"nameServer": "a:1", "subscribePattern": "("}, streaming=False)
+    with pytest.raises(OptionError, match=r"option consumerGroup: .*a b"):
+        options(streaming=True, consumerGroup="a b")
     with pytest.raises(OptionError, match="endingOffsets is for batch queries only"):
         options(streaming=True, endingOffsets="latest")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pyspark_raptormq import LagListener
 from pyspark_raptormq.metrics import Lag
@@ -43,8 +45,8 @@ def run(
     checkpoint: Path,
     sink: Callable[[DataFrame, int], None],
     **options: str,
-) -> None:
-    """Read what there is and end."""
+) -> list[StreamingQueryProgress]:
+    """Read what there is and end; return what Spark says of the batches that read something."""
     stream = spark.readStream.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
     frame = stream.options(**{"startingOffsets": "earliest"} | options).load()
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
@@ -53,6 +55,7 @@ def run(
         assert query.awaitTermination(WAIT_S)
     finally:
         query.stop()
+    return [each for each in query.recentProgress if each.numInputRows]
 
 
 def expected(messages: list[Message]) -> Counter[str]:
@@ -140,16 +143,18 @@ def test_progress_and_lag_are_reported(spark: SparkSession, tmp_path: Path) -> N
         spark.streams.addListener(listener)
         try:
             options = {"maxOffsetsPerTrigger": "30", "consumerGroup": "reports"}
-            run(spark, broker.address, "t", tmp_path / "checkpoint", sink, **options)
+            progress = run(spark, broker.address, "t", tmp_path / "checkpoint", sink, **options)
             bus = spark.sparkContext._jsc.sc().listenerBus()
             bus.waitUntilEmpty()
         finally:
             spark.streams.removeListener(listener)
-        assert broker.committed["reports", "t", 0] == 60
+        assert broker.committed["reports", "t", 0] == 90
         # One connection for the offsets and one for each of the two cores: workers keep theirs from batch to batch.
         assert len(connections) == 3
         assert all(2 <= opened <= 3 and closed == 0 for opened, closed in connections)
     assert [lag.total for lag in lags] == [60, 30, 0]
+    behind = [json.loads(each.sources[0].latestOffset)["offsetsBehindLatest"] for each in progress]
+    assert behind == [{"t": {"avg": float(left), "max": left, "min": left, "total": left}} for left in (60, 30, 0)]
 
 
 def test_a_topic_that_lost_messages_stops_the_query(spark: SparkSession, tmp_path: Path) -> None:
@@ -165,3 +170,46 @@ def test_a_topic_that_lost_messages_stops_the_query(spark: SparkSession, tmp_pat
         lenient = Sink()
         run(spark, broker.address, "t", tmp_path / "checkpoint", lenient, failOnDataLoss="false")
     assert lenient.keys == Counter(again=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"endingOffsets": "latest"}, "option endingOffsets is for batch queries only"),
+        ({"endingTimestamp": "1"}, "option endingTimestamp is for batch queries only"),
+        ({"startingOffsets": '{"t": {"broker-a": {"9": 1}}}'}, "offsets are given for t@broker-a:9"),
+        (
+            {"startingOffsets": '{"t": {"broker-a": {"0": 9}}}'},
+            "t@broker-a:0 should be read from offset 9 but ends at 3. The offsets are of another topic",
+        ),
+    ],
+)
+@pytest.mark.parametrize("available_now", [True, False])
+def test_a_mistake_in_a_stream_is_said_by_spark(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], reason: str, available_now: bool
+) -> None:
+    with MemoryBroker() as broker:
+        broker.create("t", 1)
+        for _ in range(3):
+            broker.send("t", 0, b"x")
+        stream = spark.readStream.format("raptormq").option("nameServer", broker.address).option("subscribe", "t")
+        writer = stream.options(**options).load().writeStream.format("noop")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(**{"availableNow": True} if available_now else {"processingTime": "0 seconds"}).start()
+        with pytest.raises(StreamingQueryException, match=reason):
+            query.awaitTermination(WAIT_S)
+
+
+def test_a_checkpoint_of_a_topic_that_is_not_read_any_more_stops_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    with MemoryBroker() as broker:
+        for topic in ("t", "u"):
+            broker.create(topic, 1)
+            broker.send(topic, 0, b"x", f"KEYS\x01{topic}1\x02")
+        run(spark, broker.address, "t,u", tmp_path / "checkpoint", Sink())
+        broker.send("t", 0, b"x", "KEYS\x01t2\x02")
+        reason = "the checkpoint has offsets of u, which option subscribe does not name any more"
+        with pytest.raises(StreamingQueryException, match=reason):
+            run(spark, broker.address, "t", tmp_path / "checkpoint", Sink())
+        lenient = Sink()
+        run(spark, broker.address, "t", tmp_path / "checkpoint", lenient, failOnDataLoss="false")
+    assert lenient.keys == Counter(t2=1)
