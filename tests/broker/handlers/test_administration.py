@@ -191,7 +191,7 @@ async def test_settings_without_effect_are_remembered(tmp_path: Path) -> None:
     async with running(tmp_path, given) as broker, connected(broker) as peer:
         changed = await peer.call(RequestCode.UPDATE_BROKER_CONFIG, None, b"sendMessageThreadPoolNums=64\n")
         pairs = parse_properties((await peer.call(RequestCode.GET_BROKER_CONFIG)).body.decode())
-    assert (changed.code, changed.remark) == (0, "kept, but without effect in this broker: sendMessageThreadPoolNums")
+    assert (changed.code, changed.remark) == (0, "stored, but without effect in this broker: sendMessageThreadPoolNums")
     assert (pairs["flushCommitLogLeastPages"], pairs["sendMessageThreadPoolNums"]) == ("8", "64")
     assert "transientStorePoolEnable" not in pairs  # nobody has given it
 

@@ -83,7 +83,7 @@ async def test_a_change_is_in_the_file_and_another_start_has_it(tmp_path: Path) 
     try:
         async with connected(broker) as peer:
             answered = await update(peer, maxMessageSize="2M", defaultTopicQueueNums=4)
-            assert (answered.code, answered.remark) == (0, "in force with the next start: defaultTopicQueueNums")
+            assert (answered.code, answered.remark) == (0, "effective at the next start: defaultTopicQueueNums")
             assert (await in_force(peer))["defaultTopicQueueNums"] == "8"
     finally:
         await broker.stop()

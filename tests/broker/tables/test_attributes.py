@@ -31,8 +31,8 @@ def test_accepted(text: str | None, current: dict[str, str] | None, expected: di
     [
         ("+queue.type=BatchCQ", {}, "cannot be changed after creation"),
         ("+queue.type=SimpleCQ", {"queue.type": "BatchCQ"}, "cannot be changed after creation"),
-        ("+cleanup.policy=COMPACTION", None, "comes later"),
-        ("+message.type=MIXED", None, "comes later"),
+        ("+cleanup.policy=COMPACTION", None, "not supported by this version"),
+        ("+message.type=MIXED", None, "not supported by this version"),
         ("+queue.type=Other", None, "value is not in set: [SimpleCQ, BatchCQ] (queue.type=Other)"),
         ("+colour=red", None, "unsupported key: colour; a topic may have cleanup.policy, message.type, queue.type"),
         ("queue.type=SimpleCQ", None, "neither +key=value nor -key"),

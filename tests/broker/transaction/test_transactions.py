@@ -53,7 +53,7 @@ async def test_what_is_rolled_back_is_never_seen_and_a_decision_counts_once(tmp_
         assert (await end(peer, sent, ROLLBACK)).code == 0
         for decision in (COMMIT, ROLLBACK):
             again = await end(peer, sent, decision)
-            assert (again.code, again.remark) == (604, "the transaction is decided, or was given up, already")
+            assert (again.code, again.remark) == (604, "the transaction has been decided or given up already")
         assert (await peer.pull("t", 0, 2)).code == 19
 
 
@@ -64,7 +64,7 @@ async def test_what_is_rolled_back_is_never_seen_and_a_decision_counts_once(tmp_
         ({"tranStateTableOffset": 7}, 1, "state table offset wrong"),
         ({"commitLogOffset": 1 << 40}, 1, "Find prepared transaction message failed"),
         ({"commitLogOffset": 0}, 1, "Find prepared transaction message failed"),
-        ({"commitOrRollback": 4}, 1, "4 is no decision"),
+        ({"commitOrRollback": 4}, 1, "4 is not a decision"),
         ({"commitOrRollback": "yes"}, 1, "commitOrRollback"),
     ],
 )
@@ -283,7 +283,7 @@ async def test_questions_begin_again_about_what_was_given_up(tmp_path: Path) -> 
         resumed = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place, "topic": "t"})
         assert resumed.code == 0
         again = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place, "topic": "t"})
-        assert (again.code, again.remark) == (604, "the transaction is asked about again already")
+        assert (again.code, again.remark) == (604, "the checks of the transaction have been resumed already")
         assert (await answer(peer, await question(peer), COMMIT)).code == 0
         assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
         assert (await end(peer, sent, COMMIT)).code == 604

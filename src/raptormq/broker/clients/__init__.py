@@ -1,4 +1,4 @@
-"""Who is connected: members of groups, their subscriptions, queue locks, assignments."""
+"""Connected clients: group members, their subscriptions, queue locks, assignments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which queues a member of a group consumes, computed by the broker (``QueryAssignmentProcessor``).
+"""Computes on the broker which queues a group member consumes (``QueryAssignmentProcessor``).
 
-Members ask when they leave rebalancing to the broker. In mode PULL queues are divided by the strategy the member names;
-in mode POP members share queues: all of them (queue -1 of each broker), or their own share and that of the next
-``popShareQueueNum`` members.
+Members that leave rebalancing to the broker ask for it. In mode PULL, the strategy that the member names divides the
+queues. In mode POP, members share queues: all of them (queue -1 of each broker), or their own share and those of the
+next ``popShareQueueNum`` members.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALL_QUEUES = -1
 
 
 class RequestMode(NamedTuple):
-    """How a group consumes a topic; ``share`` is ``popShareQueueNum``."""
+    """How a group consumes a topic. ``share`` is ``popShareQueueNum``."""
 
     mode: str = PULL
     share: int = 0
@@ -36,7 +36,7 @@ class RequestMode(NamedTuple):
 
 
 def allocate_averagely(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
-    """AVG: contiguous shares, the first members get one more (``AllocateMessageQueueAveragely``)."""
+    """AVG: contiguous shares; the first members get one queue more (``AllocateMessageQueueAveragely``)."""
     index, count = members.index(member), len(members)
     share, larger = divmod(len(queues), count)
     start = index * share + min(index, larger)
@@ -44,7 +44,7 @@ def allocate_averagely(queues: Sequence[MessageQueue], members: Sequence[str], m
 
 
 def allocate_by_circle(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
-    """AVG_BY_CIRCLE: one queue in turn (``AllocateMessageQueueAveragelyByCircle``)."""
+    """AVG_BY_CIRCLE: queues are dealt round-robin (``AllocateMessageQueueAveragelyByCircle``)."""
     return list(queues[members.index(member) :: len(members)])
 
 

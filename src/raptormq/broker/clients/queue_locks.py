@@ -1,8 +1,9 @@
-"""Queue locks of ordered consumption: which client of a group may consume a queue alone (``RebalanceLockManager``).
+"""Queue locks of orderly consumption: which client of a group consumes a queue (``RebalanceLockManager``).
 
-A lock belongs to a client id and lasts 60 s (``rocketmq.broker.rebalance.lockMaxLiveTime``) after its owner last asked
-for it, whether the owner is still connected or not, if the caller does not know better; Java clients ask every 20 s.
-Locks live in memory only: after a restart the first one who asks gets them, as in the reference. Time is passed in.
+A lock belongs to a client id. It expires 60 s (``rocketmq.broker.rebalance.lockMaxLiveTime``) after its owner last
+renewed it, even when the owner stays connected or disconnects earlier, unless the caller knows that the owner is gone.
+Java clients renew every 20 s. Locks are in memory only: after a restart the first client that asks gets them, as in
+RocketMQ. The time is passed in.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from raptormq.broker.config import QUEUE_LOCK_MS
 from raptormq.protocol.message import MessageQueue
 
 MAX_LOCKS = 1_000_000
-"""Locks kept at a time, expired ones included; beyond it no new lock is granted."""
+"""Largest number of locks, including expired ones. Beyond it no lock is granted."""
 
 
 @dataclass(slots=True)
 class _Lock:
     owner: str
     until_ms: int
-    """The last millisecond in which it counts."""
+    """Last millisecond in which the lock is valid."""
 
 
 class QueueLocks:
-    """The locks of one broker, by group and queue."""
+    """Queue locks of one broker, by group and queue."""
 
     def __init__(self, live_ms: int = QUEUE_LOCK_MS, max_locks: int = MAX_LOCKS) -> None:
         self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
@@ -40,9 +41,9 @@ class QueueLocks:
         now_ms: int,
         is_gone: Callable[[str], bool] = lambda _owner: False,
     ) -> list[MessageQueue]:
-        """Take or refresh locks; return the queues of ``queues`` that ``client_id`` holds now.
+        """Take or renew locks; return those of ``queues`` that ``client_id`` holds now.
 
-        The lock of a client that ``is_gone`` counts no more.
+        A lock whose owner ``is_gone`` is ignored.
         """
         held: list[MessageQueue] = []
         until_ms = now_ms + self._live_ms
@@ -60,14 +61,14 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give back the locks among ``queues`` that ``client_id`` holds."""
+        """Release the locks among ``queues`` that ``client_id`` holds."""
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is not None and lock.owner == client_id:
                 del self._locks[group, queue]
 
     def expire(self, now_ms: int) -> None:
-        """Forget locks whose time is over, so that dead groups do not fill the table."""
+        """Remove expired locks, so that inactive groups do not fill the table."""
         for key in [key for key, lock in self._locks.items() if lock.until_ms < now_ms]:
             del self._locks[key]
 

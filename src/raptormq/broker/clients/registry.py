@@ -1,15 +1,15 @@
-"""Who is connected: the producers and consumers that heartbeats announce (``ProducerManager``, ``ConsumerManager``).
+"""The producers and consumers that heartbeats announce (``ProducerManager``, ``ConsumerManager``).
 
-:class:`ClientRegistry` has the members. A member is known by its client id within a group; its connection may be
-replaced when the client comes back faster than the broker saw it go. Every method that can change the set of members or
-subscriptions of consumer groups returns the groups that did change: their members are told to rebalance (request 40) by
-the caller. Time is passed in.
+:class:`ClientRegistry` contains the group members. A member is identified by its client id within a group. Its
+connection may be replaced, when a client reconnects before the broker notices the disconnection. Every method that can
+change the members or subscriptions of consumer groups returns the groups that changed; the caller notifies their
+members to rebalance (request 40). The time is passed in.
 
-:class:`RepeatedHeartbeats` recognises heartbeats that say again what their connection has said before. Clients repeat
-their heartbeat every 30 s, byte for byte. As long as no client has come, gone or subscribed to something else, such a
-heartbeat only shows that the client is still there, so it is neither decoded nor compared with what is known.
+:class:`RepeatedHeartbeats` recognises heartbeats that repeat the previous one of their connection. Clients send the
+same bytes every 30 s. As long as no client joins, leaves or changes a subscription, such a heartbeat only renews the
+client's lease, so it is not decoded.
 
-Neighbour: :mod:`raptormq.broker.handlers.clients` decodes what is new.
+:mod:`raptormq.broker.handlers.clients` decodes the other heartbeats.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Place = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Member(Generic[C]):
-    """One client of a group, as its last heartbeat left it."""
+    """A client of a group, as of its last heartbeat."""
 
     client_id: str
     connection: C
@@ -42,12 +42,12 @@ class Member(Generic[C]):
     version: int
     seen_ms: int
     user: str | None = None
-    """Who signed its last heartbeat."""
+    """User that signed the last heartbeat."""
 
 
 @dataclass(slots=True)
 class ConsumerGroup(Generic[C]):
-    """What the members of a consumer group have in common, and the members."""
+    """The members of a consumer group and the settings they share."""
 
     name: str
     consume_type: str = ""
@@ -56,12 +56,12 @@ class ConsumerGroup(Generic[C]):
     members: dict[str, Member[C]] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     filters: dict[str, Subscription] = field(default_factory=dict)
-    """The last subscription to each topic that had an expression in a language other than that of tags."""
+    """The last subscription to each topic whose expression was not a tag expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSender(Generic[C]):
-    """Who sends a heartbeat, and when."""
+    """The client that sends a heartbeat, and the time."""
 
     client_id: str
     connection: C
@@ -69,12 +69,12 @@ class HeartbeatSender(Generic[C]):
     version: int
     now_ms: int
     user: str | None = None
-    """Who has signed it."""
+    """User that signed it."""
     members: list[Member[C]] = field(default_factory=list)
-    """The records that this heartbeat has made or renewed."""
+    """The members that this heartbeat created or renewed."""
 
     def enter(self, members: dict[str, Member[C]]) -> bool:
-        """Make or renew the record of this client among those of a group; True when it has come on this connection."""
+        """Create or renew the client among the members of a group; True when it is new on this connection."""
         known = members.get(self.client_id)
         is_new = known is None or known.connection is not self.connection
         if known is None or is_new:

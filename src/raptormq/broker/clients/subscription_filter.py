@@ -1,9 +1,9 @@
-"""What a consumer wants of a topic: the filter of its request, or the one its heartbeats announced
-(``PullMessageProcessor``, ``ConsumerFilterManager``).
+"""The filter of a consumer: from its request, or from its group's heartbeats (``PullMessageProcessor``,
+``ConsumerFilterManager``).
 
-Tags are compared by hash in the queue, properties of an SQL92 filter in the record. SQL92 must be switched on
-(``enablePropertyFilter``). A filter that cannot be understood is refused with 27 when a heartbeat announced it, with 23
-when the request itself carries it; with 28 when a heartbeat announced none in the place of one that could be.
+Tags are compared by their hash in the queue, SQL92 expressions with the properties of the record. SQL92 must be enabled
+(``enablePropertyFilter``). An invalid filter is refused with 27 when it comes from a heartbeat and with 23 when it
+comes with the request; with 28 when a later heartbeat had no expression.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MATCH_ALL = SubscriptionFilter()
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """True for the language of tags, which is also the default."""
+    """Return whether the filter language is tags, which is also the default."""
     return expression_type in (None, "", TAG)
 
 
 class SubscriptionFilters:
-    """Knows what each group wants."""
+    """Finds the filters of consumers."""
 
     def __init__(self, registry: ClientRegistry[Connection], policies: Policies) -> None:
         self._registry = registry
@@ -48,7 +48,7 @@ class SubscriptionFilters:
     def from_request(
         self, topic: str, expression: str | None, expression_type: str | None, version: int = 0
     ) -> SubscriptionFilter:
-        """Return the filter that a request carries; refuse with 1 or 23."""
+        """Return the filter of a request; refuse with 1 or 23."""
         if expression == SUBSCRIBE_ALL and expression_type in (None, TAG):
             return MATCH_ALL
         if is_tag_type(expression_type):
@@ -61,8 +61,8 @@ class SubscriptionFilters:
         return SubscriptionFilter(None, compiled(expression_type, expression, ResponseCode.SUBSCRIPTION_PARSE_FAILED))
 
     def from_heartbeats(self, group: str, topic: str, version: int) -> SubscriptionFilter:
-        """Return the filter of the group's heartbeats, which must not be older than ``version``; refuse with 24, 25,
-        27, 28 or 1.
+        """Return the filter of the group's heartbeats, which must be at least as new as ``version``; refuse with 24,
+        25, 27, 28 or 1.
         """
         known = self._registry.subscription(group, topic)
         if known is None:
@@ -81,21 +81,21 @@ class SubscriptionFilters:
         return SubscriptionFilter(None, wanted)
 
     def _refuse_lost_filter(self, group: str, topic: str) -> None:
-        """RocketMQ does not take an empty expression for a change, and finds the filter before it outdated."""
+        """RocketMQ ignores an empty expression as a change and considers the earlier filter outdated."""
         before = self._registry.filter_before(group, topic)
         if before is not None:
             compiled(before.expression_type, before.expression, ResponseCode.FILTER_DATA_NOT_EXIST)
             raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
 
     def require_property_filters(self, expression_type: str | None) -> None:
-        """Refuse with 1 unless the broker filters by properties."""
+        """Refuse with 1 unless property filters are enabled."""
         if not self._policies.property_filters:
             remark = f"The broker does not support consumer to filter message by {expression_type}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def compiled(expression_type: str | None, expression: str | None, code: int) -> MessageFilter:
-    """Return the filter of an expression that is not of tags; refuse with ``code``."""
+    """Return the compiled expression of a language other than tags; refuse with ``code``."""
     if expression_type != SQL92:
         raise Refused(code, f"there is no filter language {expression_type}")
     try:

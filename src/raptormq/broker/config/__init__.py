@@ -1,4 +1,4 @@
-"""Settings of a broker under RocketMQ's keys: parsing, changes while it runs, keys without effect here."""
+"""The broker's settings under RocketMQ's keys: parsing, dynamic changes, and keys without effect."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Settings of a broker, under RocketMQ's keys and with its defaults (``BrokerConfig``, ``MessageStoreConfig``,
+"""Settings of a broker, with RocketMQ's keys and defaults (``BrokerConfig``, ``MessageStoreConfig``,
 ``NettyServerConfig``).
 
-:meth:`BrokerConfig.from_pairs` is the only way in: from ``broker.conf``, from the command line and from tests alike.
-Keys of RocketMQ that mean nothing here (thread pools and the like) are in :mod:`raptormq.broker.config.ignored_keys`
-and pass in silence; what a later version brings (replication, controller mode) is refused when it is switched on,
-because ignoring it would lose messages.
+:meth:`BrokerConfig.from_pairs` is the only constructor: ``broker.conf``, the command line and the tests all use it.
+RocketMQ keys without a meaning here, such as thread pool sizes, are listed in
+:mod:`raptormq.broker.config.ignored_keys` and are accepted silently. Features of a later version (replication,
+controller mode) are refused when a setting enables them, because ignoring them would lose messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from raptormq.storage.queue import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.transport.tls import TLS_KEYS, ClientTls, ServerTls, client_tls, server_tls
 
 MAX_ANSWER_BYTES = 15 << 20
-"""What one answer brings at most, if it is more than one message: clients take frames of 16 MiB."""
+"""Upper limit of an answer with more than one message: clients accept frames of up to 16 MiB."""
 _TRANSFER = size_up_to(MAX_ANSWER_BYTES)
 _CAPPED_KEYS = ("maxTransferBytesOnMessageInMemory", "maxTransferBytesOnMessageInDisk")
 _PORT = integer(0, 65_535)
@@ -47,7 +47,7 @@ _COUNT = count(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
 QUEUE_LOCK_MS = 60_000
 _LEAST_KEPT_BYTES = 96 << 20
-"""The newest 64 to 80 MiB of the log are mapped and stay in any case; with less, nothing would ever be old enough."""
+"""The newest 64 to 80 MiB of the log stay mapped in any case. With a smaller limit no page would ever be released."""
 
 
 def _permission(text: str) -> int:
@@ -73,44 +73,44 @@ def _delay_levels(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who the broker is, and where name servers and clients find it."""
+    """Identity of the broker, and the name servers it registers with."""
 
     cluster_name: str = setting("DefaultCluster", "brokerClusterName")
     broker_name: str = setting(socket.gethostname, "brokerName")
     broker_id: int = 0
-    """A master's, the only kind until replication arrives; ``brokerId`` is ignored, as RocketMQ does for masters."""
+    """Id of a master, the only role before replication. ``brokerId`` is ignored, as RocketMQ does for masters."""
     name_servers: str = setting(lambda: os.environ.get("NAMESRV_ADDR", ""), "namesrvAddr")
-    """``host:port`` separated by ``;``; each name is resolved again at every registration, and all its addresses are
-    registered with."""
+    """``host:port`` entries separated by ``;``. Each name is resolved at every registration; the broker registers with
+    all of its addresses."""
     register_period_ms: int = setting(30_000, "registerNameServerPeriod", parse=integer(10_000, 60_000))
     register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", parse=_PERIOD_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """Where the broker listens and what it grants one peer."""
+    """Addresses the broker listens on, and limits per peer."""
 
     bind_address: str = setting("0.0.0.0", "bindAddress")
     listen_port: int = setting(10_911, "listenPort", parse=_PORT)
-    """0 takes a free port (tests, embedding)."""
+    """0 selects a free port (tests, embedding)."""
     advertised_host: str = setting(own_address, "brokerIP1")
-    """Goes into routes and into message ids: clients must reach the broker by it."""
+    """Host name or address in routes and message ids. Clients must be able to reach the broker by it."""
     max_connections: int = setting(20_000, "maxConnections", parse=_COUNT)
     idle_seconds: int = setting(120, "serverChannelMaxIdleTimeSeconds", parse=integer(1, 86_400))
     max_unfinished_bytes: int = setting(256 << 20, "maxUnfinishedRequestBytes", parse=size(32 << 20))
-    """What requests that are not all there yet may take, of all connections together."""
+    """Memory for partially received requests, over all connections."""
     unfinished_patience_ms: int = setting(3_000, "unfinishedRequestPatience", parse=_PERIOD_MS)
     max_unread_bytes: int = setting(256 << 20, "maxUnreadAnswerBytes", parse=size(32 << 20))
-    """What answers that clients have not read yet may take, of all connections together."""
+    """Memory for answers that clients have not read yet, over all connections."""
     unread_patience_ms: int = setting(3_000, "unreadAnswerPatience", parse=_PERIOD_MS)
     metrics_host: str = setting("0.0.0.0", "metricsPromExporterHost", "metricsHost")
     metrics_port: int = setting(5_557, "metricsPort", "metricsPromExporterPort", parse=integer(-1, 65_535))
-    """GET /metrics, /healthz and /readyz; 0 takes a free port, -1 serves none."""
+    """Port of GET /metrics, /healthz and /readyz. 0 selects a free port, -1 disables the server."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Policies:
-    """What clients may do."""
+    """What clients are allowed to do."""
 
     permission: int = setting(6, "brokerPermission", parse=_permission, live=True)
     auto_create_topic: bool = setting(True, "autoCreateTopicEnable", parse=parse_bool, live=True)
@@ -122,16 +122,16 @@ class Policies:
     validate_system_topics: bool = setting(True, "validateSystemTopicWhenUpdateTopic", parse=parse_bool, live=True)
     reject_transactions: bool = setting(False, "rejectTransactionMessage", parse=parse_bool, live=True)
     store_replies: bool = setting(True, "storeReplyMessageEnable", parse=parse_bool, live=True)
-    """Whether replies are kept in the reply topic beside being handed to who asked."""
+    """Whether replies are also stored in the reply topic."""
     server_side_reset: bool = setting(True, "useServerSideResetOffset", parse=parse_bool, live=True)
-    """Whether an administrator's reset of a group works without its members; else they are told."""
+    """Whether the broker resets a group's offsets itself; otherwise it notifies the members of the group."""
     property_filters: bool = setting(False, "enablePropertyFilter", parse=parse_bool, live=True)
-    """Whether consumers may filter by SQL92 expressions."""
+    """Whether consumers may filter with SQL92 expressions."""
     lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool, live=True)
     notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool, live=True)
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS, live=True)
     queue_lock_ms: int = setting(QUEUE_LOCK_MS, "rocketmq.broker.rebalance.lockMaxLiveTime", parse=_PERIOD_MS)
-    """How long an orderly consumer that went silent keeps its queues; a system property of the JVM in RocketMQ."""
+    """Lifetime of a queue lock that its owner does not renew. RocketMQ reads it from a JVM system property."""
     region_id: str = setting("DefaultRegion", "regionId")
     trace_on: bool = setting(True, "traceOn", parse=parse_bool)
     max_message_bytes: int = setting(4_194_304, "maxMessageSize", parse=size(1, 8 << 20), live=True)
@@ -139,65 +139,64 @@ class Policies:
 
 @dataclass(slots=True, kw_only=True)
 class PullSettings:
-    """How much one pull gets and how long it may wait."""
+    """Limits of a pull, and how long it may be held."""
 
     long_polling: bool = setting(True, "longPollingEnable", parse=parse_bool, live=True)
     short_polling_ms: int = setting(1_000, "shortPollingTimeMills", parse=_PERIOD_MS, live=True)
     max_held: int = setting(100_000, "maxHeldPulls", parse=_COUNT)
-    """Pulls waiting at a time; one more is answered at once with PULL_NOT_FOUND."""
+    """Largest number of held pulls. Further pulls are answered at once with PULL_NOT_FOUND."""
     max_outstanding_pops: int = setting(100_000, "maxOutstandingPops", parse=_COUNT)
-    """Pops whose messages are not all acknowledged yet; one more is answered with POLLING_FULL."""
+    """Largest number of pops with unacknowledged messages. Further pops are answered with POLLING_FULL."""
     retry_topic_v2: bool = setting(False, "enableRetryTopicV2", parse=parse_bool)
-    """Whether what was popped in vain comes back by ``%RETRY%group+topic`` instead of ``%RETRY%group_topic``."""
+    """Whether expired pops go to ``%RETRY%group+topic`` instead of ``%RETRY%group_topic``."""
     retry_topic_v1_too: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", parse=parse_bool)
-    """Whether the latter is popped from, too, for what is still in it."""
+    """Whether pops also read the retry topic of version 1, which may still hold messages."""
     memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=_TRANSFER, live=True)
     memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT, live=True)
     asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size_up_to(8 << 20), live=True)
-    """Most bytes for a pull that carries ``maxMsgBytes``, however much it asks for (one message is always sent
-    whole)."""
+    """Largest answer to a pull with ``maxMsgBytes``, in bytes. A single larger message is still sent whole."""
     asked_count: int = setting(32_768, "maxTransferCountAsked", parse=_COUNT, live=True)
-    """Most messages for a pull that carries ``maxMsgBytes``."""
+    """Largest number of messages for a pull with ``maxMsgBytes``."""
     disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=_TRANSFER, live=True)
     disk_count: int = setting(8, "maxTransferCountOnMessageInDisk", parse=_COUNT, live=True)
 
 
 @dataclass(slots=True, kw_only=True)
 class TransactionSettings:
-    """When and how often producers are asked about transactions that they left open."""
+    """When and how often producers are asked about open transactions."""
 
     timeout_ms: int = setting(6_000, "transactionTimeOut", parse=_PERIOD_MS, live=True)
-    """Age from which a half is asked about, unless the message itself says another."""
+    """Age at which a half message is first checked, unless the message sets its own."""
     check_max: int = setting(15, "transactionCheckMax", parse=_COUNT, live=True)
     check_interval_ms: int = setting(30_000, "transactionCheckInterval", parse=integer(100, 86_400_000), live=True)
 
 
 @dataclass(slots=True, kw_only=True)
 class TimerSettings:
-    """Messages that name the time of their delivery."""
+    """Timer messages, which are delivered at a given time."""
 
     enabled: bool = setting(True, "timerWheelEnable", parse=parse_bool, live=True)
     max_delay_s: int = setting(259_200, "timerMaxDelaySec", parse=integer(1, 315_360_000), live=True)
     precision_ms: int = setting(1_000, "timerPrecisionMs", parse=integer(100, 60_000))
-    """Times are multiples of it; a message comes up to this much late and never early."""
+    """Granularity of delivery times. A message is delivered up to this much late and never early."""
     recall: bool = setting(False, "recallMessageEnable", parse=parse_bool, live=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings(AccessControl):
-    """Who may send requests, and what no request may change."""
+    """Access control, and settings that no request may change."""
 
     config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
-    """Keys of settings that no request may change, separated by semicolons."""
+    """Keys that no request may change, separated by semicolons."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StorageSettings:
-    """Where and for how long messages are kept; handed on to :class:`raptormq.storage.config.StoreConfig`."""
+    """Location and retention of the messages; becomes a :class:`raptormq.storage.config.StoreConfig`."""
 
     root_dir: str = setting(lambda: str(Path.home() / "store"), "storePathRootDir", parse=file_path)
     commit_log_dir: str = setting("", "storePathCommitLog")
-    """Empty means ``commitlog`` below the root directory."""
+    """Empty selects ``commitlog`` below the root directory."""
     segment_bytes: int = setting(
         1 << 30, "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", parse=size(1 << 16, 1 << 31)
     )
@@ -229,7 +228,7 @@ class StorageSettings:
 class BrokerConfig:
     """All settings of one broker, in groups.
 
-    Parts hold on to a group and ask it each time: that is how a change of a live setting reaches them
+    Components keep a reference to their group and read it on every use, so a live setting takes effect at once
     (:mod:`raptormq.broker.config.dynamic`).
     """
 
@@ -242,20 +241,21 @@ class BrokerConfig:
     security: SecuritySettings = field(default_factory=SecuritySettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """The pairs that they come from."""
+    """The key-value pairs the settings were read from."""
     path: Path | None = field(default=None, compare=False)
-    """The file that changes by request are written to."""
+    """File that dynamic changes are written to."""
     tls: ServerTls | None = None
-    """How clients may connect, None: plainly. Not shown to those who ask for the settings, as in RocketMQ."""
+    """TLS for clients; None accepts plain connections only. Not part of the settings that clients can query, as in
+    RocketMQ."""
     outgoing_tls: ClientTls | None = None
-    """How the broker connects to name servers, None: plainly."""
+    """TLS for connections to name servers; None connects without."""
 
     @classmethod
     def from_pairs(cls, pairs: Mapping[str, str], path: Path | None = None) -> BrokerConfig:
-        """Return the settings for RocketMQ ``key = value`` pairs; ``path`` is their file.
+        """Return the settings for RocketMQ ``key = value`` pairs, read from the file ``path``.
 
         Raises:
-            ConfigError: a value cannot be used, or asks for something that this version does not have.
+            ConfigError: a value is invalid, or requests a feature of a later version.
         """
         refuse_unsupported(pairs)
         tls, outgoing_tls = server_tls(pairs), client_tls(pairs)
@@ -263,12 +263,12 @@ class BrokerConfig:
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
-    """Return one line per key that neither this broker nor Apache RocketMQ knows."""
+    """Return one line for each key that neither this broker nor Apache RocketMQ knows."""
     return unknown_key_warnings(pairs, known_keys(BrokerConfig) | IGNORED_KEYS | TLS_KEYS)
 
 
 def start_warnings(pairs: Mapping[str, str]) -> list[str]:
-    """Return what a start says of settings: unknown keys, and sizes that count as smaller ones."""
+    """Return the warnings to print at start: unknown keys, and sizes that are capped."""
     capped = [
         f"setting {key} = {pairs[key]!r} counts as {MAX_ANSWER_BYTES >> 20}M, since clients take frames of 16M"
         for key in _CAPPED_KEYS
@@ -278,10 +278,10 @@ def start_warnings(pairs: Mapping[str, str]) -> list[str]:
 
 
 def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:
-    """Return the settings of a ``broker.conf`` (or the defaults) with ``overrides`` on top, and the warnings to print.
+    """Return the settings of a ``broker.conf`` (or the defaults) with ``overrides`` applied, and the warnings to print.
 
     Raises:
-        ConfigError: the file cannot be read or a value cannot be used.
+        ConfigError: the file cannot be read or a value is invalid.
     """
     pairs = read_properties(path) if path is not None else {}
     pairs |= overrides or {}

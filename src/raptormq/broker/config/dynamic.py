@@ -1,8 +1,8 @@
-"""Settings that a request changes while the broker runs (``Configuration.update``).
+"""Dynamic changes of the settings (``Configuration.update``).
 
-All of a request's pairs or none: they are checked as a whole like a file is, written into the settings file, and then
-the live ones take effect; the others wait for the next start. In the file only the lines of these keys change. A
-broker that was started without a file forgets the change with its stop.
+A request is applied as a whole or not at all. All of its pairs are validated and written to the settings file; then the
+live settings take effect, the others at the next start. Other lines of the file are kept. Without a settings file,
+changes last until the broker stops.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from raptormq.transport.tls import TLS_KEYS
 logger = get_logger(__name__)
 
 _NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | ACCESS_KEYS | TLS_KEYS
-"""Access control is among them: who may change settings would make himself a super user."""
+"""Includes access control: a user who may change settings could otherwise become a super user."""
 
 
 class RunningConfig:
-    """Changes the groups of ``config`` in place, for whoever holds on to them."""
+    """Changes the settings groups of ``config`` in place."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -43,15 +43,15 @@ class RunningConfig:
         return [key for key in pairs if key in black_list]
 
     def shown(self) -> dict[str, str]:
-        """Return the settings in force, and with them RocketMQ's that have no effect here but were given."""
+        """Return the settings in force, and the given RocketMQ keys that have no effect."""
         idle = {key: value for key, value in self._given.items() if key in IGNORED_KEYS}
         return dump_settings(self._config) | idle
 
     def update(self, pairs: Mapping[str, str]) -> set[str]:
-        """Apply ``pairs``; return the keys of those that wait for the next start.
+        """Apply ``pairs``; return the keys that take effect at the next start.
 
         Raises:
-            ConfigError: a key is unknown, a value cannot be used or the file cannot be written; nothing was changed.
+            ConfigError: a key is unknown, a value is invalid, or the file cannot be written. Nothing was changed.
         """
         if unknown := warnings_for(pairs):
             raise ConfigError(unknown[0].replace(" is ignored", ""))
@@ -62,7 +62,9 @@ class RunningConfig:
         self._given |= changes
         changed, waiting = change_live(self._config, wanted)
         waiting &= changes.keys()
-        logger.info("settings changed by request: %s; with the next start: %s", sorted(changed), sorted(waiting))
+        logger.info(
+            "settings changed by request: %s; effective at the next start: %s", sorted(changed), sorted(waiting)
+        )
         for listener in self._listeners:
             listener(changed)
         return waiting

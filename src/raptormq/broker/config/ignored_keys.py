@@ -1,8 +1,8 @@
-"""RocketMQ's broker keys that this broker does not act on.
+"""RocketMQ's broker keys that have no effect in this broker.
 
-Most tune Java threads, memory or features that clients cannot see: they are accepted in silence so that an existing
-``broker.conf`` starts without noise. A few would change what a client is promised; those are refused when they ask
-for it (:func:`refuse_unsupported`). Source: ``BrokerConfig``, ``MessageStoreConfig``, ``NettyServerConfig``,
+Most of them tune Java threads, memory, or features that clients do not see. They are accepted silently, so that an
+existing ``broker.conf`` works unchanged. Keys that would change a guarantee are refused when they enable it
+(:func:`refuse_unsupported`). Source: ``BrokerConfig``, ``MessageStoreConfig``, ``NettyServerConfig``,
 ``NettyClientConfig`` and ``AuthConfig`` of Apache RocketMQ 5.3.
 """
 
@@ -110,17 +110,17 @@ _SECURITY = """
 _ROLE = "brokerRole"
 _LONE_ROLE, _REPLICATED_ROLES = "ASYNC_MASTER", ("SYNC_MASTER", "SLAVE")
 _REFUSED_WHEN_TRUE = ("enableDLegerCommitLog", "enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
-"""What they switch on this version does not have."""
+"""Keys that enable features this version does not have."""
 
 IGNORED_KEYS = frozenset([*f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split(), _ROLE, *_REFUSED_WHEN_TRUE])
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:
-    """Stop a start whose settings promise replication or the access control of RocketMQ 4, however they are spelt: Java
-    takes a boolean in any case.
+    """Refuse settings that enable replication or the access control of RocketMQ 4. Booleans are read in any case, as in
+    Java.
 
     Raises:
-        ConfigError: one of the refused values is set, or one that means nothing.
+        ConfigError: a refused value is set, or a value is invalid.
     """
     for key in _REFUSED_WHEN_TRUE:
         if key in pairs and parse_setting(key, pairs[key], parse_bool):

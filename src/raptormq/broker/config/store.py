@@ -1,4 +1,4 @@
-"""From the broker's settings to those of its store."""
+"""Derives the settings of the store from those of the broker."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from raptormq.storage.queue import parse_delay_levels
 from raptormq.transport.descriptors import DescriptorBudget
 
 _RECORD_OVERHEAD_BYTES = 70_000
-"""Room for topic, properties and the fixed part of a record beside its body."""
+"""Space for topic, properties and the fixed fields of a record, in addition to its body."""
 
 _DESCRIPTORS_PER_LOG_FILE = 3
-"""One of a segment that is open to be read, and two of one that is written or mapped."""
+"""One for a segment opened for reading, two for one that is written or mapped."""
 
 _SLOTS_PER_ENTRY = 50
-"""Each index file that is not written yet has its slots in memory: no more than 200 bytes an entry."""
+"""Index files that are not written yet keep their slots in memory; this bounds them to 200 bytes an entry."""
 
 
 def store_config(config: BrokerConfig, store_host: bytes, descriptors: DescriptorBudget) -> StoreConfig:
-    """Return the settings of the store, which opens as many files as ``descriptors`` grants it.
+    """Return the settings of the store, which may open as many files as ``descriptors`` grants.
 
     Raises:
-        ConfigError: sizes that do not go together.
+        ConfigError: sizes contradict each other.
     """
     storage = config.storage
     least_entries = storage.index_slots // _SLOTS_PER_ENTRY
@@ -61,7 +61,7 @@ def store_config(config: BrokerConfig, store_host: bytes, descriptors: Descripto
 
 
 def apply_retention(config: BrokerConfig, settings: StoreConfig) -> None:
-    """Set how long and up to which use of the disk messages are kept, which may change while the store is open."""
+    """Apply the live retention settings to an open store."""
     storage = config.storage
     settings.file_reserved_hours = storage.retention_hours
     settings.delete_when = storage.delete_when
@@ -71,5 +71,7 @@ def apply_retention(config: BrokerConfig, settings: StoreConfig) -> None:
 
 
 def max_body_bytes(config: BrokerConfig) -> int:
-    """Largest message body: the limit, or less where the segments are too small for it."""
+    """Return the size of the largest message body: the configured limit, or less when the segments are too small for
+    it.
+    """
     return max(1, min(config.policies.max_message_bytes, config.storage.segment_bytes - _RECORD_OVERHEAD_BYTES))

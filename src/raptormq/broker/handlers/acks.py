@@ -1,9 +1,9 @@
 """ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053) (``AckMessageProcessor``,
 ``ChangeInvisibleTimeProcessor``).
 
-An acknowledgement that comes too late, when the message is visible again, is answered with success and changes nothing,
-as in Apache RocketMQ: the consumer gets the message once more. So is a change of what is visible again, done
-or being changed, of which Apache RocketMQ makes another copy.
+An acknowledgement of a message that is visible again is answered with success and has no effect, as in Apache RocketMQ:
+the consumer gets the message once more. The same holds for a change of the invisible time of a message that is visible
+again, acknowledged, or being changed; Apache RocketMQ makes another copy of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class AckHandlers:
-    """Takes acknowledgements."""
+    """Handles acknowledgements."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class AckHandlers:
     async def ack(
         self, connection: Connection, command: RemotingCommand, header: AckMessageRequestHeader
     ) -> RemotingCommand:
-        """200051: one message is done."""
+        """200051: acknowledge one message."""
         await self._require_offset(connection, header.topic, header.queue_id, header.offset)
         handle = _handle(header.extra_info)
         await self._ready.wait()
@@ -79,7 +79,7 @@ class AckHandlers:
         return response_to(command)
 
     async def batch_ack(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """200151: many messages are done; what does not exist any more is passed over."""
+        """200151: acknowledge several messages; those that no longer exist are skipped."""
         acks = decode_batch_acks(command.body) if command.body else ()
         if not acks:
             raise Refused(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
@@ -99,10 +99,10 @@ class AckHandlers:
     async def change(
         self, connection: Connection, command: RemotingCommand, header: ChangeInvisibleTimeRequestHeader
     ) -> RemotingCommand:
-        """200053: a message is to be visible again in a while: a checkpoint of its own takes the place of its pop's."""
+        """200053: change when a message becomes visible again; its own checkpoint replaces its pop's."""
         high = await self._require_offset(connection, header.topic, header.queue_id, header.offset)
         if header.offset == high:
-            raise Refused(ResponseCode.NO_MESSAGE, f"offset {header.offset} is behind the end {high} of the queue")
+            raise Refused(ResponseCode.NO_MESSAGE, f"offset {header.offset} is past the end {high} of the queue")
         if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
             remark = f"messages are invisible for up to {MAX_INVISIBLE_MS} ms, not {header.invisible_time}"
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
@@ -119,7 +119,7 @@ class AckHandlers:
                 topic, group, queue_id, handle.start_offset, handle.pop_time, (header.offset,), handle.broker_name
             )
             if self._checkpoints.waits_for(ack):
-                pop_time = max(now, handle.pop_time + 1)  # a key of its own, also in the millisecond of the pop
+                pop_time = max(now, handle.pop_time + 1)  # a unique key, even in the same millisecond as the pop
                 checkpoint = CheckPoint(
                     topic, group, queue_id, header.offset, pop_time, invisible, (header.offset,), handle.broker_name
                 )

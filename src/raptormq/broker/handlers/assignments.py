@@ -1,8 +1,8 @@
 """QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402)
 (``QueryAssignmentProcessor``, ``MessageRequestModeManager``).
 
-Modes are kept in ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {group: {...}}}}``. The queues
-of all brokers come from the name servers; without any, from this broker's own table.
+Modes are stored in ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {group: {...}}}}``. The
+queues of all brokers are read from a name server; without one, from this broker's topic table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROUTE_S = 3.0
 
 
 class RequestModes:
-    """The modes of one broker by topic and group."""
+    """Request modes of one broker by topic and group."""
 
     def __init__(self, file: JsonFile) -> None:
         """
@@ -46,11 +46,11 @@ class RequestModes:
         self._saver = TableSaver(file, self.to_dict)
 
     def get(self, topic: str, group: str) -> RequestMode:
-        """Return how a group consumes a topic; PULL where nobody has said otherwise."""
+        """Return how a group consumes a topic; PULL by default."""
         return self._modes.get((topic, group), RequestMode())
 
     async def put(self, topic: str, group: str, mode: RequestMode) -> None:
-        """Change it; on return it is saved.
+        """Set the mode; returns when it is saved.
 
         Raises:
             StorageError: the file could not be written.
@@ -69,7 +69,7 @@ class RequestModes:
 
 
 def modes_file(path: str, files: Files | None) -> JsonFile:
-    """Return the file of the modes at ``path``."""
+    """Return the file of the request modes at ``path``."""
     return JsonFile(path, files, key="messageRequestModeMap", without="without it all groups pull")
 
 
@@ -83,7 +83,7 @@ def _decode(value: dict[str, Any]) -> dict[tuple[str, str], RequestMode]:
 
 
 class AssignmentHandlers:
-    """Tells members what to consume, and how."""
+    """Handlers for queue assignments and request modes."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class AssignmentHandlers:
         router.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, None, self.all_modes)
 
     async def query(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """400: the queues of a member; no list at all when it cannot be computed, upon which the member keeps what it
-        has.
+        """400: the queues of a member; without a list when they cannot be computed, in which case the member keeps its
+        queues.
         """
         value = loads_request(command.body)
         topic, group, member = (str(value.get(name) or "") for name in ("topic", "consumerGroup", "clientId"))
@@ -141,11 +141,11 @@ class AssignmentHandlers:
         )
 
     def all_modes(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """402: how every group consumes, as the file has it."""
+        """402: the modes of all groups, in the format of the file."""
         return response_to(command, body=dumps(self._modes.to_dict()))
 
     async def set_mode(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """401: let a group pop a topic, or pull it again."""
+        """401: set the mode of a group in a topic."""
         value = loads_request(command.body)
         topic, group = str(value.get("topic") or ""), str(value.get("consumerGroup") or "")
         try:

@@ -1,4 +1,4 @@
-"""What operators have cleaned up now instead of later: 306, 316, 329; and the state of replication, 907
+"""On-demand cleanup: 306 (queues), 316 (deleted topics), 329 (log); and the replication status, 907
 (``AdminBrokerProcessor``).
 """
 
@@ -14,7 +14,7 @@ from raptormq.transport.router import Router
 
 
 class CleanupHandlers:
-    """Cleans the store."""
+    """Cleans up the store on request."""
 
     def __init__(self, store: MessageStore, topics: TopicTable, address: str) -> None:
         self._store = store
@@ -29,17 +29,17 @@ class CleanupHandlers:
         router.add(RequestCode.GET_BROKER_HA_STATUS, None, self.replication)
 
     async def clean_queues(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """306: delete what the queues no longer need; answered when it is done."""
+        """306: delete obsolete queue files; answered when it is done."""
         await self._store.clean(any_hour=False)
         return response_to(command)
 
     async def clean_log(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """329: delete what is older than ``fileReservedTime`` without waiting for the hour of ``deleteWhen``."""
+        """329: delete segments older than ``fileReservedTime`` now, without waiting for the hour of ``deleteWhen``."""
         await self._store.clean(any_hour=True)
         return response_to(command)
 
     async def clean_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """316: delete the queues of topics that the table does not know any more."""
+        """316: delete the queues of topics that are not in the table."""
         for topic in self._store.topics():
             if topic not in self._topics.configs:
                 self._store.delete_topic(topic)
@@ -47,7 +47,7 @@ class CleanupHandlers:
         return response_to(command)
 
     def replication(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """907: a master without slaves, as long as there is no replication."""
+        """907: a master without slaves, until replication exists."""
         return response_to(
             command,
             body=dumps(

@@ -1,5 +1,5 @@
-"""Client management: heartbeats (34), farewells (35), members of a group (38), subscription checks (46), rebalance
-notices (40).
+"""Client management: HEART_BEAT (34), UNREGISTER_CLIENT (35), the members of a group (38), subscription checks (46),
+and rebalance notices (40).
 
 Source: Apache RocketMQ ``ClientManageProcessor``, ``ConsumerManageProcessor``, ``DefaultConsumerIdsChangeListener``.
 """
@@ -36,13 +36,13 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Answer, Refused, Router
 
 MAX_NEW_GROUPS = 1_000
-"""Groups that one heartbeat brings into being; each has a retry topic and is saved."""
+"""Largest number of groups that one heartbeat creates; each one is saved and has a retry topic."""
 MAX_CLIENTS_PER_GROUP = 10_000
-"""Members of one group; one more is refused, because everybody's list is sent to everybody."""
+"""Largest number of members of a group, because every member gets the list of all."""
 
 
 class ClientHandlers:
-    """Keeps the registry of clients, and tells the members of a group when it changes."""
+    """Updates the client registry and notifies group members of changes."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ClientHandlers:
         self._policies = policies
         self._clock = clock
         self._repeats: RepeatedHeartbeats[Connection] = RepeatedHeartbeats(registry)
-        groups.listen(self._repeats.clear)  # a heartbeat makes groups and retry topics anew that were deleted
+        groups.listen(self._repeats.clear)  # the next heartbeat must recreate deleted groups and retry topics
         topics.listen(lambda _: self._repeats.clear())
 
     def register(self, router: Router) -> None:
@@ -71,7 +71,7 @@ class ClientHandlers:
         router.on_closed(self.connection_closed)
 
     def heartbeat(self, connection: Connection, command: RemotingCommand, _: None) -> Answer | Awaitable[Answer]:
-        """34: note who is there; a group's first heartbeat creates the group and its retry topic."""
+        """34: register the client; the first heartbeat of a group creates the group and its retry topic."""
         said = command.body, command.language, command.version, command.ext_fields.get(ACCESS_KEY)
         now = self._clock()
         if not self._repeats.renew(connection, said, now):
@@ -85,7 +85,7 @@ class ClientHandlers:
         return response_to(command, header=HeartbeatResponseHeader())
 
     def _entering(self, connection: Connection, command: RemotingCommand, now: int) -> Steps[list[Member[Connection]]]:
-        """Note what a heartbeat says; others may have their turn after each group or subscription."""
+        """Apply a heartbeat; yields after each group or subscription."""
         data = yield from HeartbeatData.read_steps(command.body)
         user = command.ext_fields.get(ACCESS_KEY)
         presence = HeartbeatSender(data.client_id, connection, command.language, command.version, now, user)
@@ -95,7 +95,7 @@ class ClientHandlers:
                 yield
         for group in data.producer_groups:
             if connection.is_closed:
-                return []  # it has been forgotten meanwhile
+                return []  # the connection has closed meanwhile
             self._registry.heartbeat_producer(group, presence)
             yield
         new_groups = 0
@@ -104,7 +104,7 @@ class ClientHandlers:
                 break
             new_groups += self._groups.get(consumer.group) is None
             if new_groups > MAX_NEW_GROUPS:
-                remark = f"a heartbeat makes at most {MAX_NEW_GROUPS} groups; the next one makes more"
+                remark = f"a heartbeat creates at most {MAX_NEW_GROUPS} groups; the next one creates more"
                 raise Refused(ResponseCode.SYSTEM_BUSY, remark)
             self._consumer_heartbeat(consumer, presence)
             yield
@@ -112,7 +112,7 @@ class ClientHandlers:
 
     def _consumer_heartbeat(self, consumer: ConsumerData, presence: HeartbeatSender[Connection]) -> None:
         if not self._policies.auto_create_group and self._groups.get(consumer.group) is None:
-            return  # its pulls are told that the group does not exist; other groups of the client go on
+            return  # its pulls are answered with the missing group; the client's other groups are not affected
         group = require_group(self._groups, consumer.group, auto_create=True)
         members = self._registry.client_ids(consumer.group)
         if len(members) >= MAX_CLIENTS_PER_GROUP and presence.client_id not in members:
@@ -125,20 +125,20 @@ class ClientHandlers:
     def unregister(
         self, connection: Connection, command: RemotingCommand, header: UnregisterClientRequestHeader
     ) -> RemotingCommand:
-        """35: forget a client that is connected by this connection."""
+        """35: remove a client of this connection."""
         changed = self._registry.unregister(connection, header.client_id, header.producer_group, header.consumer_group)
         self.notify(changed)
         return response_to(command)
 
     def members(self, _: Connection, command: RemotingCommand, header: ConsumerGroupRequestHeader) -> RemotingCommand:
-        """38: client ids of a group, which its members divide the queues by."""
+        """38: client ids of a group's members, for rebalancing."""
         ids = self._registry.client_ids(header.consumer_group)
         if not ids:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
         return response_to(command, body=encode_consumer_ids(ids))
 
     def check_subscription(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """46: say before the first pull whether a filter expression is understood."""
+        """46: validate a filter expression before the first pull."""
         value = loads_request(command.body).get("subscriptionData")
         if value is not None:
             subscription = Subscription.from_dict(value)
@@ -149,16 +149,16 @@ class ClientHandlers:
         return response_to(command)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget the clients of a connection that has ended."""
+        """Remove the clients of a closed connection."""
         self._repeats.forget(connection)
         self.notify(self._registry.connection_closed(connection))
 
     def expire(self) -> None:
-        """Forget the clients that have been silent for too long."""
+        """Remove the clients whose heartbeats have stopped."""
         self.notify(self._registry.expire(self._clock() - self._policies.client_expiry_ms))
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of each group (40) to divide its queues anew."""
+        """Notify the members of each group to rebalance (40)."""
         if not self._policies.notify_consumer_changes:
             return
         for name in groups:
@@ -171,7 +171,7 @@ class ClientHandlers:
 
 
 def _compiled(subscription: Subscription) -> Subscription:
-    """Return the subscription with its hashes computed here: not every client sends them."""
+    """Return the subscription with tag hashes computed here, because some clients do not send them."""
     if not is_tag_type(subscription.expression_type):
         return subscription
     return Subscription.parse(subscription.topic, subscription.expression, subscription.version)

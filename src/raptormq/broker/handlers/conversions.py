@@ -1,4 +1,4 @@
-"""CONVERT_QUEUE (31001): starts, stops and describes the conversion of a topic's queues; a request of our own."""
+"""CONVERT_QUEUE (31001): starts, stops and reports the conversion of a topic's queues. Not a RocketMQ request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class ConversionHandlers:
-    """Takes orders for conversions; each answer is the state after it."""
+    """Handles conversion requests; each answer has the resulting state."""
 
     def __init__(self, store: MessageStore, topics: TopicTable, conversions: Conversions) -> None:
         self._store = store
@@ -32,7 +32,9 @@ class ConversionHandlers:
     async def convert(
         self, _: Connection, command: RemotingCommand, header: ConvertQueueRequestHeader
     ) -> RemotingCommand:
-        """31001: refused with 17 without the topic, with 29 what makes no sense, with 604 against one the other way."""
+        """31001: refused with 17 for an unknown topic, 29 for an invalid request, 604 while the opposite conversion
+        runs.
+        """
         topic = header.topic
         require_topic(self._topics, topic)
         if header.action == "start":
@@ -47,7 +49,7 @@ class ConversionHandlers:
         if queue_type not in (BATCH_CQ, SIMPLE_CQ):
             raise _invalid(f"queueType {queue_type!r} is not {BATCH_CQ} or {SIMPLE_CQ}")
         if is_system_topic(topic) or is_derived_topic(topic):
-            raise _invalid(f"the queues of {topic}, which the broker fills itself, cannot be converted")
+            raise _invalid(f"the queues of {topic} are written by the broker and cannot be converted")
         try:
             await self._conversions.order(topic, to_batch=queue_type == BATCH_CQ)
         except ConversionRefused as error:

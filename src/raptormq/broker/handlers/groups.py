@@ -1,5 +1,6 @@
-"""Consumer group administration: 200 and 225 (create, change), 201 (all), 207 (delete), 352 (one), 353 (forbid a topic)
-(``AdminBrokerProcessor``)."""
+"""Consumer group administration: 200 and 225 (create, change), 201 (list), 207 (delete), 352 (get), 353 (forbid a
+topic) (``AdminBrokerProcessor``).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class GroupHandlers:
         barrier: ChangeBarrier,
         forbidden: Callable[[str, str], None],
     ) -> None:
-        """``forbidden`` is told topic and group when a group may not read a topic any more."""
+        """``forbidden`` is called with topic and group when a group loses the right to read a topic."""
         self._store = store
         self._groups = groups
         self._topics = topics
@@ -58,7 +59,7 @@ class GroupHandlers:
         return response_to(command)
 
     async def put_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """225: the same with several groups, all of them or none."""
+        """225: create or change several groups, all or none."""
         values = _body(command).get("groupConfigList")
         checked = [_checked(value) async for value in cooperatively(values if isinstance(values, list) else [])]
         async for config in cooperatively(checked):
@@ -69,7 +70,7 @@ class GroupHandlers:
     async def delete(
         self, _: Connection, command: RemotingCommand, header: DeleteGroupRequestHeader
     ) -> RemotingCommand:
-        """207: forget a group, its retry topic and, if asked to, its offsets."""
+        """207: delete a group, its retry topic and, on request, its offsets."""
         if self._groups.delete(header.group_name):
             if header.clean_offset:
                 self._store.consumer_offsets.remove_group(header.group_name)
@@ -77,11 +78,11 @@ class GroupHandlers:
             if self._topics.delete(topic):
                 self._store.delete_topic(topic)
         await self._store.save_deletions()
-        await self._barrier.passed()  # of a group that is gone, too: the attempt before may have met a full disk
+        await self._barrier.passed()  # also for a group that does not exist: an earlier attempt may have failed to save
         return response_to(command)
 
     def config(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:
-        """352: one group's settings."""
+        """352: the settings of one group."""
         config = self._groups.get(header.group)
         if config is None:
             remark = f"consumer group {header.group} does not exist on this broker"
@@ -91,7 +92,7 @@ class GroupHandlers:
     async def forbid(
         self, _: Connection, command: RemotingCommand, header: GroupForbiddenRequestHeader
     ) -> RemotingCommand:
-        """353: forbid a group to read a topic or allow it again, and say how it is."""
+        """353: forbid or allow a group to read a topic, or query whether it may."""
         group, topic = header.group, header.topic
         if header.readable is not None:
             self._groups.set_readable(group, topic, readable=header.readable)
@@ -102,7 +103,7 @@ class GroupHandlers:
         return response_to(command, body=dumps(body))
 
     def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """201: all groups in one page."""
+        """201: the settings of all groups in one answer."""
         header = TotalGroupResponseHeader(len(self._groups.configs))
         return response_to(command, header=header, body=dumps(self._groups.to_dict()))
 

@@ -1,8 +1,8 @@
-"""Queue locks of ordered consumption: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42) (``AdminBrokerProcessor``).
+"""Queue locks of orderly consumption: LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42) (``AdminBrokerProcessor``).
 
-RaptorMQ's own clients lock the queues that they read under the name of the group's retry topic, for what is not
-ordered: such a lock is given to who asks as soon as its owner does not belong to the group any more. A client that
-consumes in order may still be at work when its connection has ended, so its locks last.
+RaptorMQ's own clients also lock queues that are not consumed in order, under the name of the group's retry topic. Such
+a lock is released as soon as its owner leaves the group. The locks of orderly consumers outlast the connection, because
+the client may still be processing messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raptormq.transport.router import Answer, Router
 
 
 class LockHandlers:
-    """Grants and takes back locks."""
+    """Grants and releases queue locks."""
 
     def __init__(self, locks: QueueLocks, registry: ClientRegistry[Connection], clock: Callable[[], int]) -> None:
         self._locks = locks
@@ -35,7 +35,7 @@ class LockHandlers:
         router.add(RequestCode.UNLOCK_BATCH_MQ, None, self.unlock)
 
     def lock(self, _: Connection, command: RemotingCommand, __: None) -> Answer | Awaitable[Answer]:
-        """41: the queues among those asked for that the client owns now."""
+        """41: the requested queues whose lock the client holds now."""
         if len(command.body) >= LARGE_BODY_BYTES:
             return self._lock_many(command)
         return response_to(command, body=encode_locked_queues(run_steps(self._locking(command.body))))
@@ -58,7 +58,7 @@ class LockHandlers:
         return held
 
     def unlock(self, _: Connection, command: RemotingCommand, __: None) -> Answer | Awaitable[Answer]:
-        """42: give locks back."""
+        """42: release locks."""
         if len(command.body) >= LARGE_BODY_BYTES:
             return self._unlock_many(command)
         run_steps(self._unlocking(command.body))

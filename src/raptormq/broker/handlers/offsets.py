@@ -1,8 +1,8 @@
-"""Offsets: where groups stand (14, 15) and where queues begin and end (29, 30, 31, 32) (``ConsumerManageProcessor``,
+"""Offsets of groups (14, 15) and bounds of queues (29, 30, 31, 32) (``ConsumerManageProcessor``,
 ``AdminBrokerProcessor``).
 
-Who says which topic is meant (:mod:`raptormq.protocol.topic_ids`) neither gets offsets of another one of that name nor
-sets any there.
+A request that names a topic id (:mod:`raptormq.protocol.topic_ids`) neither reads nor sets offsets of another topic of
+the same name.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _NOT_FOUND = (
     "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
     "Not found, do not set to zero, maybe this group boot first",
 )
-"""RocketMQ's remarks to a group without an offset; the second one when it did not want 0 instead."""
+"""RocketMQ's remarks for a group without an offset; the second one when the request excludes 0 as the default."""
 
 
 class OffsetHandlers:
-    """Answers questions about offsets; none waits for the disk on the loop."""
+    """Answers queries about offsets; none blocks the event loop on the disk."""
 
     def __init__(
         self, store: MessageStore, topics: TopicTable, groups: GroupTable, resets: OffsetResets, policies: Policies
@@ -58,10 +58,10 @@ class OffsetHandlers:
     async def query(
         self, _: Connection, command: RemotingCommand, header: QueryConsumerOffsetRequestHeader
     ) -> RemotingCommand:
-        """14: a group's next offset.
+        """14: the committed offset of a group.
 
-        A new group starts at 0 on a young topic (whose first message could be in memory) whatever its consumer asks
-        for, as in the reference; on an old topic the answer is 22 and the consumer decides.
+        A new group starts at 0 on a young topic, whose first message could be in memory, whatever its consumer asks
+        for, as in RocketMQ. On an old topic the answer is 22 and the consumer decides.
         """
         topic, queue_id = header.topic, header.queue_id
         told = require_same_topic(self._topics, topic, header.topic_id)
@@ -75,9 +75,9 @@ class OffsetHandlers:
     def update(
         self, connection: Connection, command: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
     ) -> RemotingCommand | None:
-        """15: a group has consumed up to (not including) an offset.
+        """15: commit the offset of the next message to consume.
 
-        Consumers say so of every queue every 5 s, oneway, and most of the time it is what is known already.
+        Consumers commit every queue every 5 s, one-way, and mostly without a change.
         """
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
         require_same_topic(self._topics, topic, header.topic_id)
@@ -97,8 +97,7 @@ class OffsetHandlers:
     async def search(
         self, _: Connection, command: RemotingCommand, header: SearchOffsetRequestHeader
     ) -> RemotingCommand:
-        """29: the offset of the first message at or after a time (LOWER), or of the last one at or before it
-        (UPPER)."""
+        """29: the offset of the first message at or after a time (LOWER), or the last one at or before it (UPPER)."""
         told = require_same_topic(self._topics, header.topic, header.topic_id)
         boundary = Boundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else Boundary.LOWER
         offset = await self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
@@ -106,19 +105,19 @@ class OffsetHandlers:
         return response_to(command, header=OffsetResponseHeader(offset, told))
 
     def maximum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
-        """30: the offset that the next message will get; 0 for a queue that has none."""
+        """30: the offset that the next message will get; 0 for an empty queue."""
         told = require_same_topic(self._topics, header.topic, header.topic_id)
         end = self._store.queue_end(header.topic, header.queue_id)
         return response_to(command, header=OffsetResponseHeader(end, told))
 
     async def minimum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
-        """31: the offset of the oldest message that is still there."""
+        """31: the offset of the oldest message of a queue."""
         told = require_same_topic(self._topics, header.topic, header.topic_id)
         low, _high = await self._store.queue_bounds(header.topic, header.queue_id)
         require_same_topic(self._topics, header.topic, told or header.topic_id)
         return response_to(command, header=OffsetResponseHeader(low, told))
 
     async def earliest(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
-        """32: store time of the oldest message, -1 without one."""
+        """32: the store time of the oldest message, -1 when the queue is empty."""
         timestamp = await first_stored_at(self._store, header.topic, header.queue_id)
         return response_to(command, header=TimestampResponseHeader(timestamp))

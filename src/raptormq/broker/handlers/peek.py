@@ -1,4 +1,4 @@
-"""PEEK_MESSAGE (200052): what a group would pop next, without taking it (``PeekMessageProcessor``)."""
+"""PEEK_MESSAGE (200052): the messages that a group would pop next, which stay visible (``PeekMessageProcessor``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_place(
     group: str,
     connection: Connection,
 ) -> None:
-    """Refuse with 16, 17, 26 or 29 what a group may not pop; queue -1 is any."""
+    """Refuse with 16, 17, 26 or 29 when the group may not pop. Queue -1 stands for any queue."""
     if not policies.permission & Perm.READ:
         raise Refused(ResponseCode.NO_PERMISSION, "this broker serves no messages (brokerPermission)")
     config = require_topic(topics, topic)
@@ -40,7 +40,7 @@ def check_place(
 
 
 class PeekHandlers:
-    """Shows messages."""
+    """Answers peeks."""
 
     def __init__(
         self, popper: Popper, ready: asyncio.Event, topics: TopicTable, groups: GroupTable, policies: Policies
@@ -58,7 +58,7 @@ class PeekHandlers:
     async def peek(
         self, connection: Connection, command: RemotingCommand, header: PeekMessageRequestHeader
     ) -> RemotingCommand | None:
-        """200052: messages as they are stored; 19 when there are none."""
+        """200052: messages in their stored form; 19 when there are none."""
         place = header.topic, header.queue_id, header.consumer_group
         check_place(self._topics, self._groups, self._policies, *place, connection)
         await self._ready.wait()

@@ -31,13 +31,14 @@ from raptormq.transport.router import Refused, Router
 MAX_WAIT_MS = 300_000
 MAX_INVISIBLE_MS = 24 * 3600 * 1000
 _ORDERLY_S = 1.0
-"""How long an orderly pop waits before it looks again: nothing says that a blocked queue is free by the time."""
+"""How long an orderly pop waits before it tries again: no event signals that a blocked queue is free."""
 _LATE_MS = 500
-"""A pop that arrives so long after its client has stopped waiting is not served: its messages would be lost to it."""
+"""A pop that arrives this long after its client has stopped waiting is refused: the client would not get the
+messages."""
 
 
 class PopHandlers:
-    """Answers pops, at once or later."""
+    """Answers pops, at once or after long polling."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class PopHandlers:
         clock: Callable[[], int],
         host: str,
     ) -> None:
-        """``host`` is the broker's address, for remarks."""
+        """``host`` is the broker's address in remarks."""
         self._popper = popper
         self._host = host
         self._waiters = waiters
@@ -75,9 +76,9 @@ class PopHandlers:
     async def pop(
         self, connection: Connection, command: RemotingCommand, header: PopMessageRequestHeader
     ) -> RemotingCommand | None:
-        """200050: messages that nobody else sees for a while."""
+        """200050: messages, which become invisible to other consumers for a while."""
         asked = self._checked(connection, header)
-        connection.read_promptly(for_good=True)  # what it pulls beside that may be idle
+        connection.read_promptly(for_good=True)  # its pulls on the same connection may be idle
         await self._ready.wait()
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
         poll_seconds = min(header.poll_time, MAX_WAIT_MS) / 1000
@@ -87,7 +88,7 @@ class PopHandlers:
                 code, popped = await self._pop_or_wait(connection, poll_seconds, asked, waiter, reading)
             finally:
                 self._waiters.disarm(waiter)
-            if connection.is_closed:  # what has woken it is for another one
+            if connection.is_closed:  # the arrival that woke it is for another consumer
                 self._waiters.wake(header.topic, header.consumer_group, header.queue_id)
             return self._answer(connection, command, header, code, popped)
 
@@ -98,15 +99,15 @@ class PopHandlers:
         until = loop.time() + poll_seconds
         while True:
             await connection.drained()
-            if connection.is_closed:  # what it took would be invisible for nothing
+            if connection.is_closed:  # the messages would be invisible for nothing
                 return ResponseCode.POLLING_TIMEOUT, Popped(self._clock(), 0)
             if self._popper.is_full:
                 return ResponseCode.POLLING_FULL, Popped(self._clock(), 0)
-            self._waiters.arm(waiter)  # before the look, so that nothing arrives unseen in between
+            self._waiters.arm(waiter)  # before the pop, so that no arrival is missed in between
             popped = await self._popper.pop(asked, reading)
             if popped.records or popped.failure is not None:
                 self._waiters.disarm(waiter)
-                for topic, queue_id in popped.left:  # others may have gone past them meanwhile
+                for topic, queue_id in popped.left:  # other pops may have skipped them meanwhile
                     self._waiters.wake(topic, asked.group, queue_id)
             if popped.records:
                 return ResponseCode.SUCCESS, popped
@@ -187,7 +188,7 @@ class PopHandlers:
     async def notification(
         self, connection: Connection, command: RemotingCommand, header: NotificationRequestHeader
     ) -> RemotingCommand:
-        """200054: whether there is something to pop, now or within the time that the client waits."""
+        """200054: whether there is a message to pop, now or within the poll time."""
         self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
         await self._ready.wait()
         waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
@@ -216,7 +217,7 @@ class PopHandlers:
     def polling_info(
         self, connection: Connection, command: RemotingCommand, header: PollingInfoRequestHeader
     ) -> RemotingCommand:
-        """200055: how many pops of a group wait for a queue (-1: those that wait for any)."""
+        """200055: the number of pops of a group that wait for a queue (-1: for any queue)."""
         self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
         count = self._waiters.count(header.topic, header.consumer_group, header.queue_id)
         return response_to(command, header=PollingInfoResponseHeader(count))

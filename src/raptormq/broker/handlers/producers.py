@@ -1,4 +1,4 @@
-"""What tools ask about producers: 204 (a group), 328 (all groups) (``AdminBrokerProcessor``)."""
+"""Queries of tools about producers: 204 (a group), 328 (all groups) (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class ProducerHandlers:
-    """Describes the producers that send heartbeats."""
+    """Lists the connected producers."""
 
     def __init__(self, registry: ClientRegistry[Connection]) -> None:
         self._registry = registry
@@ -26,7 +26,7 @@ class ProducerHandlers:
     def connections(
         self, _: Connection, command: RemotingCommand, header: ProducerGroupRequestHeader
     ) -> RemotingCommand:
-        """204: members of a group; 1 when nobody is there."""
+        """204: the members of a group; 1 when none is connected."""
         members = self._registry.producers.get(header.producer_group)
         if not members:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no producer of group {header.producer_group} is connected")
@@ -34,7 +34,7 @@ class ProducerHandlers:
         return response_to(command, body=dumps(body))
 
     def all(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """328: all members of all groups."""
+        """328: the members of all groups."""
         data = {
             group: [
                 {

@@ -1,5 +1,5 @@
-"""QUERY_CONSUME_QUEUE (321): the items of a consume queue, for operators who look where messages are
-(``QueryConsumeQueueResponseBody``, ``ConsumeQueueData``).
+"""QUERY_CONSUME_QUEUE (321): the items of a consume queue, for debugging (``QueryConsumeQueueResponseBody``,
+``ConsumeQueueData``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
 MAX_ITEMS = 10_000
-"""Items of one answer, however many are asked for: about 1 MB of JSON."""
+"""Largest number of items in an answer: about 1 MB of JSON."""
 
 
 class QueueItemHandlers:
-    """Shows queues."""
+    """Returns items of consume queues."""
 
     def __init__(self, store: MessageStore, registry: ClientRegistry[Connection]) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class QueueItemHandlers:
     async def items(
         self, _: Connection, command: RemotingCommand, header: QueryConsumeQueueRequestHeader
     ) -> RemotingCommand:
-        """321: bounds and items of a queue; refused with 1 when the queue never had a message."""
+        """321: the bounds and items of a queue; refused with 1 for a queue that never had a message."""
         topic, queue_id, index = header.topic, header.queue_id, header.index
         if queue_id not in self._store.queue_ids(topic):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")

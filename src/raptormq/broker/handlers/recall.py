@@ -1,6 +1,6 @@
-"""RECALL_MESSAGE (370): a producer takes a timer message back before it is due (``RecallMessageProcessor``).
+"""RECALL_MESSAGE (370): a producer cancels a timer message before it is due (``RecallMessageProcessor``).
 
-The recall is a record of its own, which waits beside the message and comes a moment before it.
+The recall is stored as a record of its own, which is due just before the message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DUE_DIGITS = 18
 
 
 class RecallHandlers:
-    """Takes messages back."""
+    """Handles recalls."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class RecallHandlers:
     async def recall(
         self, connection: Connection, command: RemotingCommand, header: RecallMessageRequestHeader
     ) -> RemotingCommand:
-        """370: answered when the recall is stored; nobody looks whether the message is still there."""
+        """370: answered when the recall is stored, whether or not the message still exists."""
         if not self._config.timers.recall:
             raise Refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if not self._config.policies.permission & Perm.WRITE:

@@ -1,4 +1,4 @@
-"""VIEW_MESSAGE_BY_ID (33): one record by its place in the log; QUERY_MESSAGE (12): records by their keys
+"""VIEW_MESSAGE_BY_ID (33): one record by its log offset; QUERY_MESSAGE (12): records by key
 (``QueryMessageProcessor``).
 """
 
@@ -17,15 +17,15 @@ from raptormq.transport.memory import Reading
 from raptormq.transport.router import Refused, Router
 
 UNIQUE_KEY_LIMIT = 32
-"""Answers to a query by unique key, whatever it asks for (``defaultQueryMaxNum``)."""
+"""Most messages for a query by unique key (``defaultQueryMaxNum``)."""
 LIMIT = 64
-"""Answers to any other query at most (``maxMsgsNumBatch``)."""
+"""Most messages for any other query (``maxMsgsNumBatch``)."""
 MAX_BYTES = 8 << 20
-"""Bytes of an answer at most; one message is always sent whole."""
+"""Largest answer in bytes. A single larger message is still sent whole."""
 
 
 class RecordHandlers:
-    """Looks records up."""
+    """Looks up records."""
 
     def __init__(self, store: MessageStore, records: AuthorizedRecords) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class RecordHandlers:
     async def view(
         self, connection: Connection, command: RemotingCommand, header: ViewMessageRequestHeader
     ) -> RemotingCommand | None:
-        """33: the record that starts at a physical offset, which the offset id of its message holds."""
+        """33: the record at a physical offset, which the message's offset id contains."""
         with Reading(connection.answers, connection) as reading:
             await _room(reading)
             record = await self._records.message_at(
@@ -54,7 +54,7 @@ class RecordHandlers:
     async def query(
         self, connection: Connection, command: RemotingCommand, header: QueryMessageRequestHeader
     ) -> RemotingCommand | None:
-        """12: the newest messages with a key, in no particular order for the client."""
+        """12: the newest messages with a key, in no particular order."""
         with Reading(connection.answers, connection) as reading:
             await _room(reading)
             return await self._found(connection, command, header)
@@ -84,12 +84,12 @@ class RecordHandlers:
 
 
 def _takes_batches(command: RemotingCommand) -> bool:
-    """Whether the client takes batches apart that such requests are answered with; of encrypted ones others are told
-    that they cannot.
+    """Return whether the client unpacks batches in answers to such requests. Other clients get an error for encrypted
+    batches.
     """
     return understands_encrypted_batches(command.language, command.version)
 
 
 async def _room(reading: Reading) -> None:
     if not reading.may_copy and not await reading.granted(0):
-        raise Refused(ResponseCode.SYSTEM_BUSY, "answers that others do not read take too much memory: try again later")
+        raise Refused(ResponseCode.SYSTEM_BUSY, "unread answers take too much memory; try again later")

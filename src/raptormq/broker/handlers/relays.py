@@ -1,8 +1,8 @@
-"""What an administrator asks consumers through the broker: progress (223), running info (307), consuming one message
-(309) (``AdminBrokerProcessor.callConsumer``, ``Broker2Client``).
+"""Requests of administrators to consumers, relayed by the broker: progress (223), running info (307), consume one
+message (309) (``AdminBrokerProcessor.callConsumer``, ``Broker2Client``).
 
-The broker passes the question on over the client's own connection and the answer back. A client that is not there is
-code 1, one that does not answer in time 207.
+The broker forwards the request over the client's own connection and returns the answer. The answer is code 1 when the
+client is not connected and 207 when it does not answer in time.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from raptormq.transport.router import Refused, Router
 logger = get_logger(__name__)
 
 MAX_RELAYS = 1_000
-"""Questions on their way to clients at a time; one more is refused."""
+"""Largest number of relayed requests in progress; further ones are refused."""
 _CLIENT_S = 10.0
 _PROGRESS_S = 5.0
 _SIGNATURE = frozenset({"AccessKey", "SecurityToken", "Signature"})
-"""Fields that prove who the administrator is; they are for the broker alone."""
+"""Fields of the administrator's signature, which only the broker may see."""
 
 
 class RelayHandlers:
-    """Asks clients and hands back what they say. ``client_seconds`` is how long they may think."""
+    """Relays requests to clients. ``client_seconds`` is their time limit."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class RelayHandlers:
     async def progress(
         self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader
     ) -> RemotingCommand:
-        """223: where each member stands in the queues it has; one that does not answer is left out."""
+        """223: the offsets of each member in its queues; members that do not answer are left out."""
         group = self._registry.consumers.get(header.group)
         members = list(group.members.values()) if group is not None else []
         if not members:
@@ -92,19 +92,19 @@ class RelayHandlers:
             answer = await self._ask(member, question, min(_PROGRESS_S, self._client_seconds))
             return decode_progress(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
         except (TransportError, BodyError) as error:
-            logger.info("client %s did not tell its progress: %s", member.client_id, error)
+            logger.info("client %s did not report its progress: %s", member.client_id, error)
             return None
 
     async def running_info(
         self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
     ) -> RemotingCommand:
-        """307: what one member is doing, in its own words."""
+        """307: the running info of one member, unchanged."""
         return await self._relay(command, header.consumer_group, header.client_id, {}, command.body)
 
     async def consume_directly(
         self, connection: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
     ) -> RemotingCommand:
-        """309: one member consumes the message with an offset id now, whether it has done so before or not."""
+        """309: one member consumes the message with an offset id now, even if it has consumed it before."""
         fields = {"brokerName": self._broker_name}
         topic = self._topics.get(header.topic) if header.topic else None
         if topic is not None:
@@ -151,7 +151,7 @@ class RelayHandlers:
 
     async def _ask(self, member: Member[Connection], question: RemotingCommand, seconds: float) -> RemotingCommand:
         if self._under_way >= MAX_RELAYS:
-            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_RELAYS} questions are on their way to clients already")
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_RELAYS} requests to clients are in progress")
         self._under_way += 1
         try:
             return await member.connection.request(question, seconds)

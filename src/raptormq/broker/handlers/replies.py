@@ -1,8 +1,8 @@
-"""SEND_REPLY_MESSAGE (324, 325): a reply goes straight to the client that asked (``ReplyMessageProcessor``).
+"""SEND_REPLY_MESSAGE (324, 325): forwards a reply to the client that sent the request (``ReplyMessageProcessor``).
 
-The requester is known by its client id in REPLY_TO_CLIENT and is reached (326) over the connection of its producer's
-heartbeats. It matches the reply by CORRELATION_ID, and gives up by TTL, on its own. With ``storeReplyMessageEnable``
-the reply is kept in the reply topic too, whether or not it could be delivered.
+The requester is identified by its client id in REPLY_TO_CLIENT and reached (326) over its producer's connection. It
+matches the reply by CORRELATION_ID, and its TTL limits its wait. With ``storeReplyMessageEnable`` the reply is also
+stored in the reply topic, whether or not it was delivered.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from raptormq.transport.router import Refused, Router
 logger = get_logger(__name__)
 
 MAX_PUSHES = 10_000
-"""Replies on their way to clients at a time; one more is refused."""
+"""Largest number of replies in progress; further ones are refused."""
 _CLIENT_S = 10.0
 _TRANSACTION_BITS = int(SysFlag.TRANSACTION_ROLLBACK)
 _ReplyHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 class ReplyHandlers:
-    """Hands replies on."""
+    """Forwards replies."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class ReplyHandlers:
         router.add(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeaderV2, self.reply)
 
     async def reply(self, connection: Connection, command: RemotingCommand, header: _ReplyHeader) -> RemotingCommand:
-        """324, 325: answered when the requester has taken the reply, or cannot be reached."""
-        connection.read_promptly(for_good=True)  # somebody waits for the next reply, too
+        """324, 325: answered when the requester has taken the reply or cannot be reached."""
+        connection.read_promptly(for_good=True)  # another client waits for the next reply as well
         is_first_version = command.code == RequestCode.SEND_REPLY_MESSAGE
         send_code = RequestCode.SEND_MESSAGE if is_first_version else RequestCode.SEND_MESSAGE_V2
         born_host = peer_host(*connection.peer)
@@ -89,7 +89,7 @@ class ReplyHandlers:
             try:
                 result = await self._writer.stored([record])
             except StorageError as error:
-                logger.warning("a reply was not kept: %s", error)
+                logger.warning("a reply was not stored: %s", error)
             else:
                 stored.msg_id = offset_id(self._store_host, result.physical_offsets[0])
                 stored.queue_offset = result.queue_offsets[0]
@@ -97,7 +97,7 @@ class ReplyHandlers:
         return response_to(command, code, problem, stored)
 
     async def _push(self, header: _ReplyHeader, record: PendingRecord) -> str | None:
-        """Return why the requester did not get the reply, None when it did."""
+        """Return why the reply was not delivered; None when it was."""
         found = decode_properties(header.properties)
         client_id = found.get(names.REPLY_TO_CLIENT)
         if client_id is None:
@@ -106,7 +106,7 @@ class ReplyHandlers:
         if requester is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         if self._under_way >= MAX_PUSHES:
-            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_PUSHES} replies are on their way to clients already")
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{MAX_PUSHES} replies to clients are in progress")
         now = self._clock()
         stored = decode_properties(record.properties.decode())
         added = {name: stored[name] for name in (names.MSG_REGION, names.TRACE_SWITCH)}
@@ -133,7 +133,7 @@ class ReplyHandlers:
             answer = await requester.request(question, self._client_seconds)
             delivered = answer.code == ResponseCode.SUCCESS
         except TransportError as error:
-            logger.info("client %s did not take a reply: %s", client_id, error)
+            logger.info("client %s did not accept a reply: %s", client_id, error)
             delivered = False
         finally:
             self._under_way -= 1
@@ -141,8 +141,8 @@ class ReplyHandlers:
 
 
 def _ordinary(command: RemotingCommand, code: int) -> RemotingCommand:
-    """Return a reply as the send of an ordinary message: one that says that it is part of a transaction reaches who
-    asked as it is, but is kept without that, or it would wait for a decision that nobody makes.
+    """Return a reply as the send request of an ordinary message. A transaction flag is delivered with the reply but not
+    stored: the stored message would wait for a decision that never comes.
     """
     properties, flags = ("properties", "sysFlag") if code == RequestCode.SEND_MESSAGE else ("i", "f")
     fields = command.ext_fields

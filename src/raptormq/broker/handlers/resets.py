@@ -1,7 +1,7 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET (222): a group goes on from another offset (``AdminBrokerProcessor.resetOffset``).
+"""INVOKE_BROKER_TO_RESET_OFFSET (222): moves a group to another offset (``AdminBrokerProcessor.resetOffset``).
 
-By default the broker does it by itself (:mod:`raptormq.broker.pull.offset_resets`). With
-``useServerSideResetOffset=false`` it tells the members of the group, which have to be there, by
+By default the broker resets the offset itself (:mod:`raptormq.broker.pull.offset_resets`). With
+``useServerSideResetOffset=false`` it notifies the members of the group, which must be connected, with
 RESET_CONSUMER_CLIENT_OFFSET (220).
 """
 
@@ -26,7 +26,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class ResetHandlers:
-    """Moves groups back and forth."""
+    """Handles offset resets."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class ResetHandlers:
         router.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, self.reset)
 
     def topic_changed(self, topic: str) -> None:
-        """Forget the resets of a topic that was deleted."""
+        """Drop the resets of a deleted topic."""
         if self._resets and self._topics.get(topic) is None:
             self._resets.forget_topic(topic)
 
     async def reset(self, _: Connection, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
-        """222: set the offsets of a group in one queue of a topic or in all."""
+        """222: set the offsets of a group in one or all queues of a topic."""
         if not self._policies.server_side_reset:
             return await self._tell_members(command, header)
         require_topic(self._topics, header.topic)

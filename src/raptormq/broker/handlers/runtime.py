@@ -1,10 +1,8 @@
-"""What tools ask about the broker itself: 28 (runtime figures), 26 (settings) (``AdminBrokerProcessor``,
-``BrokerStats``).
+"""Queries of tools about the broker: 28 (runtime info), 26 (settings) (``AdminBrokerProcessor``, ``BrokerStats``).
 
-``mqadmin clusterList`` and Apache's exporter parse a good part of these values strictly, so every key that Apache
-RocketMQ 5.3.3 answers is there, as a string.
-``unknownSettings`` is ours alone, and there only when the settings have keys that neither this broker nor RocketMQ
-knows.
+``mqadmin clusterList`` and Apache's exporter parse many of these values strictly, so the answer has every key of Apache
+RocketMQ 5.3.3, as a string. ``unknownSettings`` is an addition; it is present only when the settings have keys that
+neither this broker nor RocketMQ knows.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
 VERSION_NAME = "V5_3_3"
-"""What tools show; must be the name of :data:`raptormq.protocol.command.PROTOCOL_VERSION`."""
+"""Version shown by tools; must be the name of :data:`raptormq.protocol.command.PROTOCOL_VERSION`."""
 _POOLS = {
     "sendThreadPoolQueue": 10_000,
     "pullThreadPoolQueue": 100_000,
@@ -32,7 +30,7 @@ _POOLS = {
     "queryThreadPoolQueue": 20_000,
     "ackThreadPoolQueue": 100_000,
 }
-"""Queues of RocketMQ's thread pools, which this broker does not have, and their default capacities."""
+"""RocketMQ's thread pool queues, which this broker does not have, with their default capacities."""
 _UNITS = "KMGTPE"
 _ABSENT = (
     {f"{pool}Size": "0" for pool in _POOLS}
@@ -52,14 +50,13 @@ _ABSENT = (
         "timerDequeueTps": "0.0",
     }
 )
-"""Figures of things that this broker does not have, as RocketMQ's has them when idle: thread pools, a dispatch buffer,
-a pool of direct memory, a delay before the first send is taken, a timer wheel. Where one is missing, Apache's exporter
-ends.
-"""
+"""Values of RocketMQ features that this broker does not have, as RocketMQ reports them when idle: thread pools, a
+dispatch buffer, a pool of direct memory, a start delay for sends, a timer wheel. Apache's exporter fails when one of
+them is missing."""
 
 
 class RuntimeHandlers:
-    """Describes the running broker."""
+    """Reports the state of the broker."""
 
     def __init__(
         self,
@@ -75,7 +72,8 @@ class RuntimeHandlers:
         self._running_config = running_config
         self._delays = delays
         self._rates = rates
-        self._unknown_settings = "; ".join(warnings_for(config.given))  # no request adds any (:class:`RunningConfig`)
+        # requests cannot add any (:class:`RunningConfig`)
+        self._unknown_settings = "; ".join(warnings_for(config.given))
 
     def register(self, router: Router) -> None:
         """Enter the handlers into the table."""
@@ -83,11 +81,11 @@ class RuntimeHandlers:
         router.add(RequestCode.GET_BROKER_CONFIG, None, self.settings)
 
     async def runtime(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """28: figures by name."""
+        """28: runtime values by name."""
         return response_to(command, body=encode_kv_table(await self._figures()))
 
     def settings(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """26: the settings in force, and those that have no effect here but were given, as properties text."""
+        """26: the settings in force, and the given ones without effect, in properties format."""
         text = "".join(f"{key}={value}\n" for key, value in self._running_config.shown().items())
         version = VersionResponseHeader(dumps(self._topics.version.to_dict()).decode())
         return response_to(command, header=version, body=text.encode())
@@ -145,6 +143,8 @@ class RuntimeHandlers:
 
 
 def _readable_bytes(size: int) -> str:
-    """Return a size as tools parse it: ``252.0 GiB``, below 1 KiB ``17 B`` (``MixAll.humanReadableByteCount``)."""
+    """Return a size in the format that tools parse: ``252.0 GiB``, below 1 KiB ``17 B``
+    (``MixAll.humanReadableByteCount``).
+    """
     unit = min((size.bit_length() - 1) // 10, len(_UNITS)) if size else 0
     return f"{size / 1024**unit:.1f} {_UNITS[unit - 1]}iB" if unit else f"{size} B"

@@ -1,9 +1,9 @@
-"""CONSUMER_SEND_MSG_BACK (36): a message that a consumer could not consume is to come again later
+"""CONSUMER_SEND_MSG_BACK (36): schedules a retry of a message that a consumer failed to process
 (``AbstractSendMessageProcessor.consumerSendMsgBack``).
 
-The broker reads the message from its own log, so a retry costs the consumer a header and no body. The copy has one more
-in its reconsume times, RETRY_TOPIC (where it came from first) and ORIGIN_MESSAGE_ID (the id it had first), and waits
-with the delay level that the consumer names or, for 0, with a level that grows from retry to retry.
+The broker reads the message from its log, so a retry costs the consumer a header and no body. The copy has its
+reconsume times incremented, RETRY_TOPIC (its original topic) and ORIGIN_MESSAGE_ID (its original id). It is delayed by
+the level that the consumer names or, for 0, by a level that increases with each retry.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class SendBackHandlers:
-    """Takes messages back."""
+    """Handles messages that consumers send back."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class SendBackHandlers:
     async def send_back(
         self, connection: Connection, command: RemotingCommand, header: SendBackRequestHeader
     ) -> RemotingCommand:
-        """36: answered when the copy is stored, so that the consumer may forget the message."""
+        """36: answered when the copy is stored, so that the consumer may drop the message."""
         if not self._policies.permission & Perm.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker takes no messages (brokerPermission)")
         group = self._retries.group(header.group)
-        if group.retry_queue_nums <= 0:  # this group wants no retries
+        if group.retry_queue_nums <= 0:  # retries are disabled for the group
             return response_to(command)
         message = await self._read(connection, command, header)
         record = self._copy(message, group, header)
-        await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
+        await self._topics_saver.saved()  # a topic that is lost in a crash would hide the message
         await self._writer.stored([record])
         origin = decode_properties(message.properties).get(names.RETRY_TOPIC, message.topic)
         self._statistics.count_send_back(origin, header.group)
@@ -83,9 +83,9 @@ class SendBackHandlers:
     async def _read(
         self, connection: Connection, command: RemotingCommand, header: SendBackRequestHeader
     ) -> StoredMessage:
-        """Return the message at a place; of a batch, the one with that id."""
+        """Return the message at a log offset; of a batch, the message with the unique key."""
         offset, needs = header.offset, partial(to_consume, header.group)
-        # The topic may have been deleted meanwhile; the consumer has the message all the same, and wants it again.
+        # The topic may have been deleted, but the consumer has the message and asks for a retry.
         data = await self._records.message_at(
             connection, command, needs, offset, unique_key=header.origin_msg_id or "", include_deleted=True
         )

@@ -1,4 +1,4 @@
-"""UPDATE_BROKER_CONFIG (25): settings changed while the broker runs (``AdminBrokerProcessor``)."""
+"""UPDATE_BROKER_CONFIG (25): changes settings while the broker runs (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class SettingsHandlers:
         router.add(RequestCode.UPDATE_BROKER_CONFIG, None, self.update)
 
     async def update(self, connection: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """25: ``key=value`` lines; all of them or none. The remark names those that wait for a start or do nothing."""
+        """25: ``key=value`` lines, applied together or not at all. The remark names those that need a restart or have
+        no effect.
+        """
         try:
             pairs = parse_properties(command.body.decode("utf-8"))
             if self._config.forbidden(pairs):
@@ -41,7 +43,7 @@ class SettingsHandlers:
         await self._barrier.passed()
         remarks = []
         if waiting:
-            remarks.append(f"in force with the next start: {', '.join(sorted(waiting))}")
+            remarks.append(f"effective at the next start: {', '.join(sorted(waiting))}")
         if idle := pairs.keys() & IGNORED_KEYS:
-            remarks.append(f"kept, but without effect in this broker: {', '.join(sorted(idle))}")
+            remarks.append(f"stored, but without effect in this broker: {', '.join(sorted(idle))}")
         return response_to(command, remark="; ".join(remarks) or None)

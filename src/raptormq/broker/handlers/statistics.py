@@ -12,7 +12,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class StatisticsHandlers:
-    """Shows statistics."""
+    """Returns statistics."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -22,7 +22,7 @@ class StatisticsHandlers:
         router.add(RequestCode.VIEW_BROKER_STATS_DATA, ViewStatisticsRequestHeader, self.view)
 
     def view(self, _: Connection, command: RemotingCommand, header: ViewStatisticsRequestHeader) -> RemotingCommand:
-        """315: sum, rate and average of a statistic; refused with 1 while nothing was counted under its name."""
+        """315: sum, rate and average of a statistic; refused with 1 while it does not exist."""
         found = self._statistics.figures(header.stats_name, header.stats_key)
         if found is None:
             remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"

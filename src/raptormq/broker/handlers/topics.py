@@ -1,5 +1,6 @@
-"""Topic administration: 17, 18 (create, change), 215 (delete), 21, 351 (configuration), 202 (statistics), 305
-(``AdminBrokerProcessor``)."""
+"""Topic administration: 17, 18 (create, change), 215 (delete), 21, 351 (configuration), 202 (queue bounds), 305 (system
+topics) (``AdminBrokerProcessor``).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _ALL_PERMS = READ_WRITE | int(Perm.INHERIT) | int(Perm.PRIORITY)
 
 
 class TopicHandlers:
-    """Creates, changes, deletes and describes topics."""
+    """Creates, changes, deletes and lists topics."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class TopicHandlers:
         return response_to(command)
 
     async def create_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """18: the same for several topics; none is changed unless all are in order."""
+        """18: create or change several topics; none is changed unless all are valid."""
         values = loads_request(command.body).get("topicConfigList")
         if not isinstance(values, list):
             raise BodyError("topicConfigList is not a list")
@@ -92,7 +93,7 @@ class TopicHandlers:
         return response_to(command)
 
     def _checked(self, wanted: TopicConfig, attributes: str | None) -> TopicConfig:
-        """Return the configuration as it will be, or refuse it."""
+        """Return the resulting configuration, or refuse it."""
         self._check_name(wanted.topic_name)
         for name, count in (("read", wanted.read_queue_nums), ("write", wanted.write_queue_nums)):
             if not 0 < count <= MAX_QUEUES:
@@ -124,8 +125,9 @@ class TopicHandlers:
         return is_system_topic(topic) or topic in (identity.cluster_name, identity.broker_name)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
-        """215: forget a topic, its queues and the offsets of its consumers, and what pops have left of it; the log
-        keeps the records until they age out."""
+        """215: delete a topic, its queues, the offsets of its consumers, and its messages that were popped. The log
+        keeps the records until they expire.
+        """
         topic = header.topic
         if not topic.strip():
             raise _invalid("The specified topic is blank.")
@@ -136,23 +138,24 @@ class TopicHandlers:
             if was_known or self._store.queue_ids(each):
                 self._store.delete_topic(each)
         await self._store.save_deletions()
-        await self._barrier.passed()  # of a topic that is gone, too: the attempt before may have met a full disk
+        await self._barrier.passed()  # also for a topic that does not exist: an earlier attempt may have failed to save
         return response_to(command)
 
     def _retry_topics(self, topic: str) -> list[str]:
-        """Return the topics of what was popped of ``topic`` and not acknowledged in time: in one that is made later it
-        would be delivered as its own.
+        """Return the retry topics of popped messages of ``topic``. A later topic of the same name would deliver them as
+        its own.
         """
         found: list[str] = []
         for group in self._store.consumer_offsets.groups_of_topic(topic):
             first, second = pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True)
-            if self._groups.get(first.removeprefix(RETRY_PREFIX)) is None:  # else it has the retries of that group, too
+            # otherwise it also contains that group's own retries
+            if self._groups.get(first.removeprefix(RETRY_PREFIX)) is None:
                 found.append(first)
             found.append(second)
         return [each for each in found if each != topic and each in self._topics.configs]
 
     def config(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
-        """351: one topic's configuration."""
+        """351: the configuration of one topic."""
         config = self._topics.get(header.topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}")
@@ -160,12 +163,12 @@ class TopicHandlers:
         return response_to(command, body=told.to_json())
 
     def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """21: all topics in one page."""
+        """21: the configuration of all topics in one answer."""
         table = self._topics.snapshot()
         return response_to(command, header=TotalTopicResponseHeader(len(table.topics)), body=table.to_json())
 
     async def stats(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
-        """202: bounds of a topic's queues."""
+        """202: the bounds of a topic's queues."""
         config = require_topic(self._topics, header.topic)
         offsets: dict[MessageQueue, TopicOffset] = {}
         async for queue_id in cooperatively(range(max(config.read_queue_nums, config.write_queue_nums))):
@@ -176,7 +179,7 @@ class TopicHandlers:
         return response_to(command, body=await written(lambda: encode_topic_stats(offsets), len(offsets)))
 
     def system_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """305: the topics this broker owns."""
+        """305: the topics that the broker owns."""
         own = [topic for topic in self._topics.configs if self._is_own(topic)]
         return response_to(command, body=TopicList(own).to_json())
 

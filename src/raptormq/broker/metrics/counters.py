@@ -1,7 +1,7 @@
-"""What the broker has done since it started, and how fast (``StoreStatsService``).
+"""Counters since the start, and rates (``StoreStatsService``).
 
-:class:`Counters` are plain numbers, because the send path counts every message. :class:`Rates` gives messages per
-second over the last 10 s, 1 min and 10 min, from counters sampled every 10 s.
+:class:`Counters` are plain numbers, because the send path counts every message. :class:`Rates` returns messages per
+second over the last 10 s, 1 min and 10 min, from samples taken every 10 s.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _WINDOWS_S = (10, 60, 600)
 
 
 class Rates:
-    """Samples of the counters; the caller takes one every :data:`SAMPLE_S`. ``clock`` gives ms.
+    """Samples of the counters. The owner takes one every :data:`SAMPLE_S`. ``clock`` returns ms.
 
-    Of the last two midnights (local time) the counters are kept too; before there were any, those of the start.
+    The counters at the last two midnights (local time) are kept as well; before the first midnight, those at the start.
     """
 
     def __init__(self, counters: Counters, clock: Callable[[], int]) -> None:
@@ -35,7 +35,7 @@ class Rates:
         self.sample()
 
     def sample(self) -> None:
-        """Remember the counters as they are now."""
+        """Save a sample of the counters."""
         now = self._clock()
         self._samples.append((now, replace(self.counters)))
         self.counters.put_times.sample()
@@ -44,8 +44,7 @@ class Rates:
             self.yesterday_morning, self.this_morning = self.this_morning, replace(self.counters)
 
     def per_second(self, name: str, seconds: int) -> float:
-        """Return the growth of a counter per second over about the last ``seconds``, 0 before the first sample is old
-        enough."""
+        """Return the growth of a counter per second over about the last ``seconds``; 0 without an older sample."""
         newest_ms, newest = self._samples[-1]
         for at_ms, sample in reversed(self._samples):
             if newest_ms - at_ms >= seconds * 1000 or at_ms == self._samples[0][0]:
@@ -54,11 +53,11 @@ class Rates:
         return 0.0
 
     def text(self, name: str) -> str:
-        """Return the three averages as tools parse them."""
+        """Return the three averages in the format that tools parse."""
         return " ".join(f"{self.per_second(name, seconds):.2f}" for seconds in _WINDOWS_S)
 
     def uptime_text(self) -> str:
-        """Return the time since the start for people."""
+        """Return the uptime as text."""
         seconds = (self._clock() - self.boot_ms) // 1000
         minutes, seconds = divmod(seconds, 60)
         hours, minutes = divmod(minutes, 60)
@@ -72,37 +71,38 @@ def _local_day(now_ms: int) -> int:
 
 @dataclass(slots=True)
 class Counters:
-    """Counted where it happens, read by the metrics and by GET_BROKER_RUNTIME_INFO (28)."""
+    """Counters that request handlers increment, for the exporter and GET_BROKER_RUNTIME_INFO (28)."""
 
     messages_in: int = 0
     """Messages stored."""
     bytes_in: int = 0
-    """Bytes of log they took."""
+    """Bytes of log of the stored messages."""
     topic_bytes: dict[str, int] = field(default_factory=dict)
     """Bytes of log by topic."""
     sends_refused: int = 0
     """Send requests answered with an error."""
     messages_out: int = 0
-    """Messages handed to consumers."""
+    """Messages delivered to consumers."""
     bytes_out: int = 0
-    """Bytes of records handed to consumers."""
+    """Bytes of records delivered to consumers."""
     copies_shortened: int = 0
-    """Copies of messages that had no room for all of their properties."""
+    """Copies of messages that were stored without some of their properties, for lack of space."""
     pulls_found: int = 0
     """Pulls answered with messages."""
     pulls_empty: int = 0
-    """Pulls answered without."""
+    """Pulls answered without messages."""
     pulls_cold: int = 0
-    """Pulls that had to wait for the disk."""
+    """Pulls that waited for the disk."""
     pulls_refused: int = 0
     """Pulls answered with an error."""
     longest_read_ms: int = 0
-    """Longest time that the messages of one pull took to be found and read, without the wait for their arrival."""
+    """Longest time to find and read the messages of one pull, without waiting for their arrival."""
     put_times: LatencyHistogram = field(default_factory=LatencyHistogram)
-    """From the append of what producers send to the moment when it may be answered (SYNC_FLUSH: the disk has it)."""
+    """Time from the append of a producer's messages until they may be acknowledged (SYNC_FLUSH: until they are on
+    disk)."""
 
     def stored(self, result: Appended) -> None:
-        """A group of messages is in the log."""
+        """Count a group of messages that was appended."""
         self.messages_in += result.message_count
         self.bytes_in += result.end_offset - result.start_offset
         topics = self.topic_bytes
@@ -110,6 +110,6 @@ class Counters:
             topics[topic] = topics.get(topic, 0) + size
 
     def record_read_time(self, began: float) -> None:
-        """The messages of a pull have been found and read since ``began`` (``time.perf_counter``)."""
+        """Record the duration of a read that began at ``began`` (``time.perf_counter``)."""
         took_ms = int((perf_counter() - began) * 1000)
         self.longest_read_ms = max(self.longest_read_ms, took_ms)

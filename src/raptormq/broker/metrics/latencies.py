@@ -1,8 +1,8 @@
-"""How long something takes: a histogram since the start, and what was added to it in the last minute.
+"""Latency histogram: since the start, and over the last minute.
 
-RocketMQ's ``StoreStatsService`` shows the time to store a message three ways, all of them read by tools: the longest
-since the start (``putMessageEntireTimeMax``), percentiles (``putLatency99``), and counts by range of the last minute
-(``putMessageDistributeTime``). Prometheus wants the histogram itself. All come from these counts.
+RocketMQ's ``StoreStatsService`` reports the time to store a message in three ways that tools read: the maximum since
+the start (``putMessageEntireTimeMax``), percentiles (``putLatency99``), and counts by range over the last minute
+(``putMessageDistributeTime``). Prometheus needs the histogram itself. All are derived from these counts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
-"""Upper bounds of the buckets in seconds; one more bucket has everything above."""
+"""Upper bounds of the buckets in seconds; one more bucket counts everything above."""
 _WINDOW_SAMPLES = 7
-"""Samples that are kept, one every 10 s: the oldest is a minute older than the newest."""
+"""Number of samples kept, one every 10 s: the oldest is one minute older than the newest."""
 _RANGES = (
     (0.001, "[<=0ms]"), (0.01, "[0~10ms]"), (0.05, "[10~50ms]"), (0.1, "[50~100ms]"), (0.2, "[100~200ms]"),
     (0.5, "[200~500ms]"), (1.0, "[500ms~1s]"), (2.0, "[1~2s]"), (3.0, "[2~3s]"), (4.0, "[3~4s]"), (5.0, "[4~5s]"),
@@ -25,7 +25,7 @@ _ABOVE = "[10s~]"
 
 
 class LatencyHistogram:
-    """A histogram of durations; whoever has it calls :meth:`sample` every 10 s."""
+    """A histogram of durations; its owner calls :meth:`sample` every 10 s."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS_S) + 1)
@@ -34,21 +34,21 @@ class LatencyHistogram:
         self.longest_s = 0.0
 
     def add(self, seconds: float, times: int = 1) -> None:
-        """Count ``times`` things that took ``seconds``."""
+        """Count ``times`` events that took ``seconds`` each."""
         self._counts[bisect_left(BOUNDS_S, seconds)] += times
         self.total_s += seconds * times
         self.longest_s = max(self.longest_s, seconds)
 
     def sample(self) -> None:
-        """Remember the counts as they are now."""
+        """Save a sample of the counts."""
         self._samples.append(list(self._counts))
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return bound and cumulative count of each bucket since the start, as Prometheus has them."""
+        """Return the upper bound and cumulative count of each bucket since the start, as Prometheus expects them."""
         return list(zip([*map(str, BOUNDS_S), "+Inf"], accumulate(self._counts), strict=True))
 
     def percentile_ms(self, share: float) -> float:
-        """Return the bound in ms that ``share`` (0 to 1) of the last minute stayed below; 0 where there was nothing."""
+        """Return the bucket bound in ms that ``share`` (0 to 1) of the last minute did not exceed; 0 without events."""
         counts = self._last_minute()
         wanted = share * sum(counts)
         if not wanted:

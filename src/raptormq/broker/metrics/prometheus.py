@@ -1,11 +1,11 @@
-"""The broker's figures for Prometheus: counters as they are, the rest asked for at each scrape.
+"""The broker's Prometheus exporter: counters are kept, gauges are read at each scrape.
 
     raptormq_broker_<figure>{cluster, broker}
     raptormq_broker_put_seconds_bucket{cluster, broker, le}
     raptormq_broker_group_lag_messages{cluster, broker, group, topic}
     raptormq_broker_group_lost_messages{cluster, broker, group, topic}
 
-What only grows is a counter; its name ends in ``_total``.
+The names of counters end in ``_total``.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _COUNTERS = {
 _TOTAL = "_total"
 
 Gauges = dict[str, tuple[str, float]]
-"""Name -> (what it is, value)."""
+"""Name -> (description, value)."""
 
 
 class BrokerMetrics(Collector):
-    """Everything one broker reports, under ``raptormq_broker_*`` with its cluster and name as labels."""
+    """All metrics of one broker, named ``raptormq_broker_*``, labelled with its cluster and name."""
 
     def __init__(self, cluster: str, broker: str, counters: Counters, figures: Callable[[], Gauges]) -> None:
         self._labels = {"cluster": cluster, "broker": broker}
@@ -90,7 +90,7 @@ class BrokerMetrics(Collector):
 
 
 class _Made(Collector):
-    """Metrics that are made when they are rendered, by whichever thread does that."""
+    """A collector that creates its metrics in the thread that renders them."""
 
     def __init__(self, make: Callable[[], Iterable[Metric]]) -> None:
         self._make = make
@@ -107,7 +107,7 @@ def _text(collector: Collector) -> bytes:
 
 
 def lag_gauges(lag: DispatchLag) -> Gauges:
-    """Return how far what consumers see is behind the log."""
+    """Return how far the queues and the index are behind the log."""
     return {
         "dispatch_behind_bytes": ("Bytes of log that queues and index do not have yet", lag.bytes),
         "dispatch_behind_milliseconds": ("Age of the oldest message among them", lag.milliseconds),
@@ -115,7 +115,7 @@ def lag_gauges(lag: DispatchLag) -> Gauges:
 
 
 def store_gauges(stats: StoreStats) -> Gauges:
-    """Return what the store is like."""
+    """Return the gauges of the store."""
     return {
         "log_end_offset_bytes": ("End of the commit log", stats.end_offset),
         "log_size_bytes": ("Bytes between the first and the last record", stats.end_offset - stats.min_offset),

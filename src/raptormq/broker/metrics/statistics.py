@@ -1,12 +1,12 @@
-"""What has happened to each topic and group over the last minute, hour and day (``BrokerStatsManager``, ``StatsItem``).
+"""Statistics of topics and groups over the last minute, hour and day (``BrokerStatsManager``, ``StatsItem``).
 
-A statistic is a counter that only grows, with snapshots of it: every 10 s for the minute, every 10 min for the hour,
-every hour for the day. Its figures are the growth since the oldest snapshot in the window up to this moment, so a
-question right after a message already counts it; a window is up to one period longer than its name.
+A statistic is a counter with snapshots: every 10 s for the minute, every 10 min for the hour, every hour for the day.
+Its value for a window is the growth since the oldest snapshot in the window, so a query sees the latest message. A
+window is up to one snapshot period longer than its name.
 
-Messages of a topic are not counted as they come in but read off its queues, whose next offset counts every message,
-each one of a batch too; their bytes are counted once for each write. What groups are given is counted answer by
-answer. Statistics that did not change for a day are dropped, so that memory is bounded by what is in use.
+Messages of a topic are counted by the next offsets of its queues, which count every message of a batch. Their bytes are
+counted once per write. Messages delivered to groups are counted for each answer. Statistics that have not changed for a
+day are dropped, which bounds the memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PERIODS_MS = (10_000, 600_000, 3_600_000)
 
 
 class WindowStats(NamedTuple):
-    """Growth over a window: in all, per second, and per event (a request, an answer)."""
+    """Growth over a window: total, per second, and per event (request or answer)."""
 
     sum: int
     tps: float
@@ -36,14 +36,14 @@ class WindowStats(NamedTuple):
 
 
 class _SnapshotTimes:
-    """When the snapshots of each window were taken (ms); the same moments for all statistics."""
+    """Times (ms) of the snapshots of each window, shared by all statistics."""
 
     def __init__(self, now: int) -> None:
         self.times = tuple(deque[int](maxlen=count) for count in _SNAPSHOTS)
         self._next = [now] * 3
 
     def due(self, now: int) -> list[int]:
-        """Return the windows whose next snapshot is to be taken at ``now``."""
+        """Return the windows that are due for a snapshot at ``now``."""
         windows = [window for window in (_MINUTE, _HOUR, _DAY) if now >= self._next[window]]
         for window in windows:
             self.times[window].append(now)
@@ -52,7 +52,7 @@ class _SnapshotTimes:
 
 
 class Statistic:
-    """One counter; ``times`` counts the events that made it grow."""
+    """One counter; ``times`` is the number of events."""
 
     __slots__ = ("_snapshots", "created_ms", "times", "value")
 
@@ -68,7 +68,7 @@ class Statistic:
         self.times += 1
 
     def snapshot(self, windows: list[int]) -> None:
-        """Remember the counter as it is now."""
+        """Save a snapshot for each of the windows."""
         for window in windows:
             taken = self._snapshots[window]
             taken.extend((self.value, self.times))
@@ -76,8 +76,8 @@ class Statistic:
                 del taken[:2]
 
     def figures(self, window: int, snapshot_times: _SnapshotTimes, now: int) -> WindowStats:
-        """Return the growth since the oldest snapshot of a window, or since a statistic that is younger was born (as
-        if it had been there one period before).
+        """Return the growth since the oldest snapshot of a window. A statistic younger than the window counts from its
+        creation, taken one period earlier.
         """
         taken, at = self._snapshots[window], snapshot_times.times[window]
         if len(taken) == 2 * _SNAPSHOTS[window]:
@@ -89,7 +89,7 @@ class Statistic:
 
     @property
     def is_stale(self) -> bool:
-        """True when it did not grow for a day."""
+        """True when it has not changed for a day."""
         day = self._snapshots[_DAY]
         return len(day) == 2 * _SNAPSHOTS[_DAY] and day[0] == self.value
 
@@ -104,28 +104,28 @@ class Statistics:
         self._snapshot_times = _SnapshotTimes(clock())
         self._cluster = cluster
         self._topics: dict[str, tuple[Statistic, Statistic]] = {}
-        """Messages and bytes of log that came for each topic."""
+        """Messages and bytes of log stored for each topic."""
         self._group_gets: dict[tuple[str, str], tuple[Statistic, Statistic]] = {}
         self._send_backs: dict[tuple[str, str], Statistic] = {}
         self._broker_puts, self._broker_gets = Statistic(clock()), Statistic(clock())
         self.pull_offsets: dict[tuple[str, str, int], int] = {}
-        """How far groups have pulled: topic, group and queue id -> the offset behind the last answer with messages;
-        before that the first one asked for."""
+        """Topic, group and queue id -> next offset after the last answered pull; before the first answer, the offset of
+        the first pull."""
         self._base_offsets: dict[str, int] = {}
         self._dirty_topics: set[str] = set()
 
     def start(self) -> None:
-        """Let what is stored already not count."""
+        """Exclude the messages that are already stored."""
         self._base_offsets = {topic: self._message_count(topic) for topic in self._store.topics()}
 
     # --- counting ---
 
     def topics_arrived(self, topics: set[str]) -> None:
-        """Topics have new messages."""
+        """Note that topics have new messages."""
         self._dirty_topics |= topics
 
     def count_get(self, topic: str, group: str, count: int, size: int) -> None:
-        """A group was given ``count`` messages of ``size`` bytes with one answer."""
+        """Count an answer that delivers ``count`` messages of ``size`` bytes to a group."""
         found = self._group_gets.get((topic, group))
         if found is None:
             now = self._clock()
@@ -134,14 +134,14 @@ class Statistics:
         found[1].add(size)
 
     def count_send_back(self, topic: str, group: str) -> None:
-        """A group has sent a message of ``topic`` back."""
+        """Count a message of ``topic`` that a group sends back."""
         found = self._send_backs.get((topic, group))
         if found is None:
             found = self._send_backs[topic, group] = Statistic(self._clock())
         found.add(1)
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic that is gone."""
+        """Drop the statistics of a deleted topic."""
         self._base_offsets.pop(topic, None)
         self._topics.pop(topic, None)
         self._counters.topic_bytes.pop(topic, None)
@@ -153,7 +153,7 @@ class Statistics:
     # --- by the clock ---
 
     def sample(self) -> None:
-        """Take the snapshots that are due; to be called every 10 s."""
+        """Take the snapshots that are due; called every 10 s."""
         self._refresh()
         windows = self._snapshot_times.due(self._clock())
         for statistic in (self._broker_puts, self._broker_gets, *self._send_backs.values()):
@@ -174,7 +174,7 @@ class Statistics:
         self.pull_offsets = {key: offset for key, offset in self.pull_offsets.items() if key[:2] in self._group_gets}
 
     def _refresh(self) -> None:
-        """Bring up to date what is read off elsewhere."""
+        """Update the statistics that are derived from queues and counters."""
         counters = self._counters
         self._broker_puts.value = self._broker_puts.times = counters.messages_in
         self._broker_gets.value, self._broker_gets.times = counters.messages_out, counters.pulls_found
@@ -193,9 +193,7 @@ class Statistics:
     # --- questions ---
 
     def figures(self, name: str, key: str) -> tuple[WindowStats, WindowStats, WindowStats] | None:
-        """Return what a statistic did in the last minute, hour and day; None when there is none of that name and
-        key.
-        """
+        """Return a statistic for the last minute, hour and day; None when it does not exist."""
         self._refresh()
         statistic = self._find(name, key)
         if statistic is None:
@@ -205,7 +203,7 @@ class Statistics:
         return minute, hour, day
 
     def group_tps(self, topic: str, group: str) -> float:
-        """Return how many messages of a topic a group was given per second over the last minute."""
+        """Return the messages of a topic delivered to a group per second, over the last minute."""
         figures = self.figures(GROUP_GET_NUMS, f"{topic}@{group}")
         return figures[0].tps if figures is not None else 0.0
 

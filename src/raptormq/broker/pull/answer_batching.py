@@ -1,10 +1,10 @@
-"""When much arrives, pulls are answered together: fewer, larger answers.
+"""Coalesces the answers to pulls while the log grows fast: fewer, larger answers.
 
-Neighbour: :mod:`raptormq.broker.handlers.pull`. A consumer that keeps up with its producers pulls again as soon as it
-has been answered, and gets the one batch that has come meanwhile; what an answer costs both sides is then paid for
-every batch. Kafka's consumers may ask for more (``fetch.min.bytes``); RocketMQ's protocol has no such field, so the
-broker looks at its log: while that grows by ``BUSY_BYTES_PER_MS`` and more, whoever waits for messages gets them in
-waves, one every ``COALESCE_MS``. Below that rate nobody waits. The clock, in ms, and the timer are passed in.
+A consumer that keeps up with its producers pulls again as soon as it is answered, and gets the one batch that has
+arrived meanwhile. Both sides then pay the cost of an answer for every batch. Kafka consumers can ask for more
+(``fetch.min.bytes``); RocketMQ's protocol has no such field, so the broker decides by the growth of its log. While it
+grows by ``BUSY_BYTES_PER_MS`` or more, waiting pulls are answered together every ``COALESCE_MS``. Below that rate no
+pull is delayed. The clock (ms) and the timer are passed in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raptormq.storage.queue import Arrival
 
 COALESCE_MS = 25
 BUSY_BYTES_PER_MS = 32 * 1024
-"""32 MB/s: at such a rate a message waits longer than a wave for its turn in clients."""
+"""32 MB/s. At this rate a message waits in the client for longer than ``COALESCE_MS``."""
 
 Pull = TypeVar("Pull")
 
@@ -25,11 +25,11 @@ class Timer(Protocol):
     """``call_later`` of an event loop."""
 
     def __call__(self, delay_s: float, callback: Callable[[], None], /) -> object:
-        """Call ``callback`` once after a while."""
+        """Call ``callback`` once after ``delay_s``."""
 
 
 class PullCoalescer(Generic[Pull]):
-    """Keeps what is answered with the next wave."""
+    """Collects arrivals and pulls until the next flush."""
 
     def __init__(
         self,
@@ -38,7 +38,9 @@ class PullCoalescer(Generic[Pull]):
         log_end: Callable[[], int],
         answer: Callable[[list[Arrival], list[Pull]], None],
     ) -> None:
-        """``log_end`` gives the end of the log in bytes; ``answer`` gets what came since the last wave."""
+        """``log_end`` returns the end of the log in bytes; ``answer`` is called with what was deferred since the last
+        flush.
+        """
         self._clock, self._timer, self._log_end, self._answer = clock, timer, log_end, answer
         self._window_start_ms, self._window_start_offset = clock(), log_end()
         self._is_busy = self._is_timer_set = False
@@ -46,26 +48,26 @@ class PullCoalescer(Generic[Pull]):
         self._pulls: list[Pull] = []
 
     def defer_arrivals(self, arrivals: Iterable[Arrival]) -> bool:
-        """Whether the pulls that wait for these messages are answered later; False: now, by the caller."""
+        """Defer waking the pulls that wait for these messages. False: the caller wakes them now."""
         if takes := self._should_defer():
             self._arrivals += arrivals
         return takes
 
     def defer(self, pull: Pull) -> bool:
-        """Whether ``pull``, for which there is something, is answered later; False: now, by the caller."""
+        """Defer ``pull``, for which there are messages. False: the caller answers it now."""
         if takes := self._should_defer():
             self._pulls.append(pull)
         return takes
 
     def flush(self) -> None:
-        """The next wave comes now."""
+        """Answer everything that was deferred, and start a new window."""
         self._start_window(self._clock())
         arrivals, self._arrivals = self._arrivals, []
         pulls, self._pulls = self._pulls, []
         self._answer(arrivals, pulls)
 
     def _should_defer(self) -> bool:
-        """Whether the next wave is to be waited for, which then will come."""
+        """Return whether to defer to the end of the current window. If so, the timer for it is set."""
         now = self._clock()
         if now - self._window_start_ms >= COALESCE_MS:
             self._start_window(now)

@@ -1,9 +1,8 @@
-"""Long polling: pulls that found nothing and wait for their queue to grow (``PullRequestHoldService``).
+"""Long polling: pulls that wait for their queue to grow (``PullRequestHoldService``).
 
-A held pull sits in two places: under its queue, where an arrival finds it, and in a time bucket, where the sweep
-finds it when its time is up. Arrivals are looked up by queue, so a message whose queue nobody waits for costs one
-dictionary look-up, and with no pull held at all nothing. Taking a pull out of both places is constant time too;
-nothing is ever scanned. Time is passed in, in ms.
+A held pull is entered twice: under its queue, where an arrival finds it, and in a time bucket, where the sweep finds it
+when it expires. An arrival in a queue without held pulls costs one dictionary lookup; without any held pull it costs
+nothing. Removing a pull takes constant time, and nothing is ever scanned. The time (ms) is passed in.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 BUCKET_MS = 100
-"""Width of a time bucket: an empty answer comes at most this much later than its client asked for."""
+"""Width of a time bucket: an empty answer is at most this much late."""
 MAX_WAIT_MS = 300_000
 """Longest time a pull is held, whatever it asks for."""
 LONG_POLL_MS = 10_000
 _LONG_STEP = 50
-"""Pulls that wait for so long and longer, as most do, end together every 5 s, as RocketMQ's do: their clients pull
-again together, which costs a broker with thousands of idle consumers less than one wake-up for each."""
+"""Pulls that wait for ``LONG_POLL_MS`` or longer expire together every 5 s, as in RocketMQ. Their clients then pull
+again together, which costs a broker with thousands of idle consumers less than one wake-up each."""
 
 Payload = TypeVar("Payload")
 Arrival = tuple[str, int, int, int]
@@ -29,9 +28,9 @@ Arrival = tuple[str, int, int, int]
 
 @dataclass(slots=True, eq=False)
 class HeldPull(Generic[Payload]):
-    """One waiting pull.
+    """One held pull.
 
-    ``tag_filter`` None takes every message. ``owner`` is the connection, by which a closed one takes its pulls along.
+    ``tag_filter`` None accepts every message. ``owner`` is the connection; when it closes, its pulls are dropped.
     """
 
     topic: str
@@ -58,7 +57,7 @@ class HeldPulls(Generic[Payload]):
         return self._count
 
     def hold(self, pull: HeldPull[Payload], now_ms: int, timeout_ms: int) -> bool:
-        """Keep ``pull`` until it is woken or ``timeout_ms`` is over; False when there are too many already."""
+        """Hold ``pull`` until it is woken or ``timeout_ms`` has passed; False when too many are held."""
         if self._count >= self._max_held:
             return False
         if not self._count:
@@ -73,7 +72,7 @@ class HeldPulls(Generic[Payload]):
         return True
 
     def take_arrived(self, arrivals: Iterable[Arrival]) -> list[HeldPull[Payload]]:
-        """Take out and return the pulls that one of the arrivals satisfies."""
+        """Remove and return the pulls that an arrival satisfies."""
         if not self._count:
             return []
         woken: list[HeldPull[Payload]] = []
@@ -88,7 +87,7 @@ class HeldPulls(Generic[Payload]):
         return woken
 
     def take_expired(self, now_ms: int, at_most: int) -> list[HeldPull[Payload]]:
-        """Take out and return pulls whose time is over; when they are ``at_most``, there may be more."""
+        """Remove and return at most ``at_most`` expired pulls; when that many are returned, there may be more."""
         expired: list[HeldPull[Payload]] = []
         until = now_ms // BUCKET_MS
         if until - self._swept > len(self._by_bucket):  # after a long pause there are fewer buckets than ticks
@@ -106,7 +105,7 @@ class HeldPulls(Generic[Payload]):
         return expired
 
     def take_topic(self, topic: str, chosen: Callable[[Payload], bool] = lambda _: True) -> list[HeldPull[Payload]]:
-        """Take out and return the ``chosen`` pulls of a topic, which was deleted, changed or read from anew."""
+        """Remove and return the ``chosen`` pulls of a topic."""
         queues = [waiting for (held_topic, _), waiting in self._by_queue.items() if held_topic == topic]
         pulls = [pull for waiting in queues for pull in waiting if chosen(pull.payload)]
         for pull in pulls:
@@ -114,14 +113,14 @@ class HeldPulls(Generic[Payload]):
         return pulls
 
     def take_all(self) -> list[HeldPull[Payload]]:
-        """Take out and return every pull, for the stop."""
+        """Remove and return all pulls."""
         pulls = [pull for waiting in self._by_owner.values() for pull in waiting]
         for pull in pulls:
             self._remove(pull)
         return pulls
 
     def drop_owner(self, owner: Hashable) -> None:
-        """Forget the pulls of a closed connection."""
+        """Drop the pulls of a closed connection."""
         for pull in list(self._by_owner.get(owner, ())):
             self._remove(pull)
 

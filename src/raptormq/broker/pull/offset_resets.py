@@ -1,11 +1,10 @@
-"""Resets that consumers have not heard of yet (``ConsumerOffsetManager.assignResetOffset``).
+"""Offset resets that consumers have not received yet (``ConsumerOffsetManager.assignResetOffset``).
 
-An administrator's reset (222) sets the group's offset at once, and waits here until the next pull of the queue takes
-it: that pull is answered with 21 and the new offset, from which the client goes on. Until then what clients commit is
-ignored, because it is what they had done before; unless nobody is there to pull, who would hear of the reset: Spark
-only commits for a group. Who is there: a member that subscribes to the topic, however long it pauses; and who pulls
-without being a member, for as long as it takes to pull again. In memory only: after a restart clients ask for the
-offset anyway.
+An administrator's reset (222) sets the group's offset at once. The next pull of the queue is answered with 21 and the
+new offset, from which the client continues. Until that pull, commits of clients are ignored, because they predate the
+reset. Commits are accepted when no pull can be expected: Spark, for example, only commits for a group. A pull is
+expected from a member that subscribes to the topic, and for ``PULLED_AGAIN_MS`` after the reset from a client that has
+pulled the queue. Resets are in memory only: after a restart clients ask for their offset anyway.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from raptormq.storage.queue import ConsumerOffsets
 from raptormq.transport.connection import Connection
 
 PULLED_AGAIN_MS = MAX_WAIT_MS + 30_000
-"""Who pulls without being a member pulls again within this time: after the longest hold, and work on what it got."""
+"""A client that is not a member pulls again within this time: the longest hold, and time to process the messages."""
 _Place = tuple[str, str, int]
 
 
 class OffsetResets:
-    """The resets of one broker by topic, group and queue."""
+    """Pending resets of one broker by topic, group and queue."""
 
     def __init__(
         self,
@@ -39,7 +38,7 @@ class OffsetResets:
         self._statistics = statistics
         self._steady_clock = steady_clock
         self._offsets: dict[_Place, tuple[int, int]] = {}
-        """With each offset the moment it was assigned."""
+        """Offset and time of each reset."""
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -50,12 +49,12 @@ class OffsetResets:
         self._consumer_offsets.commit(topic, group, queue_id, offset)
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set the offset that a client commits. It is ignored while a reset is pending: it is older than the reset."""
+        """Set the offset that a client commits; ignored while a reset is pending, because it predates the reset."""
         if not self._is_pending(topic, group, queue_id):
             self._consumer_offsets.commit(topic, group, queue_id, offset)
 
     def _is_pending(self, topic: str, group: str, queue_id: int) -> bool:
-        """True while no pull has taken the reset; one that no pull can be expected to take is forgotten."""
+        """Return whether a reset waits for a pull. A reset that no pull can be expected to take is dropped."""
         place = topic, group, queue_id
         if place not in self._offsets:
             return False
@@ -67,11 +66,11 @@ class OffsetResets:
         return False
 
     def take(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Return the offset to begin at, once; None without a reset."""
+        """Return and remove the offset of a reset; None without one."""
         assigned = self._offsets.pop((topic, group, queue_id), None)
         return assigned[0] if assigned is not None else None
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the resets of a topic that is gone."""
+        """Drop the resets of a deleted topic."""
         for place in [place for place in self._offsets if place[0] == topic]:
             del self._offsets[place]

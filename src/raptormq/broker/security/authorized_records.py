@@ -1,8 +1,8 @@
-"""Records that are asked for by their place in the log (33, 36, 37, 309, 323), for those who may read them.
+"""Records requested by log offset (33, 36, 37, 309, 323), for users who may read them.
 
-The gate judges what a request names; a place names no topic, and clients may write any topic beside it. So the record
-itself tells what its reader needs. One that the reader may not have looks like one that is not there: whether there is
-one, and of which topic, would be something to learn, too.
+Access control checks the names in a request. A log offset names no topic, and clients could put any topic beside it. So
+the record itself decides which permissions its reader needs. A record that the user may not read is answered like one
+that does not exist, so that neither its existence nor its topic is revealed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 
 Needs = Callable[[str], list[RequiredPermission]]
-"""What a reader needs for a record of a topic."""
+"""The permissions to read a record of a topic."""
 
 _WAITING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
-"""Topics in which messages for others wait. Only in these REAL_TOPIC counts: elsewhere clients may write it."""
+"""Topics of messages that wait for another topic. Only here REAL_TOPIC is trusted: in other topics clients may write
+it."""
 
 
 class AuthorizedRecords:
@@ -49,7 +50,8 @@ class AuthorizedRecords:
         """As :meth:`MessageStore.message_at`; None also where the user of ``command`` lacks what he ``needs``."""
         look = partial(self._store.message_at, offset, include_deleted=include_deleted)
         if self._authorizer is not None:
-            # Batches whole: to be told that one is encrypted, and cannot be taken apart, is for its readers, too.
+            # Read batches whole: the error that a batch is encrypted and cannot be unpacked is for authorised readers
+            # only.
             stored = await look(whole=True)
             if stored is None or not self._authorizer(connection, command, _permissions(stored, needs)):
                 return None
@@ -58,10 +60,10 @@ class AuthorizedRecords:
 
 def _permissions(stored: Buffer, needs: Needs) -> list[RequiredPermission]:
     try:
-        # The place may be one in the body of a message, where its sender has written what looks like a record of his
-        # own topic and is so long that it takes in others': their bytes do not have the CRC that he wrote before.
+        # The offset may point into the body of a message, where its sender has put bytes that look like a record of his
+        # own topic and span the records of others. Their CRC does not match.
         message = decode_record(stored)
-    except RecordError:  # nobody can say whose it is
+    except RecordError:  # its topic is unknown
         return [RequiredPermission(Resource(ANY_TYPE), ("Get",))]
     waits_for = find_property(message.properties, REAL_TOPIC) if message.topic in _WAITING else None
     return needs(waits_for or message.topic)

@@ -1,4 +1,4 @@
-"""The tables of topics and groups, and the wait until a change of them is settled."""
+"""The tables of topics and consumer groups, and the barrier that waits until a change is saved and registered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an administrator's change has to wait for before it is answered: the file, and the name servers."""
+"""The wait before an administrator's change is answered."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Protocol
 
 
 class ChangeBarrier(Protocol):
-    """A change is settled when it would survive a crash and clients can see it."""
+    """Waits until changes survive a crash and are visible to clients."""
 
     async def passed(self) -> None:
-        """Wait until the changes made so far are saved and the reachable name servers know them.
+        """Wait until all changes so far are saved and registered with the reachable name servers.
 
         Raises:
-            StorageError: they could not be saved.
+            StorageError: a table could not be saved.
         """

@@ -1,12 +1,13 @@
 """Consumer group settings (``SubscriptionGroupManager``, ``SubscriptionGroupConfig``, file ``subscriptionGroup.json``).
 
-A group comes into being with its first heartbeat, with defaults, unless ``autoCreateSubscriptionGroup`` is false.
-File and network form::
+The first heartbeat of a group creates it with defaults, unless ``autoCreateSubscriptionGroup`` is false. File and wire
+format::
 
     {"dataVersion": {...}, "forbiddenTable": {"group": {"topic": 4}}, "subscriptionGroupTable": {"group":
     {"groupName": "group", "consumeEnable": true, ...}}}
 
-What is forbidden to a group in a topic is a bit each, 4 for reading; the others mean nothing, here as in RocketMQ.
+``forbiddenTable`` has a bit mask for each group and topic. Bit 4 forbids reading; the other bits have no meaning, as in
+RocketMQ.
 """
 
 from __future__ import annotations
@@ -37,8 +38,7 @@ _ACTED_ON = frozenset(
 
 @dataclass(slots=True)
 class GroupConfig:
-    """How a group may consume. ``others`` keeps the fields that this version does not act on, so that they are not
-    lost."""
+    """Settings of one group. ``others`` preserves the fields that this version does not use."""
 
     name: str
     consume_enable: bool = True
@@ -49,7 +49,7 @@ class GroupConfig:
     others: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object, with RocketMQ's defaults for what this version does not act on."""
+        """Return the JSON object, with RocketMQ's defaults for the fields that this version does not use."""
         return {
             "attributes": {},
             "brokerId": 0,
@@ -70,10 +70,10 @@ class GroupConfig:
 
     @classmethod
     def from_dict(cls, value: Any) -> GroupConfig:
-        """Read the JSON object; absent fields have RocketMQ's defaults.
+        """Read the JSON object; absent fields get RocketMQ's defaults.
 
         Raises:
-            BodyError: not a group, or a number that is out of bounds.
+            BodyError: the value is not a group, or a number is out of range.
         """
         try:
             group = cls(
@@ -96,17 +96,17 @@ class GroupTable:
     """All consumer groups of one broker."""
 
     def __init__(self, saved: dict[str, Any] | None, clock: Callable[[], int]) -> None:
-        """Read the content of ``subscriptionGroup.json`` (None for the first start).
+        """Read the content of ``subscriptionGroup.json``; None for a first start.
 
         Raises:
-            BodyError: it is not such a table.
+            BodyError: the content is not such a table.
         """
         fields: dict[str, Any] = saved or {}
         table = object_at(fields, "subscriptionGroupTable")
         self.configs: dict[str, GroupConfig] = {name: GroupConfig.from_dict(group) for name, group in table.items()}
         self._plain = {name: group.to_dict() for name, group in self.configs.items()}
         self.forbidden = _read_forbidden(fields.get("forbiddenTable") or {})
-        """Group -> topic -> bits; empty, as it nearly always is, when nothing is forbidden."""
+        """Group -> topic -> bits. Usually empty."""
         self.version = DataVersion.from_dict(fields.get("dataVersion"))
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
@@ -136,11 +136,11 @@ class GroupTable:
         return True
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether nobody has forbidden a group to read a topic."""
+        """Return whether a group may read a topic."""
         return not self.forbidden.get(group, {}).get(topic, 0) & _READING
 
     def set_readable(self, group: str, topic: str, *, readable: bool) -> None:
-        """Forbid a group to read a topic, or allow it again."""
+        """Forbid or allow a group to read a topic."""
         if readable is self.may_read(group, topic):
             return
         row = self.forbidden.setdefault(group, {})
@@ -152,8 +152,9 @@ class GroupTable:
         self._changed()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``subscriptionGroup.json``, also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG; cheap,
-        because every change of thousands of groups writes them all."""
+        """Return the content of ``subscriptionGroup.json``, which is also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
+        Cheap, because every change writes the whole table of possibly thousands of groups.
+        """
         return {
             "dataVersion": self.version.to_dict(),
             "forbiddenTable": self.forbidden,

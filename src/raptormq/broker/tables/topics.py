@@ -1,15 +1,14 @@
-"""The topic table: which topics this broker serves and how (``TopicConfigManager``, file ``topics.json``).
+"""The topic table: which topics this broker serves, and their settings (``TopicConfigManager``, file ``topics.json``).
 
-The table (:class:`TopicTable`) is a value with a version. Who writes it to disk (:mod:`raptormq.broker.table_files`)
-and who tells the name servers (:mod:`raptormq.broker.registration`) listen for its changes. Time is passed in by a
-clock (ms).
+:class:`TopicTable` is a value with a version. The writer of its file (:mod:`raptormq.broker.table_files`) and the
+registration with name servers (:mod:`raptormq.broker.registration`) listen to its changes. The clock (ms) is passed in.
 
-Every topic gets an id (:mod:`raptormq.protocol.topic_ids`) when it is made, and keeps it until it is deleted, whatever
-is changed. Topics of a table that was written before there were ids get one with the first start, all of them
-together. A topic without an id in a table with ids was made by another broker, or is there again from its queues
-(:mod:`raptormq.broker.table_files`). It stays without: another id would say that its messages are not those of before.
+Every topic gets an id (:mod:`raptormq.protocol.topic_ids`) when it is created and keeps it until it is deleted. The
+topics of a table from before topic ids get theirs at the first start, all together. In a table with ids, a topic
+without one was created by another broker or restored from its queues (:mod:`raptormq.broker.table_files`). It stays
+without: a new id would claim that its messages are not the old ones.
 
-:func:`apply_attributes` checks and applies topic attributes, the ``+key=value,-key`` text of a topic request
+:func:`apply_attributes` validates and applies topic attributes, the ``+key=value,-key`` text of a topic request
 (``TopicAttributes``, ``AttributeUtil``).
 
 ==================  ==========================================  ====================================================
@@ -17,12 +16,12 @@ key                 values                                      here
 ==================  ==========================================  ====================================================
 ``queue.type``      SimpleCQ (default), BatchCQ                 changed by the converter alone (31001)
 ``cleanup.policy``  DELETE (default), COMPACTION                fixed at creation; COMPACTION comes in a later version
-``message.type``    NORMAL (default), FIFO, DELAY, TRANSACTION  kept and reported; the broker judges no message by it
+``message.type``    NORMAL (default), FIFO, DELAY, TRANSACTION  stored and reported, not enforced
 ==================  ==========================================  ====================================================
 
-:func:`system_topics` names the topics that every broker owns from its first start. Tools rely on them: the topic named
-after the cluster gives the routes of all its brokers, the topic named after the broker the route to this one, and
-``TBW102`` is the template that routes and configurations of unknown topics are copied from.
+:func:`system_topics` returns the topics that every broker has from its first start. Tools rely on them: the topic named
+after the cluster has the routes of all its brokers, the topic named after the broker has the route to this one.
+``TBW102`` is the template for routes and settings of unknown topics.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ CLEANUP_POLICY = "cleanup.policy"
 @dataclass(frozen=True, slots=True)
 class _Attribute:
     values: tuple[str, ...]
-    """What it may be; the first is what a topic without it has."""
+    """Allowed values; the first one is the default."""
     later: frozenset[str] = frozenset()
     changeable: bool = False
     hint: str = ""
-    """How it is changed otherwise."""
+    """How the attribute is changed instead."""
 
 
 _ATTRIBUTES = {
@@ -72,11 +71,10 @@ _ATTRIBUTES = {
 def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dict[str, str]:
     """Return the attributes of a topic after a request: ``current`` (None for a new topic) changed as ``text`` says.
 
-    No text leaves everything as it is.
+    No text changes nothing.
 
     Raises:
-        MessageError: the text is malformed, a key or value is unknown or comes later, or it changes what is fixed at
-        creation.
+        MessageError: the text is malformed, a key or value is unknown or not supported yet, or the attribute is fixed.
     """
     attributes = dict(current or {})
     changes, removed = parse_attributes(text)
@@ -104,7 +102,7 @@ def _check_value(key: str, value: str, attribute: _Attribute) -> None:
     if value not in attribute.values:
         raise MessageError(f"value is not in set: [{', '.join(attribute.values)}] ({key}={value})")
     if value in attribute.later:
-        raise MessageError(f"{key}={value} is not supported by this version, it comes later")
+        raise MessageError(f"{key}={value} is not supported by this version")
 
 
 _TEMPLATE = READ_WRITE | int(Perm.INHERIT)
@@ -147,7 +145,7 @@ def _random_id() -> str:
 
 
 MAX_QUEUES = 65_536
-"""Queues of one topic at most; more is a typing error that would cost a directory each."""
+"""Largest number of queues of one topic. More is a typing error that would create a directory for each."""
 
 
 class TopicTable:
@@ -180,7 +178,7 @@ class TopicTable:
         return self.configs.get(topic)
 
     def put(self, config: TopicConfig) -> bool:
-        """Create or change a topic; False when it was like that already. Its id is not taken from ``config``."""
+        """Create or change a topic; False when nothing changed. The id of ``config`` is ignored."""
         current = self.configs.get(config.topic_name)
         if current == config:
             return False
@@ -188,11 +186,11 @@ class TopicTable:
         return True
 
     def restore(self, config: TopicConfig) -> None:
-        """Enter a topic that was there before, and whose id is not known any more."""
+        """Add a topic that existed before and whose id is unknown."""
         self._set(config, "")
 
     def assign_missing_ids(self) -> int:
-        """Give an id to each topic of a table that was written before there were ids; return how many they are."""
+        """Give an id to each topic of a table from before topic ids; return the number of topics."""
         if any(config.topic_id for config in self.configs.values()):
             return 0
         for config in list(self.configs.values()):
@@ -200,11 +198,11 @@ class TopicTable:
         return len(self.configs)
 
     def publish_ids_when(self, is_saved: Callable[[str], bool]) -> None:
-        """Tell ids of those topics alone that ``is_saved`` says are on disk: after a crash they have the same."""
+        """Publish the ids of those topics only for which ``is_saved`` is true, so that ids survive a crash."""
         self._is_saved = is_saved
 
     def published_id(self, topic: str) -> str | None:
-        """Return the id of a topic, as others may remember it; None where there is none."""
+        """Return the published id of a topic; None without one."""
         config = self.configs.get(topic)
         return config.topic_id or None if config is not None and self._is_saved(topic) else None
 
@@ -223,14 +221,15 @@ class TopicTable:
         return True
 
     def add_missing(self, configs: Iterable[TopicConfig]) -> None:
-        """Create those topics that do not exist yet, leaving the others as they are."""
+        """Create the topics that do not exist; others are not changed."""
         for config in configs:
             if config.topic_name not in self.configs:
                 self.put(config)
 
     def auto_create(self, topic: str, template: str, queues: int) -> TopicConfig | None:
-        """Create ``topic`` like the template topic with at most ``queues`` queues; None when the template does not
-        allow it."""
+        """Create ``topic`` from the template topic, with at most ``queues`` queues; None when the template does not
+        allow it.
+        """
         base = self.configs.get(template)
         if base is None or not base.perm & Perm.INHERIT:
             return None
@@ -247,7 +246,7 @@ class TopicTable:
         return self.configs[topic]
 
     def ensure_retry_topic(self, group: str, queues: int) -> TopicConfig:
-        """Return the retry topic of a consumer group, created when it is not there."""
+        """Return the retry topic of a consumer group; it is created if it does not exist."""
         name = topic_names.retry_topic(group)
         config = self.configs.get(name)
         if config is None:
@@ -256,15 +255,17 @@ class TopicTable:
         return self.configs[name]
 
     def snapshot(self) -> TopicConfigTable:
-        """Return the table as it is now."""
+        """Return a copy of the table."""
         return TopicConfigTable(dict(self.configs), self.version)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``topics.json``; cheap, because every change of thousands of topics writes them all."""
+        """Return the content of ``topics.json``. Cheap, because every change writes the whole table of possibly
+        thousands of topics.
+        """
         return {"dataVersion": self.version.to_dict(), "topicConfigTable": dict(self._plain)}
 
     def bump_version(self) -> None:
-        """Let name servers take the next registration, though no topic has changed."""
+        """Increment the version, so that name servers accept the next registration although no topic has changed."""
         self.version = self.version.next(self._clock())
 
     def _changed(self, topic: str) -> None:
