@@ -103,7 +103,7 @@ async def test_an_empty_checkpoint_is_told_of_and_costs_a_walk_through_the_log(
     (tmp_path / "abort").touch()
     async with running(tmp_path) as broker, connected(broker) as peer:
         assert bodies(await peer.pull("t", 0)) == [b"x"]
-    assert f"{tmp_path / 'checkpoint'} is damaged (0 bytes): the whole log is walked" in caplog.text
+    assert f"{tmp_path / 'checkpoint'} is damaged (0 bytes): the whole log is scanned" in caplog.text
 
 
 async def change_password(root: Path) -> None:

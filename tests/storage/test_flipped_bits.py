@@ -141,7 +141,7 @@ def test_times_that_the_log_does_not_have_count_as_unknown(
         lie = page + bytes(SEAL.stop - SEAL.start)
     found, is_said = start(overwrite(volume, CHECKPOINT, lie), clock, caplog)
     assert (found, is_said) == (expected(), True)
-    assert "the whole log is walked" in caplog.text if sealed else "all queues are built again" in caplog.text
+    assert "the whole log is scanned" in caplog.text if sealed else "all queues are built again" in caplog.text
 
 
 def test_times_of_messages_that_no_checkpoint_knew_are_not_believed(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
-"""The store's work between requests: timers on the event loop, and threads for what waits for a disk.
+"""Background work of the store: timers on the event loop, and threads for blocking calls.
 
-A failure here never ends the timer; it shows in the log and, where writes have to stop, in the write gate.
+An error never ends a timer. It is logged and, when writes have to stop, reported to the write gate.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _SLICE_S = 0.002
 
 
 class Executor(Protocol):
-    """Who does what waits for a disk."""
+    """Runs blocking calls."""
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``work`` somewhere else and return what it returns."""
+        """Run ``work`` in another thread and return its result."""
 
 
 class Background:
-    """Timers and threads of one store; belongs to ``loop``."""
+    """Timers and threads of one store. Belongs to ``loop``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -38,7 +38,7 @@ class Background:
         self._tasks: list[asyncio.Task[None]] = []
 
     def every(self, interval_ms: int, work: Callable[[], object]) -> None:
-        """Call ``work`` every ``interval_ms``, counted from the end of the last call; an awaitable it returns is
+        """Call ``work`` every ``interval_ms``, counted from the end of the previous call. A returned coroutine is
         awaited.
         """
         self._tasks.append(self._loop.create_task(self._repeat(interval_ms / 1000, work)))
@@ -53,7 +53,7 @@ class Background:
                     await result
                 trouble = ""
             except StorageError as error:
-                # It comes again with every turn until there is room, or for good: one line is enough.
+                # The error repeats at every interval until it is resolved: one line is enough.
                 if str(error) != trouble:
                     trouble = str(error)
                     logger.error("%s", trouble)
@@ -61,20 +61,21 @@ class Background:
                 logger.exception("background work of the store failed")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``work`` in a thread and return what it returns."""
+        """Run ``work`` in a thread and return its result."""
         return await self._loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
 
     def stop(self) -> None:
-        """Stop the timers and wait for the threads; work that has begun is finished."""
+        """Cancel the timers and wait for the threads. Work that has begun is finished."""
         for task in self._tasks:
             task.cancel()
         self._threads.shutdown(wait=True)
 
 
 async def cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield ``items``; others have a turn of the loop every 2 ms.
+    """Yield ``items`` and give other tasks a turn every 2 ms.
 
-    Not every few items: on a busy loop each turn takes milliseconds, and who gives one away too often gets nowhere.
+    The interval is a time, not a number of items: on a busy loop one iteration takes milliseconds, so frequent pauses
+    would stall the caller.
     """
     pause_at = time.monotonic() + _SLICE_S
     for item in items:

@@ -1,4 +1,4 @@
-"""Opening and closing a store: lock, recovery, crash marker, and everything durable at the end."""
+"""Opens and closes a store: lock, recovery, crash marker, and the final flush."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = get_logger(__name__)
 
 @dataclass(slots=True)
 class OpenStore:
-    """What an open store holds besides its parts."""
+    """The state of an open store besides its parts."""
 
     maintenance: Maintenance
     marker: RunningMarker
@@ -34,31 +34,32 @@ class OpenStore:
     _saving_deletions: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def save_deletions(self, background: Executor) -> None:
-        """Wait until no crash can bring back what was deleted by the time this returns: messages, conversions and
-        progress of consumers. At once where nothing has been deleted since it was waited for.
+        """Make deletions durable: of messages, conversions and consumer offsets. No crash brings them back once this
+        has returned. Returns at once when nothing was deleted since the last call.
 
         Raises:
             StorageError: something could not be written.
         """
         async with self._saving_deletions:
-            # Until nothing comes while it is saved: the table of topics is written as it is when this returns.
+            # Repeat while deletions arrive during a save: the caller writes the topic table in its current state
+            # afterwards.
             while (version := self.maintenance.parts.deletions.version) != self._saved_deletions:
                 await self.maintenance.save_ledgers(background)
                 await self.maintenance.save_offsets(background)
                 self._saved_deletions = version
 
     def close(self, dispatch: Callable[[], object]) -> None:
-        """Make everything durable, remove the crash marker and give the lock back.
+        """Make everything durable, remove the crash marker and release the lock.
 
         Raises:
             StorageError: something could not be written; the marker stays.
         """
         maintenance, parts = self.maintenance, self.maintenance.parts
         try:
-            parts.flusher.flush()  # else no offsets are saved: they may be beyond the log
+            parts.flusher.flush()  # first, because saved offsets must not be beyond the durable log
             dispatch()
             maintenance.flush_all()
-            with contextlib.suppress(OutOfResources):  # the next start tries again
+            with contextlib.suppress(OutOfResources):  # the next start allocates it
                 parts.log.allocate_rest()
             self.marker.clear()
         except OSError as error:
@@ -68,7 +69,7 @@ class OpenStore:
 
 
 def to_storage_error(error: OSError, root: str) -> StorageError:
-    """Return the store's error for one of the operating system while a store is opened or closed."""
+    """Return the StorageError for an error of the operating system during open or close."""
     named = f" ({error.filename})" if error.filename and error.filename != root else ""
     reason = "not a folder" if isinstance(error, FileExistsError) else error.strerror or error
     text = f"cannot use the store in {root}: {reason}{named}"
@@ -80,7 +81,7 @@ def to_storage_error(error: OSError, root: str) -> StorageError:
 
 
 def open_store(parts: StoreParts, retention: Retention, converter: QueueConverter) -> tuple[OpenStore, RecoveryReport]:
-    """Lock and recover; raises as :meth:`raptormq.storage.store.MessageStore.open`."""
+    """Lock the folder and recover; raises as :meth:`raptormq.storage.store.MessageStore.open`."""
     started = time.monotonic_ns()
     filesystem, paths, queues, index = parts.filesystem, parts.paths, parts.queues, parts.index
     marker: RunningMarker | None = None
@@ -99,7 +100,7 @@ def open_store(parts: StoreParts, retention: Retention, converter: QueueConverte
         converter.prepare()
         report = Recovery(parts, checkpoint_file, marker, declared.names).run()
         parts.deletions.clamp(parts.log.min_offset, report.end_offset)
-        retention.checkpointed_offset = report.start_offset  # what is before was durable before this start
+        retention.checkpointed_offset = report.start_offset  # records before it were durable before this start
         if index is not None:
             index.log_ends_at(report.end_offset)
         maintenance = Maintenance(parts, retention, Checkpointer(parts, retention, checkpoint_file))
@@ -108,7 +109,7 @@ def open_store(parts: StoreParts, retention: Retention, converter: QueueConverte
         parts.consumer_offsets.load()
         _clamp_offsets(parts.consumer_offsets, queues)
         parts.flusher.flushed_timestamp = parts.dispatcher.last_timestamp
-        retention.measure_disk()  # as /metrics tells it, until the first run
+        retention.measure_disk()  # /metrics shows the disk usage before the first retention run
         _write_marker(marker, retention, parts.clock())
         _flush_all(maintenance)
     except BaseException as error:
@@ -123,11 +124,11 @@ def open_store(parts: StoreParts, retention: Retention, converter: QueueConverte
 
 
 def _write_marker(marker: RunningMarker, retention: Retention, now: int) -> None:
-    """Write the crash marker, without which a crash would look like a clean stop; where a full volume has no room for
-    its name, retention has to make some first.
+    """Write the crash marker. Without it, a crash would look like a clean stop. On a full volume retention first makes
+    room for the file's name.
 
     Raises:
-        OSError: there still is none.
+        OSError: there is still no room.
     """
     try:
         marker.mark()
@@ -140,10 +141,10 @@ def _write_marker(marker: RunningMarker, retention: Retention, now: int) -> None
 
 
 def _flush_all(maintenance: Maintenance) -> None:
-    """Write what the recovery has found out, then what the last segment lacks: the queues need far less room, and once
-    they are durable retention can make more.
+    """Write the results of the recovery, then allocate the rest of the last segment. The queues come first: they need
+    far less room, and retention can delete segments once they are durable.
 
-    What finds no room waits in memory, as while running: the gate refuses messages and says so, maintenance tries
+    Without room the data stays in memory, as in a running store: the write gate refuses messages, and maintenance tries
     again.
 
     Raises:
@@ -155,8 +156,8 @@ def _flush_all(maintenance: Maintenance) -> None:
 
 
 def _clamp_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
-    """Let no group be ahead of messages that are to come, once a crash has taken some, or all of a queue, or somebody
-    its files: then the next one gets offset 0, whether or not somebody still knows the topic.
+    """Clamp consumer offsets to the ends of their queues. A crash, or somebody who removed files, may have taken
+    messages that were consumed. The next message of such a queue reuses its offset, also when the topic is unknown now.
     """
 
     def end_of(topic: str, queue_id: int) -> int:

@@ -1,11 +1,12 @@
 """The message store: the facade that the broker uses (Apache RocketMQ ``DefaultMessageStore``).
 
-One thread - the event loop - calls everything here, and nothing but :meth:`MessageStore.open` and
-:meth:`MessageStore.close` makes it wait for a disk: a thread fetches what is not in memory, for who awaits it
-(:mod:`~raptormq.storage.fs.page_cache` says when it gives up). Data flow: ``append`` packs a group and writes it to the
-log, ``dispatch`` brings it into the queues once it is confirmed, ``get_messages`` reads queues and log. Without
-:meth:`MessageStore.set_loop` there are no threads and no timers: tests call :meth:`MessageStore.flush` when something
-shall be durable.
+All methods are called on one thread, the event loop. Only :meth:`MessageStore.open` and :meth:`MessageStore.close` wait
+for the disk. A read whose pages are not in memory awaits a thread that loads them
+(:mod:`~raptormq.storage.fs.page_cache` limits the attempts). Data flow: ``append`` packs a group of records and writes
+it to the log, ``dispatch`` adds it to the queues once it is confirmed, ``get_messages`` reads queues and log.
+
+Without :meth:`MessageStore.set_loop` the store has no threads and no timers. Tests then call :meth:`MessageStore.flush`
+to make the log durable.
 """
 
 from __future__ import annotations
@@ -78,22 +79,22 @@ class MessageStore:
         self._page_warmer = PageWarmer(self._fs, parts.log)
         self._retention = Retention(config, self._fs, parts.log, parts.queues, parts.gate)
         self.converter = QueueConverter(parts)
-        """Makes queues those of the other type."""
+        """Converts the queues of a topic from one type to the other."""
         self.consumer_offsets = parts.consumer_offsets
-        """Progress of the consumer groups; loaded by :meth:`open`, saved in the background."""
+        """Committed offsets of the consumer groups; :meth:`open` loads them and a timer saves them."""
         self._opened: OpenStore | None = None
         self._background: Background | None = None
 
     # --- life ---
 
     def open(self) -> RecoveryReport:
-        """Lock the folder and recover; after it the store takes writes, or will when there is room for what the
-        recovery has to write.
+        """Lock the folder and recover. The store accepts writes afterwards. On a full volume it accepts them as soon as
+        there is room for what the recovery has to write.
 
         Raises:
             StoreLocked: another process uses the folder.
-            StoreReadOnly: the volume takes no writes.
-            DiskFull: there is no room even for the names of new files, or to build all queues again.
+            StoreReadOnly: the volume is read-only.
+            DiskFull: there is no room for the names of new files, or for a rebuild of all queues.
             StoreDamaged: files are missing, unreadable or not of the configured size.
         """
         self._opened, report = open_store(self._parts, self._retention, self.converter)
@@ -101,8 +102,8 @@ class MessageStore:
         return report
 
     def set_loop(self, loop: asyncio.AbstractEventLoop, on_confirmed: Callable[[], object] | None = None) -> None:
-        """Start the threads and timers; ``on_confirmed`` is called on ``loop`` when :meth:`dispatch` has more to do
-        because of a flush.
+        """Start the threads and timers. ``on_confirmed`` is called on ``loop`` after a flush that gave :meth:`dispatch`
+        more to do.
         """
         assert self._opened is not None
         self._background = Background(loop)
@@ -117,7 +118,7 @@ class MessageStore:
         self._flusher.start(loop, on_progress)
 
     def close(self) -> None:
-        """Stop the background work, make everything durable and give the folder back.
+        """Stop the background work, make everything durable and release the lock.
 
         Raises:
             StorageError: something could not be written; the next start recovers as after a crash.
@@ -132,17 +133,17 @@ class MessageStore:
             opened.close(self.dispatch)
 
     def set_store_host(self, host: bytes) -> None:
-        """Set the STOREHOST of records to come: ip (4 or 16 bytes) and port (4)."""
+        """Set the STOREHOST field of later records: ip (4 or 16 bytes) and port (4 bytes)."""
         self._appender.set_store_host(host)
 
     # --- writing ---
 
     def append(self, batch: Sequence[PendingRecord]) -> AppendResult:
-        """Write a group to the log with one write; all of it or, when this raises, nothing.
+        """Write a group to the log with one write. When this raises, nothing has been written.
 
         Raises:
-            DiskFull: there is no room.
-            StoreReadOnly: a write or flush has failed.
+            DiskFull: the volume is full.
+            StoreReadOnly: a write or a flush has failed.
             StorageError: a record does not fit a segment.
         """
         group = self._appender.append(batch)
@@ -150,7 +151,7 @@ class MessageStore:
         return group
 
     def append_lists(self, lists: Sequence[PendingList]) -> AppendedLists:
-        """Write lists of messages with one write; all of them or nothing, as with :meth:`append`."""
+        """Write lists of messages with one write; all or nothing, as :meth:`append`."""
         group = self._appender.append_lists(lists)
         self._submit(group)
         return group
@@ -161,24 +162,25 @@ class MessageStore:
         self._page_warmer.appended()
 
     def dispatch(self) -> list[Arrival]:
-        """Bring everything up to the confirmed offset into the queues and return what became visible."""
+        """Add everything up to the confirmed offset to the queues and return what became visible."""
         return self._dispatcher.run(self.confirmed_offset())
 
     def confirmed_offset(self) -> int:
-        """Return the end of what consumers may see: all that is written or, under SYNC_FLUSH, all that is durable.
+        """Return the end of the log that consumers may see: the end of the log or, under SYNC_FLUSH, its durable end.
 
-        A consumer that had seen more could commit an offset that another message gets after a power cut.
+        A consumer that sees an unflushed message could commit its offset, and a power cut could give that offset to
+        another message.
         """
         return self._log.flushed_offset if self._sync else self._log.end_offset
 
     @property
     def end_offset(self) -> int:
-        """Where the next record goes."""
+        """Offset of the next record."""
         return self._log.end_offset
 
     @property
     def flushed_offset(self) -> int:
-        """Everything below it is durable."""
+        """The log is durable up to this offset."""
         return self._log.flushed_offset
 
     def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
@@ -190,7 +192,7 @@ class MessageStore:
         await self._flusher.wait_flushed(end_offset)
 
     def flush(self) -> None:
-        """Make the log durable in this thread.
+        """Make the log durable, in this thread.
 
         Raises:
             StoreReadOnly: the disk failed.
@@ -198,11 +200,11 @@ class MessageStore:
         self._flusher.flush()
 
     def check_writable(self) -> None:
-        """Raise the error that an append would get now.
+        """Raise the error that an append would raise now.
 
         Raises:
-            DiskFull: there is no room.
-            StoreReadOnly: a write or flush has failed.
+            DiskFull: the volume is full.
+            StoreReadOnly: a write or a flush has failed.
         """
         if self._gate.refusal is not None:
             raise self._gate.error()
@@ -212,8 +214,8 @@ class MessageStore:
     def get_messages(self, topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
         """Read messages of a queue from ``offset`` on.
 
-        Never waits for the disk: where it would have to, the result is ``cold``. Buffers of hot messages are slices of
-        the mapped log and stay valid as long as they are referenced.
+        Never waits for the disk. When the read would have to wait, the result is ``non_resident``. Buffers of resident
+        messages are slices of the mapped log and stay valid as long as they are referenced.
         """
         try:
             return self._reader.get(topic, queue_id, offset, options, wait=False)
@@ -221,8 +223,8 @@ class MessageStore:
             return GetResult(GetStatus.FOUND, [], offset, 0, 0, total_bytes=missing.size, non_resident=True)
 
     async def load_messages(self, topic: str, queue_id: int, offset: int, options: ReadOptions) -> GetResult:
-        """Like :meth:`get_messages`, after a thread has fetched what was missing; never ``cold``, so that ``wishes``
-        have to allow copies.
+        """Read as :meth:`get_messages`, after a thread has loaded the missing pages. The result is never
+        ``non_resident``, so ``options`` have to allow copies.
         """
         return await self._with_pages(lambda wait: self._reader.get(topic, queue_id, offset, options, wait=wait))
 
@@ -230,7 +232,7 @@ class MessageStore:
         return await with_pages(attempt, self._background, self._fs)
 
     def queue_end(self, topic: str, queue_id: int) -> int:
-        """Return the offset after the last message of a queue; 0 for one without messages."""
+        """Return the offset after the last message of a queue; 0 for a queue without messages."""
         queue = self._queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -239,8 +241,8 @@ class MessageStore:
         return self._queues.topic_tombstones.get(topic, 0)
 
     async def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the first offset that is still there and the offset after the last one; zeros for a queue without
-        messages. The first one has to be looked for after each retention, in items that may have to be fetched.
+        """Return the first available offset and the offset after the last message; zeros for a queue without messages.
+        The first offset is searched again after each retention run, which may have to load queue items.
         """
         return await self._with_pages(lambda wait: self._queue_bounds(topic, queue_id, wait=wait))
 
@@ -251,20 +253,22 @@ class MessageStore:
         return self._queues.min_offset(queue, self._log.min_offset, wait=wait), queue.max_offset
 
     async def tag_codes(self, topic: str, queue_id: int, offset: int, count: int) -> list[int]:
-        """Return the tag codes of up to ``count`` messages of a queue from ``offset`` on; in a queue of delayed
-        messages they are the times at which these are due.
+        """Return the tag codes of up to ``count`` messages of a queue from ``offset`` on. In a queue of delayed
+        messages the tag codes are due times.
         """
         return [code for _, _, code in await self.queue_items(topic, queue_id, offset, count)]
 
     async def queue_items(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
-        """Return up to ``count`` items (log offset, size, tag code) of a queue from ``offset`` on; none outside it."""
+        """Return up to ``count`` items (log offset, size, tag code) of a queue from ``offset`` on; an empty list when
+        ``offset`` is outside the queue.
+        """
         return await self._with_pages(lambda wait: self._reader.items(topic, queue_id, offset, count, wait=wait))
 
     async def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
-        """Return the offset of the first message stored at or after a time (LOWER), or of the last one at or before it
-        (UPPER); 0 without a queue.
+        """Return the offset of the first message stored at or after a time (LOWER), or of the last message stored at or
+        before it (UPPER); 0 when the queue does not exist.
         """
         return await self._with_pages(
             lambda wait: self._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=wait)
@@ -287,9 +291,10 @@ class MessageStore:
     ) -> Buffer | None:
         """Return the stored record of the message at a log offset, None when there is none.
 
-        At the place of a batch it is the message with ``unique_key``, or the first one when none is asked for; with
-        ``allow_encrypted`` the whole of an encrypted one, as at the places of its messages. With ``include_deleted``
-        messages of deleted topics are returned too; with ``whole`` any batch is returned as it is stored.
+        For the offset of a batch the result is the message with ``unique_key``, or the first message when no key is
+        given. With ``allow_encrypted`` an encrypted batch is returned whole, also for the offsets of its messages. With
+        ``include_deleted`` messages of deleted topics are returned too. With ``whole`` every batch is returned as it is
+        stored.
         """
         return await self._with_pages(
             lambda wait: self._lookup.message_at(
@@ -299,32 +304,34 @@ class MessageStore:
         )  # fmt: skip
 
     async def store_timestamp_at(self, physical_offset: int, size: int | None = None) -> int | None:
-        """Return the store time (ms) of the record at a log offset, None when there is none, or not one of ``size``."""
+        """Return the store time (ms) of the record at a log offset; None when there is no record, or not one of
+        ``size`` bytes.
+        """
         return await self._with_pages(lambda wait: self._lookup.store_timestamp_at(physical_offset, size, wait=wait))
 
     async def find_by_key(
         self, topic: str, key: str, begin: int, end: int, limit: int, *, whole_batches: bool = False
     ) -> list[Buffer]:
-        """Return up to ``limit`` records of ``topic`` stored between ``begin`` and ``end`` (ms) that have ``key`` as
-        their unique key or as a word of KEYS, the newest first; with ``whole_batches`` whole batches, too, where they
-        are encrypted or it is their own unique key.
+        """Return up to ``limit`` records of ``topic``, the newest first, that were stored between ``begin`` and ``end``
+        (ms) and have ``key`` as their unique key or as a word of KEYS. With ``whole_batches`` a batch is returned whole
+        when it is encrypted or when ``key`` is its own unique key.
         """
         if self._key_queries is None:
             return []
         return await self._key_queries.find(KeyQuery(topic, key, begin, end, whole_batches), limit, self._background)
 
     def scan_log(self, start: int) -> LogScanner:
-        """Return a walk through the log from the record at ``start`` on, which waits for the disk."""
+        """Return a scanner of the log from the record at ``start`` on. It waits for the disk."""
         return LogScanner(self._log, start)
 
     def index_position(self) -> tuple[int, int]:
-        """Return store time (ms) and log offset of the newest message that is found by its keys."""
+        """Return store time (ms) and log offset of the newest message in the key index."""
         return self._index.end if self._index is not None else (0, 0)
 
     # --- keeping ---
 
     def topics(self) -> list[str]:
-        """Return the topics that have queues, among them any that came back with the replay after a crash."""
+        """Return the topics that have queues, including those that a replay after a crash restored."""
         return self._queues.topics()
 
     def queue_ids(self, topic: str) -> list[int]:
@@ -332,15 +339,15 @@ class MessageStore:
         return self._queues.queue_ids(topic)
 
     def is_batch_topic(self, topic: str) -> bool:
-        """True for a topic whose queues are those of BatchCQ."""
+        """Return whether the queues of ``topic`` are of type BatchCQ."""
         return topic in self._queues.batch_topics
 
     def set_batch_topic(self, topic: str) -> None:
-        """Let the queues of ``topic`` that are made from now on be those of BatchCQ, until it is deleted."""
+        """Create later queues of ``topic`` as BatchCQ queues, until the topic is deleted."""
         self._queues.batch_topics.add(topic)
 
     def delete_topic(self, topic: str) -> None:
-        """Remove queues and consumer offsets of ``topic``; its records stay in the log until retention takes them."""
+        """Remove queues and consumer offsets of ``topic``. Its records stay in the log until retention deletes them."""
         self._dispatcher.drop_topic(topic)
         self.converter.drop_topic(topic)
         self._queues.remove_topic(topic)
@@ -349,23 +356,25 @@ class MessageStore:
             self._parts.deletions.add(topic, self._log.end_offset)
 
     async def save_deletions(self) -> None:
-        """See :meth:`OpenStore.save_deletions`; to be awaited before a deletion is answered, or anybody
-        can learn from a file that the topic was made again.
+        """Make deletions durable, see :meth:`OpenStore.save_deletions`. The caller awaits this before it answers the
+        deletion and before any file says that the topic exists again.
         """
         if self._opened is not None and self._background is not None:
             await self._opened.save_deletions(self._background)
 
     async def clean(self, *, any_hour: bool) -> None:
-        """Delete now, after a checkpoint, what is too old or too much; with ``any_hour`` whatever deleteWhen says."""
+        """Make a checkpoint and run retention now; with ``any_hour`` also outside the hours of ``deleteWhen``."""
         if self._opened is not None and self._background is not None:
             await self._opened.maintenance.clean_now(self._background, any_hour=any_hour)
 
     def lag(self) -> DispatchLag:
-        """Return how far queues and index are behind the log; may be asked while :meth:`open` runs elsewhere."""
+        """Return how far queues and index lag behind the log. May be called while :meth:`open` runs in another
+        thread.
+        """
         return self._dispatcher.lag(self._log.end_offset, self._clock())
 
     def stats(self) -> StoreStats:
-        """Return what the store is like right now."""
+        """Return the current figures of the store."""
         log = self._log
         return StoreStats(
             min_offset=log.min_offset,

@@ -126,7 +126,7 @@ def test_a_long_stretch_is_mended_with_one_walk(max_count: int, caplog: pytest.L
     result = at_once(store.load_messages("batches", 0, 1500, ReadOptions(max_count, 1 << 20)))
     assert next(iter_records(b"".join(result.buffers))).queue_offset == 1500
     assert [record.getMessage() for record in caplog.records] == [
-        "990 items of batches/0, 5 to 994, were damaged and are written again"
+        "990 items of batches/0, 5 to 994, were damaged and have been rewritten"
     ]
 
 

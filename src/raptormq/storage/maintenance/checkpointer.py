@@ -1,13 +1,13 @@
-"""Makes checkpoints: everything derived from the log written and durable, then a file that says so.
+"""Makes checkpoints: everything derived from the log is written and made durable, then a file records it.
 
-The order is what makes a checkpoint true: tails of the queues written, queue files flushed, then the headers of the
-index, which say what it has, how far every queue is, and the checkpoint. The log has flushes of its own, and may be
-behind its queues: the checkpoint says up to which time it is durable, and a recovery believes no item of a record that
-is younger (:mod:`~raptormq.storage.recovery.queue_loading`).
+The order makes a checkpoint true: queue tails are written, queue files are flushed, then the headers of the index
+(which count its entries), the ends of all queues, and the checkpoint file. The log is flushed independently and may be
+behind its queues. The checkpoint therefore names the time up to which the log is durable, and a recovery ignores items
+of younger records (:mod:`~raptormq.storage.recovery.queue_loading`).
 
-:class:`Checkpointer` takes the steps in that order. A running store takes them in turns with everybody else, and in
-threads. A store that is opened or closed takes them at once. What waits for the disk has two halves: a job
-(:class:`SyncJob`, :class:`CheckpointJob`) is taken on the thread of the store and run in any thread.
+:class:`Checkpointer` runs the steps in that order. A running store runs them cooperatively on the event loop and in
+threads. A store that is being opened or closed runs them at once. Blocking work has two halves: a job
+(:class:`SyncJob`, :class:`CheckpointJob`) is created on the thread of the store and runs in any thread.
 
 Neighbour: :mod:`~raptormq.storage.maintenance.maintenance` has the timers.
 """
@@ -32,12 +32,12 @@ from raptormq.storage.parts import StoreParts
 from raptormq.storage.recovery import Checkpoint, CheckpointFile, EndsPacker
 
 _MAX_SINGLE_SYNCS = 64
-"""More files and folders than this are made durable with the whole volume, whoever else may be writing to it."""
+"""With more files and folders than this, the whole volume is synced instead of each one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncJob:
-    """Files, and folders whose names have changed, below ``folder``; ``run`` may wait for the disk."""
+    """Files to sync, and folders with changed entries, below ``folder``. ``run`` blocks."""
 
     filesystem: FileSystem
     folder: str
@@ -54,7 +54,7 @@ class SyncJob:
             self.filesystem.sync_volume(self.folder)
             return
         for path in self.paths:
-            # Some are deleted meanwhile, with their topic or by retention.
+            # A topic deletion or retention may have removed the file meanwhile.
             with contextlib.suppress(FileNotFoundError), contextlib.closing(self.filesystem.open(path)) as file:
                 file.sync()
         for folder in sorted(self.folders, reverse=True):
@@ -64,7 +64,7 @@ class SyncJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """One checkpoint; ``run`` may wait for the disk."""
+    """One checkpoint. ``run`` blocks."""
 
     filesystem: FileSystem
     unsynced: SyncJob
@@ -78,7 +78,7 @@ class CheckpointJob:
         """Make the queue files durable and write the checkpoint.
 
         Raises:
-            OSError: the disk failed; the old checkpoint stands.
+            OSError: the disk failed; the previous checkpoint stays valid.
         """
         self.unsynced.run()
         for header in self.headers:
@@ -91,7 +91,7 @@ _QUEUES_PER_STEP = 8
 _INDEX_PAGES_PER_STEP = 64
 _ENDS_PER_STEP = 256
 _LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES = 64 << 10, 16 << 20
-"""Of the key index, written by a thread at a time; a few are left to the checkpoint."""
+"""Limits of the index entries that a thread writes at a time. Fewer entries are left to the checkpoint."""
 _QUEUES = "queues"
 _INDEX = "index"
 _KEYS = "keys"
@@ -99,40 +99,40 @@ _CHECKPOINT = "checkpoint"
 
 
 class SlicedWork(NamedTuple):
-    """Work on the thread of the store: ``work`` is to be called with ``size`` until it says that it is done."""
+    """Work on the thread of the store, in slices. ``work`` is called with ``size`` until it returns True."""
 
     work: Callable[[int], bool]
     size: int
 
     async def run_cooperatively(self) -> None:
-        """Do it; others have their turns."""
+        """Run all slices and yield to the event loop in between."""
         async for _ in cooperatively(iter(partial(self.work, self.size), True)):
             pass
 
     def run_blocking(self) -> None:
-        """Do it without a pause."""
+        """Run all slices without a pause."""
         while not self.work(self.size):
             pass
 
 
 _Step = SlicedWork | Callable[[], None]
-"""What is not sliced waits for the disk, and is done by a thread."""
+"""A step that is not sliced blocks, and runs in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointer:
-    """The checkpoints of one store; belongs to its thread."""
+    """Makes the checkpoints of one store. Belongs to its thread."""
 
     parts: StoreParts
     retention: Retention
     file: CheckpointFile
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     job_lock: threading.Lock = field(default_factory=threading.Lock)
-    """A job goes on when nobody waits for it any more, and the next one writes the same files."""
+    """Serializes jobs. A job continues when its caller is cancelled, and the next job writes the same files."""
 
     async def checkpoint(self, background: Executor, *, force: bool = False) -> None:
-        """Make a checkpoint, with ``always`` also where it says nothing new. Everything that was dispatched before this
-        call is durable then.
+        """Make a checkpoint. Everything dispatched before the call is durable afterwards. Without ``force`` a
+        checkpoint that would not differ from the last one is skipped.
 
         Raises:
             StorageError: something could not be written.
@@ -149,7 +149,7 @@ class Checkpointer:
                     step = next(steps, None)
 
     def checkpoint_blocking(self) -> None:
-        """The same in this thread, for the log too: a stop without its last records would not be clean.
+        """Flush the log and make a checkpoint, in this thread. The stop is clean only with the last records of the log.
 
         Raises:
             StorageError: something could not be written.
@@ -166,13 +166,16 @@ class Checkpointer:
                 step = next(steps, None)
 
     def _steps(self, *, force: bool) -> Generator[_Step, None, None]:
-        """Yield what is to be done next; the StorageError of a step comes back here, and out again."""
+        """Yield the steps of a checkpoint. The caller throws the StorageError of a failed step into the generator,
+        which raises it again.
+        """
         timestamp, end = self.parts.dispatcher.last_timestamp, self.parts.dispatcher.dispatched_offset
         yield self.tail_writes()
         try:
             yield from self._write_rest(timestamp, force=force)
         except OutOfResources:
-            # Without the rest there is no checkpoint, but what needs no room is enough for retention to make some.
+            # There is no checkpoint now. Files that were written without new space are still made durable, so that
+            # retention can delete segments.
             unsynced = self.parts.queues.files.unsynced
             yield partial(self._run_sync, SyncJob(self.parts.filesystem, self.parts.paths.root, *unsynced.take()))
             unsynced.mark_synced()
@@ -186,8 +189,9 @@ class Checkpointer:
             yield SlicedWork(self._write_index, _INDEX_PAGES_PER_STEP)
         checkpoint = self._next(timestamp)
         if not force and checkpoint == self.file.saved and not self.parts.queues.files.unsynced:
-            return  # the files say so already; that a topic was deleted shows in the names alone
-        # A topic that is deleted meanwhile has names that are not durable afterwards: it comes to the next checkpoint.
+            return  # the files are current; a topic deletion only changes folder entries
+        # Folder entries of a topic deleted from here on are not synced by this job. They become part of the next
+        # checkpoint.
         ends = EndsPacker(self.parts.dispatcher.dispatched_offset, self.parts.queues)
         job = self._take_job(ends, checkpoint)
         yield SlicedWork(ends.add, _ENDS_PER_STEP)
@@ -195,8 +199,8 @@ class Checkpointer:
         self._job_succeeded(job)
 
     def _take_job(self, ends: EndsPacker, checkpoint: Checkpoint) -> CheckpointJob:
-        """Return the job for everything that the queues and the index have written; ``ends`` of the queues and
-        ``checkpoint`` become true when it succeeds.
+        """Return the job for everything that the queues and the index have written. ``ends`` and ``checkpoint`` become
+        valid when it succeeds.
         """
         filesystem, paths, index = self.parts.filesystem, self.parts.paths, self.parts.index
         files, folders = self.parts.queues.files.unsynced.take()
@@ -212,8 +216,8 @@ class Checkpointer:
             self.parts.index.headers_written(job.headers)
 
     def _next(self, queue_timestamp: int) -> Checkpoint:
-        """Return what will be true. The log is durable up to its last flush, which may be before the last record of
-        the queues: a recovery goes by the older of the two times.
+        """Return the checkpoint that becomes valid. The last flush of the log may be older than the last record in the
+        queues; a recovery uses the older of the two times.
         """
         return Checkpoint(
             log_timestamp=self.parts.flusher.flushed_timestamp,
@@ -225,7 +229,7 @@ class Checkpointer:
     # --- steps ---
 
     def tail_writes(self) -> SlicedWork:
-        """Return the writes of what no file of a queue has yet; those of deleted topics are passed over."""
+        """Return the work that writes queue tails to their files; tails of deleted topics are skipped."""
         return SlicedWork(self._write_tails, _QUEUES_PER_STEP)
 
     def _write_tails(self, limit: int) -> bool:
@@ -244,7 +248,7 @@ class Checkpointer:
     def _run_sync(self, sync: SyncJob) -> None:
         try:
             sync.run()
-        except OSError as error:  # else there is still no room for the rest
+        except OSError as error:  # any other error means that there is still no room
             what = f"cannot make the consume queues in {self.parts.paths.root} durable"
             self.parts.gate.fail(_CHECKPOINT, what, error)
 
@@ -257,7 +261,7 @@ class Checkpointer:
 
     @contextlib.contextmanager
     def _report_to_gate(self, source: str, what: str) -> Iterator[None]:
-        """Tell the gate what a write came to: ``what`` cannot be done, or there is room for ``source``."""
+        """Report the outcome of a write to the gate: an error with the text ``what``, or that ``source`` has room."""
         try:
             yield
         except OSError as error:
@@ -267,7 +271,7 @@ class Checkpointer:
     # --- between two checkpoints ---
 
     async def write_index_entries(self, background: Executor) -> None:
-        """Bring entries into the files of the key index, and let a thread write those that are many.
+        """Insert pending keys into the files of the index. A thread writes the entries when there are many.
 
         Raises:
             StorageError: there is no room for a file.
@@ -279,7 +283,7 @@ class Checkpointer:
             return
         entries = self.parts.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES)
         if entries is not None:
-            async with self.lock:  # on a slow disk both would have a thread each, and reads wait for one
-                with contextlib.suppress(OSError):  # the checkpoint meets the trouble, too, and tells of it
+            async with self.lock:  # on a slow disk both jobs would occupy a thread each, and reads need one
+                with contextlib.suppress(OSError):  # the next checkpoint reports the error
                     if await background.run(entries.write, self.parts.filesystem):
                         self.parts.index.entries_written(entries)

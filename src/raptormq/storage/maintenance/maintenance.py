@@ -1,9 +1,10 @@
-"""What a store does beside requests: writes queue tails, makes checkpoints, saves offsets, deletes old segments,
-prepares the next one, releases pages.
+"""Periodic work of a store: writes queue tails, makes checkpoints, saves offsets, deletes old segments, preallocates
+the next segment and evicts pages.
+
+Long work is sliced or runs in a thread, so that it never blocks the event loop for more than about a millisecond.
 
 Neighbours: :mod:`~raptormq.storage.background` has the timers and threads,
-:mod:`~raptormq.storage.maintenance.checkpointer` makes the checkpoints. Everything that takes long is cut into slices
-or done in a thread, so that the event loop is never held up for more than about a millisecond.
+:mod:`~raptormq.storage.maintenance.checkpointer` makes the checkpoints.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ _OFFSETS = "offsets"
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """The periodic work on the parts of one store."""
+    """The periodic work of one store."""
 
     parts: StoreParts
     retention: Retention
     checkpointer: Checkpointer
     offsets_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Of the consumer offsets."""
+    """Serializes saves of the consumer offsets."""
 
     def start(self, background: Background, on_released: Callable[[int], object]) -> None:
-        """Begin with the timers. ``on_released`` is called with the size, in bytes, of pages that were given back."""
+        """Start the timers. ``on_released`` is called with the number of bytes whose pages were evicted."""
         config = self.parts.config
 
         async def log() -> None:
@@ -78,15 +79,15 @@ class Maintenance:
         background.every(config.full_retry_interval_ms, partial(self.retry_when_full, background))
 
     async def retry_when_full(self, background: Executor) -> None:
-        """While writes are refused for want of something, do again whatever may have found none; what is expired makes
-        room at any hour.
+        """While the write gate waits for room, descriptors or memory, retry everything that may have failed for want of
+        them. Expired segments are deleted at any hour.
         """
         if not self.parts.gate.is_paused:
             return
         wants_disk = self.parts.gate.is_disk_full
         if not wants_disk:
             self.parts.queues.files.close_half()
-        with contextlib.suppress(StorageError):  # the gate tells of it, here and below
+        with contextlib.suppress(StorageError):  # the gate reports the error, here and below
             await self.checkpointer.checkpoint(background)
         for save in (self.save_offsets, self.save_ledgers):
             with contextlib.suppress(StorageError):
@@ -97,8 +98,8 @@ class Maintenance:
             await background.run(self.parts.log.preallocate)
 
     async def clean(self, background: Executor, *, any_hour: bool, expired_only: bool = False) -> None:
-        """Delete what the limits say, with ``any_hour`` at other hours than theirs too, with ``expired_only`` only what
-        is expired.
+        """Apply retention; with ``any_hour`` also outside the configured hours, with ``expired_only`` expired segments
+        only.
         """
         if (remove := self.retention.run(self.parts.clock(), any_hour=any_hour, expired_only=expired_only)) is not None:
             await background.run(remove)
@@ -112,8 +113,8 @@ class Maintenance:
             await self._remove_expired_files(background)
 
     async def clean_now(self, background: Executor, *, any_hour: bool) -> None:
-        """The same because somebody wants it: after a checkpoint, without which the newest segments stay."""
-        with contextlib.suppress(StorageError):  # the gate tells of it
+        """Apply retention on request, after a checkpoint: without one, the newest segments are kept."""
+        with contextlib.suppress(StorageError):  # the gate reports the error
             await self.checkpointer.checkpoint(background, force=True)
         await self.clean(background, any_hour=any_hour)
 
@@ -121,10 +122,11 @@ class Maintenance:
         self.retention.find_expired_files(queue, wait=wait)
 
     async def _remove_expired_files(self, background: Executor) -> None:
-        # Taken before the checkpoint: it need not say where queues begin that are looked at while it is made.
+        # Taken before the checkpoint: files found during the checkpoint belong to queue beginnings that it may not
+        # record.
         dead, self.retention.expired_files = deque(self.retention.expired_files), []
         try:
-            with contextlib.suppress(StorageError):  # the gate tells of it; for want of room these files must not stay
+            with contextlib.suppress(StorageError):  # the gate reports the error; a full disk must not keep these files
                 await self.checkpointer.checkpoint(background, force=True)
             async for each in cooperatively(list(dead)):
                 self.retention.remove_expired_files(each)
@@ -143,11 +145,12 @@ class Maintenance:
             raise StorageError(f"cannot remove what was deleted: {error.strerror or error}") from error
 
     async def save_offsets(self, background: Executor) -> None:
-        """Write the consumer offsets if they have changed, once the log is durable: they say what is done with, and a
-        power cut must not take what was written to the log before that - retries, checkpoints of pops, decisions.
+        """Save the consumer offsets if they have changed. The log is flushed first: offsets record what is done, so a
+        power cut must not take log records that were written before them (retries, pop checkpoints, transaction
+        decisions).
 
         Raises:
-            StorageError: they could not be written.
+            StorageError: the offsets could not be written.
         """
         async with self.offsets_lock:
             if (snapshot := self.parts.consumer_offsets.snapshot()) is not None:
@@ -162,13 +165,14 @@ class Maintenance:
         self.parts.gate.clear_full(_OFFSETS)
 
     async def save_ledgers(self, background: Executor) -> None:
-        """Wait until no crash can bring back topics that were deleted, or their conversions.
+        """Save the ledgers. No crash brings back deleted topics or their conversions once this has returned.
 
         Raises:
-            StorageError: something could not be written; the timer tries again.
+            StorageError: a ledger could not be written; the timer tries again.
         """
         if not self.parts.deletions.is_saved:
-            # Else a power cut leaves places that are dead behind the end of the log, and another program may fill them.
+            # Otherwise a power cut leaves tombstones beyond the end of the log, and another program may write records
+            # there.
             await self.parts.flusher.wait_flushed(max(self.parts.deletions.entries.values(), default=0))
             self.parts.deletions.clamp(self.parts.log.min_offset, self.parts.log.end_offset)
         for ledger in (
@@ -179,7 +183,7 @@ class Maintenance:
             self.parts.gate.clear_full(ledger.key)
 
     def flush_all(self) -> None:
-        """Write everything and make it durable, now and in this thread.
+        """Write everything and make it durable, in this thread.
 
         Raises:
             StoreReadOnly: the disk failed.

@@ -1,17 +1,16 @@
-"""Gives pages of the log back to the kernel that nobody waits for any more, so that the pages written next are those.
+"""Evicts pages of the log that nobody is expected to read, so that the kernel reuses them for the next writes.
 
-The page cache grows with the log until memory is full. From then on each write has to wait for the kernel to find the
-page that was used least recently; in a container, or on a virtual machine whose host backs memory on first use, that
-costs more than everything else a broker does with a batch. Messages that all groups have consumed are hardly read
-again, and a page that has just been given back is the cheapest one to write to.
+The page cache grows with the log until memory is full. After that, each write has to wait until the kernel finds the
+least recently used page. In a container, or on a virtual machine whose host backs memory on first use, that costs more
+than everything else a broker does with a batch. Messages that all groups have consumed are rarely read again, and a
+page that was just freed is the cheapest one to write to.
 
-What stays is left to the kernel as ever: the newest bytes, whatever they are; what a group has yet to consume, unless
-it has not moved for a quarter of an hour; and what is older than this process. A topic without any group keeps more of
-its newest bytes, for the first one. Topics of the broker's own are not waited for. Whoever comes later than that reads
-from the disk, in long pieces. How far queues had come when the log had a certain length is written down now and then;
-no message is read to find out.
+Three kinds of pages are left to the kernel: the newest bytes; messages that a group has yet to consume, unless its
+offset has not changed for 15 minutes; and everything older than this process. A topic without groups keeps more of its
+newest bytes, for its first group. System topics are ignored. Late readers read from the disk, in long pieces.
+Watermarks record from time to time how far the queues had grown at an offset of the log; no message is read for that.
 
-Neighbour: :mod:`~raptormq.storage.log.readahead` has the pages in memory that are written to next.
+Neighbour: :mod:`~raptormq.storage.log.readahead` prepares the pages that are written next.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from raptormq.storage.queue import ConsumerOffsets, QueueTable
 from raptormq.storage.records import Dispatcher
 
 WATERMARKS_PER_KEPT = 4
-"""Marks that are made while ``kept_bytes`` are written."""
+"""Watermarks made while ``kept_bytes`` are written."""
 MAX_WATERMARKS = 16
 NEW_GROUP_FACTOR = 3
-"""Times ``kept_bytes`` behind the end of the log, a topic without a group is not kept for a first one any longer."""
+"""The messages of a topic without groups are kept up to this many times ``kept_bytes`` behind the end of the log."""
 STALLED_S = 15 * 60
-"""A queue that a group has yet to consume, and whose offset has not changed for so long, is not waited for."""
+"""A group is ignored in a queue that it has not consumed to the end when its offset has not changed for so long."""
 RECHECK_S = 5.0
-"""Time until it is looked again who is behind; clients commit every 5 seconds, too."""
+"""Time until groups that block an eviction are checked again; clients also commit every 5 seconds."""
 _NO_GROUP_YET = frozenset({""})
-"""In place of the groups of a topic that has none: somebody may be about to consume it from its beginning."""
+"""Stands for the groups of a topic that has none: a group may be about to consume it from its beginning."""
 
 _QUEUES_PER_STEP = 1024
 _NEVER = sys.maxsize
@@ -49,27 +48,29 @@ _NEVER = sys.maxsize
 _GroupQueue = tuple[str, str, int]
 """Topic, group and id of a queue."""
 _Row = tuple[str, str, dict[int, int]]
-"""Topic, group, and how far it has to come in which queues."""
+"""Topic, group, and the offsets that it has to reach, by queue id."""
 
 
 class _Watermark(NamedTuple):
-    """How far the queues had come when the log had a certain length."""
+    """How far the queues had grown when the log had a certain length."""
 
     log_offset: int
     ends: dict[str, dict[int, int]]
-    """Topic, id of the queue, offset of its next message; for queues that have grown since the mark before."""
+    """Topic, queue id, offset of the next message; for queues that have grown since the previous watermark."""
 
 
 class _Backlog(NamedTuple):
-    """A group that has yet to consume something of a queue."""
+    """A group that has not consumed a queue to the end."""
 
     offset: int
     since: float
-    """When it was first seen to be there."""
+    """When the group was first seen at this offset."""
 
 
 class PageEvictor:
-    """Releases pages of ``log`` that are at least ``kept_bytes`` behind its end; with 0 none. Belongs to one loop."""
+    """Evicts pages of ``log`` that are at least ``kept_bytes`` behind its end; evicts none when it is 0. Belongs to one
+    event loop.
+    """
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class PageEvictor:
         kept_bytes: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock`` counts seconds."""
+        """``clock`` returns seconds."""
         self._filesystem = filesystem
         self._log = log
         self._dispatcher = dispatcher
@@ -89,16 +90,16 @@ class PageEvictor:
         self._offsets = offsets
         self._kept_bytes = kept_bytes
         self._clock = clock
-        self._begin = log.end_offset  # everything before is released, or was given up
+        self._begin = log.end_offset  # everything before it is evicted or left to the kernel
         self._watermark_offset = self._begin
         self._watermarks: deque[_Watermark] = deque()
         self._ends = {topic: self._ends_of(topic) for topic in queues.topics()}
         self._backlogs: dict[_GroupQueue, _Backlog] = {}
-        self._next_check = 0.0  # or when the log ends at:
+        self._next_check = 0.0  # or when the log has reached:
         self._next_check_end = 0
 
     async def run(self, executor: Executor) -> int:
-        """Release what may be released by now, and return how many bytes; to be called about twice a second."""
+        """Evict what may be evicted now and return the number of bytes. Called about twice a second."""
         if not self._kept_bytes:
             return 0
         if self._dispatcher.dispatched_offset - self._watermark_offset >= max(
@@ -122,7 +123,9 @@ class PageEvictor:
         return await executor.run(evict_pages, self._filesystem, self._log.extents(begin, self._begin))
 
     async def _add_watermark(self) -> None:
-        self._watermark_offset = self._dispatcher.dispatched_offset  # before the queues: they may only be ahead of it
+        self._watermark_offset = (
+            self._dispatcher.dispatched_offset
+        )  # before the queues are read: they may only be ahead of it
         watermark = _Watermark(self._watermark_offset, {})
         topics = self._queues.topics()
         for gone in self._ends.keys() - topics:
@@ -133,17 +136,17 @@ class PageEvictor:
             ends = self._ends_of(topic)
             before = self._ends.get(topic, {})
             if any(end < before.get(queue_id, 0) for queue_id, end in ends.items()):
-                self._drop_topic(topic)  # and it has begun another one
+                self._drop_topic(topic)  # and was created again
                 before = {}
             if grown := {queue_id: end for queue_id, end in ends.items() if end > before.get(queue_id, 0)}:
                 watermark.ends[topic] = grown
                 self._ends[topic] = ends
         self._watermarks.append(watermark)
-        if len(self._watermarks) > MAX_WATERMARKS:  # somebody is far behind: the kernel knows what it has room for
+        if len(self._watermarks) > MAX_WATERMARKS:  # a group is far behind: leave these pages to the kernel
             self._begin = self._watermarks.popleft().log_offset
 
     def _drop_topic(self, topic: str) -> None:
-        """A topic was deleted: nobody consumes what its queues held."""
+        """Drop the ends of a deleted topic: nobody consumes its queues."""
         del self._ends[topic]
         for watermark in self._watermarks:
             watermark.ends.pop(topic, None)
@@ -154,7 +157,7 @@ class PageEvictor:
         self._next_check_end = end if end > self._log.end_offset else _NEVER
 
     def _new_group_end(self, watermark: _Watermark) -> int:
-        """Return the end of the log from which on what was there at ``mark`` is not kept for a first group."""
+        """Return the end of the log at which the messages before ``watermark`` are no longer kept for a first group."""
         return watermark.log_offset + NEW_GROUP_FACTOR * self._kept_bytes
 
     def _ends_of(self, topic: str) -> dict[int, int]:
@@ -168,7 +171,7 @@ class PageEvictor:
         return groups
 
     async def _prune_backlogs(self, groups: dict[str, set[str]]) -> None:
-        """Forget the waiting of groups and queues that are gone, and of groups that have come further."""
+        """Remove the backlogs of groups and queues that do not exist any more, and of groups that have advanced."""
         backlogs: dict[_GroupQueue, _Backlog] = {}
         async for place, each in cooperatively(self._backlogs.items()):
             topic, group, queue_id = place
@@ -178,7 +181,7 @@ class PageEvictor:
         self._backlogs = backlogs
 
     async def _is_needed(self, watermark: _Watermark, groups: dict[str, set[str]]) -> bool:
-        """Whether somebody is expected to consume what came into the queues before ``mark``."""
+        """Return whether a group is expected to consume messages added before ``watermark``."""
         long_ago = self._clock() - STALLED_S
         no_group_yet = _NO_GROUP_YET if self._log.end_offset < self._new_group_end(watermark) else frozenset()
         is_needed = False
@@ -190,7 +193,7 @@ class PageEvictor:
         return is_needed
 
     def _stalled_since(self, place: _GroupQueue, offset: int) -> float:
-        """Return when a group was first seen to be at ``offset``."""
+        """Return when the group was first seen at ``offset``."""
         before = self._backlogs.get(place)
         if before is None or before.offset != offset:
             before = self._backlogs[place] = _Backlog(offset, self._clock())
@@ -200,8 +203,8 @@ class PageEvictor:
 def _rows(
     watermark: _Watermark, groups: dict[str, set[str]], no_group_yet: AbstractSet[str]
 ) -> Iterator[tuple[str, str, dict[int, int]]]:
-    """Yield who might have yet to consume what, and up to where, so many queues at a time that no step is long;
-    ``newcomers`` stand for groups that are to come.
+    """Yield topic, group and target offsets that may not have been consumed. Each row has a limited number of queues,
+    so that no step takes long. ``no_group_yet`` stands for future groups.
     """
     for topic, ends in watermark.ends.items():
         parts = [ends] if len(ends) <= _QUEUES_PER_STEP else list(_parts(ends))

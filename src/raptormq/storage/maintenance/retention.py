@@ -1,8 +1,7 @@
-"""Deletes what is too old, or too much: whole segments from the old end of the log, then the queue files that pointed
-only there.
+"""Deletes old segments of the log, then the queue files that pointed only to them.
 
 Source: Apache RocketMQ ``CleanCommitLogService``, ``CleanConsumeQueueService``. The age of a segment is the time since
-its last write. The segment that is being written, and any that is not durable yet with its queues, stays.
+its last write. The active segment, and segments that are not yet durable together with their queue items, are kept.
 
 ==================  ===========================================================================
 use of the volume   what is deleted in one run, at most ``deleteFileBatchMax`` segments
@@ -13,11 +12,11 @@ below 75 %          segments older than ``fileReservedTime``, in the hours of ``
 90 % and more       the same, and writes are refused until there is room again
 ==================  ===========================================================================
 
-While writes are refused for want of room there are runs in between, for segments older than ``fileReservedTime`` at any
-hour; what is younger goes no faster than ever.
+While writes are refused for want of room, additional runs delete segments older than ``fileReservedTime`` at any hour.
+Younger segments are deleted by the regular runs only.
 
-Files go from the oldest on, one after the other: a file that cannot be deleted stops those behind it, and is tried
-again by the next run, because a log with a hole cannot be opened again.
+Segments are deleted from the oldest on, one after the other. A file that cannot be deleted blocks the younger ones,
+because a log with a hole cannot be opened. The next run tries again.
 """
 
 from __future__ import annotations
@@ -53,16 +52,16 @@ def parse_hours(text: str) -> frozenset[int]:
 
 
 class ExpiredFiles(NamedTuple):
-    """The files of a queue that point only to what is gone."""
+    """Files of a queue that point only to deleted records."""
 
     queue: ConsumeQueue
     first_item: int
-    """They are those that hold only items before it."""
+    """The files hold only items before this one."""
 
 
 class Retention:
-    """Applies the limits of ``config``, which may change; :meth:`run` decides on the loop and returns the slow part for
-    a thread.
+    """Applies the limits of ``config``, which may change. :meth:`run` decides on the event loop and returns the
+    blocking part for a thread.
     """
 
     def __init__(
@@ -78,29 +77,29 @@ class Retention:
         self._removal_lock = threading.Lock()
         self._is_blocked = False
         self.unchecked_queues: Iterator[ConsumeQueue] = iter(())
-        """Queues that :meth:`find_expired_files` is to be called with since a :meth:`run` took segments."""
+        """Queues to check with :meth:`find_expired_files` after a :meth:`run` that removed segments."""
         self.expired_files: list[ExpiredFiles] = []
-        """What :meth:`remove_expired_files` is to be called with."""
+        """Arguments for later calls of :meth:`remove_expired_files`."""
         self.disk_usage: DiskUsage | None = None
-        """Of the volume that has the log, at the last look; None before the first one."""
+        """Usage of the volume of the log at the last measurement; None before the first one."""
         self.deleted_segments = 0
         """Since the start."""
         self.checkpointed_offset = 0
-        """Of what is below it in the log the queues are durable. Behind it a crash may take their items, and the log
-        alone tells then which offsets have been given out.
+        """The queues are durable for log records below this offset. Segments beyond it are kept: a crash may take the
+        queue items, and then only the log tells which offsets were assigned.
         """
 
     def measure_disk(self) -> float:
-        """Return the share of the volume that is in use, 0 to 1."""
+        """Measure the volume; return the used share, 0 to 1."""
         self.disk_usage = self._filesystem.usage(self._folder)
         return self.disk_usage.used_ratio
 
     def run(self, now_ms: int, *, any_hour: bool = False, expired_only: bool = False) -> Callable[[], None] | None:
-        """Take expired segments out of the log, with ``any_hour`` whatever ``deleteWhen`` says; with ``expired_only``
-        only those, however full the disk is.
+        """Remove expired segments from the log; with ``any_hour`` also outside the hours of ``deleteWhen``, with
+        ``expired_only`` no younger segment however full the disk is.
 
-        What is returned deletes their files, and those that could not be deleted before, or raises StorageError; None
-        when there are none.
+        Return a function that deletes the files of these segments and those that earlier runs failed to delete, or
+        raises StorageError. Return None when there is nothing to delete.
         """
         ratio = self.measure_disk()
         removed = [] if self._is_blocked else self._remove_segments(now_ms, 0.0 if expired_only else ratio, any_hour)
@@ -117,7 +116,7 @@ class Retention:
         return self._remove
 
     def _remove(self) -> None:
-        """In a thread. A second run, which an administrator has asked for, waits for the first."""
+        """Delete the files, in a thread. A second run, requested by an administrator, waits for the first."""
         with self._removal_lock:
             while self._doomed:
                 segment = self._doomed[0]
@@ -125,36 +124,38 @@ class Retention:
                     segment.remove()
                     self._filesystem.sync_directory(self._folder)
                 except OSError as error:
-                    self._is_blocked = True  # nobody gains anything when more is taken out of the log
+                    self._is_blocked = True  # removing more segments from the log would free nothing
                     raise StorageError(f"cannot delete {segment.path}: {error.strerror or error}") from error
                 self._doomed.popleft()
                 self._is_blocked = False
                 self.deleted_segments += 1
 
     def find_expired_files(self, queue: ConsumeQueue, *, wait: bool) -> None:
-        """See whether ``queue`` has files that point only to what is gone.
+        """Check whether ``queue`` has files that point only to deleted records.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: ``wait`` is False and the disk would have to be waited for.
             StorageError: an item cannot be read.
         """
         if queue.deleted:
             return
         self._queues.min_offset(queue, self._log.min_offset, wait=wait)
-        if queue.has_expired_files:  # which a reader may have found out before
+        if queue.has_expired_files:  # a reader may have found out before
             queue.has_expired_files = False
             self.expired_files.append(ExpiredFiles(queue, queue.first_item))
 
     def remove_expired_files(self, dead: ExpiredFiles) -> None:
-        """Remove these files. Before that a checkpoint has to say where the queue begins: a start after a crash would
-        miss them, and build all queues again.
+        """Remove the files. A checkpoint that records the beginning of the queue has to precede this call: a start
+        after a crash would miss the files and rebuild all queues.
 
         Raises:
-            OSError: the disk failed, not all are gone.
+            OSError: the disk failed; some files are left.
         """
         queue, first_item = dead
         if not queue.deleted:
-            self._queues.files.remove_before(queue, min(first_item, queue.first_item))  # it may have begun anew
+            self._queues.files.remove_before(
+                queue, min(first_item, queue.first_item)
+            )  # the queue may have started again meanwhile
 
     def _remove_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
         config, log = self._config, self._log
@@ -176,7 +177,9 @@ class Retention:
         return segments_to_delete
 
     def _log_deletion(self, removed: list[Segment], now_ms: int, ratio: float) -> None:
-        """Log what is deleted; a warning where it is younger than it was to become, and maybe not consumed."""
+        """Log what is deleted. It is a warning when segments are younger than ``fileReservedTime``: their messages may
+        not have been consumed.
+        """
         young = sum(not self._is_expired(each, now_ms) for each in removed)
         line = (
             f"deleting {len(removed)} segments of the log, up to offset {removed[-1].end}; the disk is {ratio:.0%} full"
@@ -190,6 +193,6 @@ class Retention:
     def _is_expired(self, segment: Segment, now_ms: int) -> bool:
         try:
             modified_ms = self._filesystem.modified_ms(segment.path)
-        except FileNotFoundError:  # somebody has made room by hand
+        except FileNotFoundError:  # an administrator has deleted the file to make room
             return True
         return now_ms - modified_ms >= self._config.file_reserved_hours * _HOUR_MS

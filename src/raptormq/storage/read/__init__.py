@@ -1,6 +1,6 @@
-"""Reading messages: by queue and offset, out of batches, by their place in the log.
+"""Reads messages: by queue and offset, by log offset, and out of batches.
 
-Changes nothing but damaged items of queues, which it writes again from the log.
+The only writes are repairs of damaged queue items from the log.
 """
 
 from __future__ import annotations

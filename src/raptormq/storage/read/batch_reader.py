@@ -3,27 +3,27 @@
 :class:`BatchReader` answers the reads. :class:`ReadProgress` holds what one read has collected so far and decides
 whether more fits.
 
-A client that knows inner batches gets them as they are stored, as slices of the log. All others get messages. Batches
-are taken apart (:mod:`~raptormq.storage.read.batch_unpacker`) for a client that cannot do so, for one that begins in
-the middle of a batch, for a filter by properties, and for a filter by tags where the batch has no tag of its own. These
-are the batches that cannot be taken apart:
+A client that supports inner batches gets them as they are stored, as slices of the log. All other clients get messages.
+A batch is unpacked (:mod:`~raptormq.storage.read.batch_unpacker`) in four cases: the client does not support batches,
+its offset is in the middle of the batch, it filters by properties, or it filters by tags and the batch has no tag of
+its own. Some batches cannot be unpacked:
 
 =========  ==========================  =================================  ==============
-Batch      RaptorMQ's clients          others that know inner batches     everybody else
+Batch      RaptorMQ's clients          others that support inner batches  all others
 =========  ==========================  =================================  ==============
 encrypted  whole                       refused                            refused
-too large  whole                       whole                              left out
-damaged    whole: they say what it is  left out                           left out
+too large  whole                       whole                              skipped
+damaged    whole: they report it       skipped                            skipped
 =========  ==========================  =================================  ==============
 
-A refusal stops a client for good. It is for batches that a key would open: a client without the key would miss every
-message of the topic. What nobody can cure costs its own messages, is counted, and has a line in the log.
+A refusal stops a client for good. It is used for batches that a key opens: without the key the client would miss every
+message of the topic. A batch that nobody can read is skipped, counted and logged.
 
-Clients leave out what they have not asked for of a whole batch: messages with other tags, and RaptorMQ's also those
-before the offset, which the Java client gets again, as from Apache RocketMQ. A client with a filter by properties is
-everybody else.
+Clients drop unrequested messages of a whole batch: those with other tags and, in RaptorMQ's clients, those before the
+requested offset. The Java client receives the latter again, as from Apache RocketMQ. A client with a filter by
+properties belongs to "all others".
 
-Source of the outcomes: Apache RocketMQ ``DefaultMessageStore.getMessage``, which hands out whole batches only.
+Source of the outcomes: Apache RocketMQ ``DefaultMessageStore.getMessage``, which returns whole batches only.
 """
 
 from __future__ import annotations
@@ -53,48 +53,48 @@ from raptormq.storage.records import are_valid_records, belongs_to_queue, peek_p
 
 
 class ReadProgress:
-    """What a read from ``offset`` on, where item ``number`` is, has come to."""
+    """State of a read from ``offset``, which is in item ``number``."""
 
     def __init__(self, queue: BatchConsumeQueue, offset: int, number: int) -> None:
         self.queue = queue
         self.number = number
-        """Item that comes next."""
+        """The next item to read."""
         self.is_damaged = False
-        """The record of this item is not where it says."""
+        """The record of the current item is not at its log offset."""
         self.damaged_items = 0
-        """Items that are damaged, or whose records are, and which nobody can mend."""
+        """Items that are damaged, or whose records are, and cannot be repaired."""
         self.unreadable_batches = 0
-        """Batches that nobody can take apart for this reader."""
+        """Batches that cannot be unpacked for this reader."""
         self.is_repaired = False
-        """An item says something else now."""
+        """An item was repaired."""
         self.buffers: list[Buffer] = []
         self.next_offset = offset
         self.messages = 0
         self.bytes = 0
         self.scanned_bytes = 0
-        """Bytes of records that were taken apart."""
+        """Bytes of records that were unpacked."""
         self.unpacked_bytes = 0
-        """Bytes that came out of them."""
+        """Bytes of the unpacked messages."""
         self.filtered_messages = 0
-        """Messages whose properties were looked at."""
+        """Messages whose properties were compared with the filter."""
         self.filtered_bytes = 0
         """Length of these properties."""
         self.missing: list[Extent] = []
         self.copied_bytes = 0
         """Bytes of :attr:`buffers` that are copies in memory."""
         self.needs_copy = False
-        """Something was left out that only a copy can bring."""
+        """A record was left out because only a copy can provide it."""
         self.is_size_unknown = False
-        """What is left out may be a batch to be taken apart, of unknown size."""
+        """A record that was left out may be a batch whose unpacked size is unknown."""
 
     def has_room(self, options: ReadOptions, size: int) -> bool:
-        """True when one more message, or whole batch, of so many bytes fits; the first one always does."""
+        """Return whether one more message or whole batch of ``size`` bytes fits; the first one always does."""
         if not self.messages:
             return True
         return len(self.buffers) < options.max_count and self.bytes + size <= options.max_bytes
 
     def exceeds_filter_limits(self, wanted: PropertyFilter, size: int) -> bool:
-        """True when properties of so many bytes are for the next read to look at; else they are counted."""
+        """Return True when properties of ``size`` bytes exceed the limits of the filter; else count them."""
         too_long = self.filtered_messages > 0 and self.filtered_bytes + size > wanted.max_scanned_bytes
         if too_long or self.filtered_messages >= wanted.max_scanned:
             return True
@@ -103,25 +103,25 @@ class ReadProgress:
         return False
 
     def count(self, messages: int, size: int, end: int) -> None:
-        """Note that so many messages more are found, up to the offset ``end``."""
+        """Count messages that were added, up to the offset ``end``."""
         self.messages += messages
         self.bytes += size
         self.next_offset = end
 
 
 SCAN_ITEMS = 347
-"""Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
+"""A filtered read looks at least at this many items, as in Apache RocketMQ (16,000 bytes)."""
 _CLOSED = (
-    "%d batches of %s/%d from offset %d on are left out for a reader that wants messages: damaged, or larger than "
+    "%d batches of %s/%d from offset %d on are skipped for a reader that wants messages: damaged, or larger than "
     f"{MAX_UNPACKED_BYTES} bytes once they are taken apart"
 )
 _NO_TAG = 0
 _MAX_SEARCHES = 64
-"""Each but the first has mended an item before."""
+"""Each search but the first follows the repair of an item."""
 
 
 class BatchReader:
-    """Answers pulls from BatchCQ queues."""
+    """Answers reads from BatchCQ queues."""
 
     def __init__(
         self, log: CommitLog, files: QueueFiles, search: BatchSearch, skipped: SkippedRecords, unpacker: BatchUnpacker
@@ -139,8 +139,8 @@ class BatchReader:
         """Return messages from ``offset`` on, which lies within ``bounds``.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for; it names all that will be read.
-            BatchEncrypted: what comes next is an encrypted batch, and the reader wants messages.
+            PagesMissing: without ``wait``, when the disk would have to be waited for; it names all extents of the read.
+            BatchEncrypted: the next batch is encrypted, and the reader wants messages.
             StorageError: the disk cannot read the records.
         """
         number = self._search.find_by_offset(queue, offset, wait=wait)
@@ -161,7 +161,7 @@ class BatchReader:
         if progress.next_offset <= offset:  # nothing but damaged items
             progress.number, progress.next_offset = self._next_valid(queue, progress.number, offset, wait)
         queue.last_read = progress.next_offset, progress.number
-        if progress.next_offset == offset:  # they were those before it, from which the search had to begin
+        if progress.next_offset == offset:  # they were before the offset, where the search had to begin
             return self.get(queue, offset, bounds, options, wait=wait)
         status = GetStatus.FOUND
         if not progress.buffers:
@@ -186,9 +186,9 @@ class BatchReader:
         options: ReadOptions,
         wait: bool,
     ) -> GetResult | None:
-        """Return whole records from item ``number`` on, up to the first one that is not hot, not the next one, or
-        encrypted and not for this reader; None when that is the first: the way of :meth:`get` for nearly all readers,
-        at a third of its cost.
+        """Return whole records from item ``number`` on. Stops at the first record that is not resident, does not
+        continue the previous one, or is encrypted and not for this reader. None when that is the first record. Nearly
+        all reads take this path, at a third of the cost of :meth:`get`.
         """
         max_count, max_bytes = options.max_count, options.max_bytes
         items = self._files.read(queue, number, max_count, wait=wait)
@@ -214,15 +214,15 @@ class BatchReader:
     def _read_from(
         self, queue: BatchConsumeQueue, number: int, offset: int, options: ReadOptions, wait: bool
     ) -> ReadProgress:
-        """Return what there is from item ``number`` on. Where that is nothing because damaged items led there, it is
-        searched again: they are mended by then.
+        """Return what can be read from item ``number`` on. When damaged items led to nothing, search again after their
+        repair.
         """
         for _ in range(_MAX_SEARCHES):
             progress = ReadProgress(queue, offset, number)
             try:
                 self._collect(queue, offset, options, progress, wait)
             except PagesMissing:
-                if progress.next_offset == offset:  # else there is something to hand out; the next read does the rest
+                if progress.next_offset == offset:  # there is something to return; the next read does the rest
                     raise
             if not progress.is_repaired or progress.next_offset > offset:
                 break
@@ -232,7 +232,9 @@ class BatchReader:
     def _collect(
         self, queue: BatchConsumeQueue, offset: int, options: ReadOptions, progress: ReadProgress, wait: bool
     ) -> None:
-        """Add what is wanted from item ``found.number`` on; the log is asked about what does not fit its neighbours."""
+        """Collect from item ``progress.number`` on. An item that does not fit its neighbours is checked against the
+        log.
+        """
         filtered = options.tags is not None or options.properties is not None
         count = max(options.max_count, SCAN_ITEMS) if filtered else options.max_count
         for each, fits in self._with_neighbours(queue, progress.number, count, wait):
@@ -262,14 +264,16 @@ class BatchReader:
                 return
 
     def _is_sound(self, item: BatchItem) -> bool:
-        """False for an item that cannot have been written so."""
+        """Return False for an item that no store writes."""
         end = item.physical + item.size
         segment_size = self._log.segment_size
         in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
         return item.is_valid and in_log
 
     def _next_valid(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> tuple[int, int]:
-        """Return the first sound item from ``number`` on that begins at ``offset`` or behind it, and where that is."""
+        """Return the number and the offset of the first valid item from ``number`` on that begins at or after
+        ``offset``.
+        """
         for each in range(number, queue.item_count):
             item = self._search.item(queue, each, wait=wait)
             if self._is_sound(item) and item.base >= offset:
@@ -277,7 +281,9 @@ class BatchReader:
         return queue.item_count, queue.max_offset
 
     def items(self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
-        """Return log offset, size and tag code of up to ``count`` items from the one with message ``offset`` on."""
+        """Return log offset, size and tag code of up to ``count`` items, beginning with the one that holds
+        ``offset``.
+        """
         number = self._search.find_by_offset(queue, offset, wait=wait)
         return [
             (item.physical, item.size, item.tag_code)
@@ -287,8 +293,8 @@ class BatchReader:
     def _with_neighbours(
         self, queue: BatchConsumeQueue, number: int, count: int, wait: bool
     ) -> Iterator[tuple[BatchItem, bool]]:
-        """Yield the items from ``number`` on, ``count`` with one read, each with whether its messages lie between those
-        of its neighbours.
+        """Yield up to ``count`` items from ``number`` on, loaded with one read. Each comes with whether its messages
+        continue those of its neighbours.
         """
         before = self._search.item(queue, number - 1, wait=wait) if number > queue.first_live_item else None
         items = self._search.items(queue, number, count + 1, wait=wait)
@@ -300,7 +306,7 @@ class BatchReader:
             before, item = item, behind
 
     def _add_item(self, item: BatchItem, offset: int, options: ReadOptions, progress: ReadProgress, wait: bool) -> bool:
-        """Add what is wanted of ``item``; False when the read ends before the end of the item."""
+        """Add what is wanted of ``item``; return False when the read ends before the end of the item."""
         tags = options.tags
         is_wanted = tags is None or item.tag_code in tags
         if not is_wanted and item.tag_code != _NO_TAG:
@@ -358,7 +364,7 @@ class BatchReader:
             progress.copied_bytes += len(record)
 
     def _add_encrypted(self, item: BatchItem, record: Buffer, options: ReadOptions, progress: ReadProgress) -> bool:
-        """Hand the batch out whole to who takes such batches apart, from its first message on; to nobody else."""
+        """Add the encrypted batch, whole, for readers that decrypt; refuse all others."""
         if options.whole and options.encrypted and options.properties is None:
             return self._add_as_stored(item, record, options, progress)
         if progress.messages:
@@ -368,8 +374,8 @@ class BatchReader:
     def _add_unreadable(
         self, item: BatchItem, record: Buffer, options: ReadOptions, progress: ReadProgress, *, is_too_large: bool
     ) -> bool:
-        """Hand out whole, from its first message on, what cannot be taken apart here, to who may do better; leave it
-        out for all others, whom it would stop for good.
+        """Add a batch that cannot be unpacked here, whole, for readers that may be able to; skip it for all others,
+        because an error would stop them for good.
         """
         if options.whole and options.properties is None and (is_too_large or options.encrypted):
             return self._add_as_stored(item, record, options, progress)
@@ -408,7 +414,7 @@ class BatchReader:
     def _unpack(
         self, item: BatchItem, record: Buffer, offset: int, progress: ReadProgress, wait: bool
     ) -> UnpackedBatch | None:
-        """Take a batch apart; None when that is for the next read, since this one has come to something."""
+        """Unpack a batch; None when the next read has to unpack it, because this one has a result already."""
         try:
             budget = MAX_INLINE_BYTES - progress.unpacked_bytes
             batch = self._unpacker.unpack(record, item.physical, wait=wait, budget=budget)
@@ -420,7 +426,9 @@ class BatchReader:
         return batch
 
     def _read(self, item: BatchItem, options: ReadOptions, progress: ReadProgress, wait: bool) -> Buffer | None:
-        """Return a record; None when it is damaged or, noted in ``found``, not in memory or not to be copied."""
+        """Return the record. None when it is damaged, not in memory or must not be copied; ``progress`` records the
+        reason.
+        """
         log = self._log
         if not options.copies and not log.is_resident(item.physical):
             progress.needs_copy = True

@@ -1,10 +1,10 @@
-"""Takes the wrapper of an inner batch apart into records, for readers that do not do so themselves.
+"""Unpacks the wrapper of an inner batch into records, for readers that cannot unpack it themselves.
 
-What comes out are stored records (:mod:`raptormq.protocol.record`) like any other. No log has them, but each has a
-PHYSICALOFFSET, so that message ids lead back to it: the one that :mod:`raptormq.protocol.inner_batch` says.
+The results are stored records (:mod:`raptormq.protocol.record`) like any other. They are not in the log, but each has a
+PHYSICALOFFSET, defined by :mod:`raptormq.protocol.inner_batch`, so that message ids lead back to it.
 
-Some KiB can grow a thousandfold, and inflating 14 MiB takes 60 ms. So the event loop unpacks what has up to
-:data:`MAX_INLINE_BYTES`; the rest is for a thread, and kept for the call that comes again.
+A few KiB can grow a thousandfold, and inflating 14 MiB takes 60 ms. The event loop therefore unpacks at most
+:data:`MAX_INLINE_BYTES` per read. A thread unpacks larger batches, and the result is cached for the repeated call.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from raptormq.storage.records import peek_body_at
 logger = get_logger(__name__)
 
 MAX_DISTANCE = MAX_BATCH_RECORDS
-"""The place of a message is at most so many bytes behind its wrapper's."""
+"""Largest distance between the offset of a message and the offset of its wrapper."""
 MAX_UNPACKED_BYTES = 14 << 20
-"""A batch that grows beyond this is not taken apart: one of its messages might not fit an answer."""
+"""A batch that grows beyond this is not unpacked: one of its messages might not fit a response."""
 MAX_INLINE_BYTES = 1 << 20
-"""What the event loop unpacks for one read: some milliseconds."""
+"""Bytes that the event loop unpacks for one read: some milliseconds."""
 _MAGIC_BYTES = 8
 """Bytes of a body that tell whether it is encrypted."""
 _CACHE_BYTES = 64 << 20
@@ -39,26 +39,26 @@ _CACHE_BATCHES = 64
 
 
 def is_wrapper(record: Buffer) -> bool:
-    """True for the stored record of an inner batch."""
+    """Return whether the stored record is an inner batch."""
     return is_inner_batch(int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big"))
 
 
 def is_encrypted(record: Buffer) -> bool:
-    """True for the stored record of an inner batch that was encrypted as a whole, which no broker takes apart.
+    """Return whether the stored record is an inner batch that was encrypted as a whole. No broker can unpack it.
 
-    Asked for each batch that goes to the official Java client: it takes 0.3 us, however long the body is.
+    Called for each batch sent to the official Java client; takes 0.3 us for a body of any length.
     """
     body_at = peek_body_at(record)
     return is_encrypted_body(record[body_at : body_at + _MAGIC_BYTES]) and is_wrapper(record)
 
 
 def encrypted_batch_error(body: bytes, first: int, count: int) -> BatchEncrypted:
-    """Return what readers are told who want a message of a batch of ``count``, from the queue offset ``first`` on, that
-    is encrypted to this body.
+    """Return the error for readers that want a message of an encrypted batch. ``body`` is the body of the batch, which
+    has ``count`` messages from queue offset ``first`` on.
     """
     try:
         key = f" with the key {key_id_of(body)!r}"
-    except RecordError:  # cut; who has the keys will say so
+    except RecordError:  # truncated; a reader with the keys reports it
         key = ""
     return BatchEncrypted(
         f"messages {first} to {first + count - 1} of the queue are encrypted as one{key}: only RaptorMQ's clients that "
@@ -67,30 +67,30 @@ def encrypted_batch_error(body: bytes, first: int, count: int) -> BatchEncrypted
 
 
 class UnpackedBatch(NamedTuple):
-    """What has become of a batch that was to be taken apart."""
+    """Result of unpacking one batch."""
 
     messages: list[StoredMessage]
-    """With their places, not to be changed; none when it is damaged or too large."""
+    """Messages with their log offsets, read-only; empty when the batch is damaged or too large."""
     unpacked_bytes: int
-    """Bytes that have been unpacked for it now."""
+    """Bytes that this call has unpacked; 0 for a cached result."""
     is_too_large: bool = False
-    """It grows beyond :data:`MAX_UNPACKED_BYTES`, and may be in order."""
+    """The batch grows beyond :data:`MAX_UNPACKED_BYTES` and may be intact."""
 
 
 class BatchUnpacker:
-    """Takes batches apart and keeps the last ones, to which readers with small pulls come back."""
+    """Unpacks batches and caches the latest ones, to which readers with small pulls return."""
 
     def __init__(self) -> None:
         self._cache: OrderedDict[int, UnpackedBatch] = OrderedDict()
-        """By the place of the wrapper, the last one at the end."""
+        """By log offset of the wrapper, the latest one last."""
         self._cached_bytes = 0
         self._lock = threading.Lock()
 
     def unpack(self, record: Buffer, physical: int, *, wait: bool, budget: int = MAX_INLINE_BYTES) -> UnpackedBatch:
-        """Take the wrapper ``record`` at ``physical`` apart, with a line in the log when that cannot be done.
+        """Unpack the wrapper ``record`` at log offset ``physical``. A failure is logged.
 
         Raises:
-            PagesMissing: without ``wait``, when that takes more than ``room`` bytes.
+            PagesMissing: without ``wait``, the batch has more than ``budget`` bytes; a thread has to unpack it.
         """
         cached = self._cache.get(physical)
         if cached is not None:
@@ -103,7 +103,7 @@ class BatchUnpacker:
         raise PagesMissing([], [partial(self._unpack_in_thread, bytes(record), physical)])
 
     def _unpack_in_thread(self, record: bytes, physical: int) -> None:
-        """In a thread: take a large batch apart."""
+        """Unpack a large batch, in a thread."""
         self._add_to_cache(physical, _try_unpack_record(record))
 
     def _add_to_cache(self, physical: int, batch: UnpackedBatch) -> UnpackedBatch:
@@ -118,10 +118,10 @@ class BatchUnpacker:
 
 
 def _try_unpack_record(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> UnpackedBatch:
-    """As :func:`_unpacked`, but nothing for a batch that cannot be taken apart.
+    """As :func:`_unpack_record`, with an empty result for a batch that cannot be unpacked.
 
     Raises:
-        BodyTooLarge: it has more than ``max_bytes``, and somebody else may take it.
+        BodyTooLarge: the batch has more than ``max_bytes``, but a call with a higher limit may unpack it.
     """
     try:
         return _unpack_record(record, max_bytes)
@@ -134,10 +134,10 @@ def _try_unpack_record(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> U
 
 
 def _unpack_record(record: Buffer, max_bytes: int) -> UnpackedBatch:
-    """Take a wrapper apart.
+    """Unpack a wrapper.
 
     Raises:
-        RecordError: it cannot be taken apart, or has more than ``max_bytes``.
+        RecordError: the batch is damaged, or has more than ``max_bytes``.
     """
     messages = unwrap(decode_record(record, check_crc=False), max_bytes)
     size, length = 0, len(record)

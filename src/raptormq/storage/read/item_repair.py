@@ -1,8 +1,8 @@
-"""Finds out from the log what a damaged item of a BatchCQ queue said, and writes it again.
+"""Restores damaged items of a BatchCQ queue from the log.
 
-The nearest items before and behind it whose records are there bound the part of the log that its record must be in; as
-every record of a queue has one item, counting says which record it is. A walk through that part takes a thread: 1 GiB
-of it at most, and with descriptors of its own, as the log may lose its first files meanwhile.
+The nearest valid items before and after the damaged one bound the part of the log that holds its record. Every record
+of a queue has one item, so counting identifies the record. A thread scans that part, at most 1 GiB, with its own
+descriptors, because the log may lose its first files meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = get_logger(__name__)
 
 MAX_BYTES = 1 << 30
 MAX_ITEMS = 1024
-"""How far away the next sound item is looked for; a damaged page has 90."""
+"""How many items away the next valid item is searched; a damaged page has 90 items."""
 _CACHE_BATCHES = 8192
 
 
@@ -34,7 +34,7 @@ class _Neighbour(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """What a queue is like when a walk begins, None where it was not looked at as far as that."""
+    """State of a queue when a scan begins; None for parts that were not read."""
 
     first_live_item: int | None
     item_count: int | None
@@ -45,26 +45,26 @@ _Key = tuple[BatchConsumeQueue, int]
 
 
 class ItemRepairer:
-    """Mends items of the queues in ``files``."""
+    """Repairs items of the queues in ``files``."""
 
     def __init__(self, log: CommitLog, files: QueueFiles, search: BatchSearch) -> None:
         self._log = log
         self._files = files
         self._search = search
         self._found_items: OrderedDict[_Key, dict[int, BatchItem]] = OrderedDict()
-        """What the walk for an item has found; kept where it changed nothing, so that nobody walks there again."""
+        """Results of scans by item. A result that changed nothing is kept, so that the scan is not repeated."""
 
     def repair(self, queue: BatchConsumeQueue, number: int, *, wait: bool) -> BatchItem | None:
-        """Return what item ``number`` must say, None when the log does not tell. It is written again, and so are those
-        that are damaged with it.
+        """Return the correct item ``number``, None when the log does not determine it. The item and its damaged
+        neighbours are rewritten.
 
         Raises:
-            PagesMissing: its work is the walk, whatever ``wait`` says.
+            PagesMissing: a scan is needed, whatever ``wait`` says; the scan is its work.
             StorageError: the items cannot be read or written.
         """
         key = queue, number
         if number >= queue.written:
-            return None  # no disk has seen it yet
+            return None  # not on disk yet
         items = self._found_items.get(key)
         if items is None:
             before = self._neighbours_before(queue, number, wait)
@@ -79,21 +79,21 @@ class ItemRepairer:
         if changed:
             del self._found_items[key]
             where = queue.topic, queue.queue_id, changed[0], changed[-1]
-            logger.warning("%d items of %s/%d, %d to %d, were damaged and are written again", len(changed), *where)
+            logger.warning("%d items of %s/%d, %d to %d, were damaged and have been rewritten", len(changed), *where)
         while len(self._found_items) > _CACHE_BATCHES:
             self._found_items.popitem(last=False)
         return items.get(number)
 
     def _rewrite(self, queue: BatchConsumeQueue, number: int, item: BatchItem, wait: bool) -> bool:
-        """Write an item unless it says the same already."""
+        """Rewrite the item unless it is already correct; return whether it was rewritten."""
         if number >= queue.written or self._search.item(queue, number, wait=wait) == item:
             return False
         self._files.rewrite(queue, number, item.pack())
         return True
 
     def _neighbours_before(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
-        """Return the items before ``number``, the nearest first, that are sound and follow the one before them: another
-        item in the place of one would pass for sound.
+        """Return the valid items before ``number``, the nearest first. Each has to continue the item before it, because
+        another item in its place would look valid.
         """
         first = max(queue.first_live_item, number - MAX_ITEMS)
         items = self._items(queue, first, number, wait)
@@ -101,7 +101,7 @@ class ItemRepairer:
         return self._valid_neighbours(items, follow, first)[::-1]
 
     def _neighbours_after(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
-        """The same behind ``number``, whose end is where the next one begins."""
+        """Return the valid items after ``number``, likewise; each has to be continued by the next one."""
         first, end = number + 1, min(queue.item_count, number + 1 + MAX_ITEMS)
         items = self._items(queue, first, end, wait)
         is_last = end == queue.item_count and bool(items) and items[-1].end == queue.max_offset
@@ -121,26 +121,26 @@ class ItemRepairer:
     def _scan_for_items(
         self, key: _Key, before: list[_Neighbour], behind: list[_Neighbour], bounds: _Bounds, log: CommitLog
     ) -> None:
-        """In a thread: find out what item ``key`` says, and those that are damaged with it. The nearest neighbours come
-        first.
+        """Scan the log, in a thread, for item ``key`` and its damaged neighbours, starting from the nearest valid
+        items.
 
         Raises:
-            StorageError: the log cannot be read, now; the next reader tries again.
+            StorageError: the log cannot be read at the moment; the next reader tries again.
         """
         queue, number = key
         if key in self._found_items:
-            return  # another reader came first
+            return  # another reader was first
         try:
             scanner = LogScanner(log, 0)
             last = next((each for each in before if _has_record(scanner, queue, each.item)), None)
             first = next((each for each in behind if _has_record(scanner, queue, each.item)), None)
             found = _items_around(log, queue, last, first, bounds)
         except OSError as error:
-            raise StorageError(f"cannot walk through the log: {error.strerror or error}") from error
+            raise StorageError(f"cannot scan the log: {error.strerror or error}") from error
         finally:
             log.close()
         self._found_items[key] = found
-        if not found:  # nor for the others between the same neighbours
+        if not found:  # nor can the others between the same neighbours be restored
             begin = last.number + 1 if last is not None else max(0, number - MAX_ITEMS)
             end = first.number if first is not None else number + 1 + MAX_ITEMS
             self._found_items.update(((queue, each), found) for each in range(begin, end))
@@ -149,8 +149,8 @@ class ItemRepairer:
 def _items_around(
     log: CommitLog, queue: BatchConsumeQueue, last: _Neighbour | None, first: _Neighbour | None, bounds: _Bounds
 ) -> dict[int, BatchItem]:
-    """Return the items between the ``last`` sound one before and the ``first`` one behind; none when the log does not
-    tell: they have to be as many, and each to begin where the one before it ends.
+    """Return the items between ``last``, a valid one before, and ``first``, a valid one after. Return none when the log
+    does not determine them: the number of records has to match, and each has to begin where the previous one ends.
     """
     begin = last.number + 1 if last is not None else bounds.first_live_item
     end = first.number if first is not None else bounds.item_count
@@ -165,8 +165,8 @@ def _items_around(
     if last is None:
         if scanner.damaged:
             return {}
-        items = items[begin - end :]  # what comes first may be of a topic that had the same name
-    items = items[: end - begin]  # what comes last may not be in the queue yet
+        items = items[begin - end :]  # the first ones may be of an older topic with the same name
+    items = items[: end - begin]  # the last ones may not be in the queue yet
     ends = [last.item.end if last is not None else items[0].base if items else 0, *(item.end for item in items)]
     bases = [*(item.base for item in items), first.item.base if first is not None else bounds.max_offset]
     return dict(enumerate(items, begin)) if len(items) == end - begin and ends == bases else {}
@@ -179,7 +179,7 @@ def _has_record(scanner: LogScanner, queue: BatchConsumeQueue, item: BatchItem) 
 
 
 def _items_between(scanner: LogScanner, queue: BatchConsumeQueue, high: int) -> Iterable[BatchItem]:
-    """The items of all records of ``queue`` from where ``scanner`` is to before ``high``."""
+    """Yield the items of all records of ``queue`` from the position of ``scanner`` to before ``high``."""
     for group in scanner.batches():
         columns = (group.physical_offsets, group.sizes, group.store_timestamps, group.queue_offsets)
         for record, physical, size, stored, base in zip(group.records, *columns, strict=True):

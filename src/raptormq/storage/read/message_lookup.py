@@ -1,10 +1,9 @@
-"""Finds single messages: by their place in the log, or by a key once the index has told where one may be.
+"""Looks up single messages: by log offset, or by a key for which the index has returned log offsets.
 
-Messages of a batch that is stored whole are found like any other: by the places that
-:mod:`~raptormq.storage.read.batch_unpacker` gives them, by their own unique keys and words as far as the index has
-them, and by the unique key of the batch, which all of them share. A wrapper is returned only to who takes batches
-apart, and only where its messages would not be what they are: it is encrypted, or asked for by its own unique key.
-Nothing here returns a message of a topic that was deleted, but to who asks for those, too.
+Messages of a batch that is stored whole are found like others: by the offsets that
+:mod:`~raptormq.storage.read.batch_unpacker` assigns, by their own keys as far as the index has them, and by the unique
+key of the batch, which all of them share. A wrapper is returned only to callers that unpack batches, and only when the
+batch is encrypted or its own unique key was asked for. Messages of deleted topics are returned only on request.
 """
 
 from __future__ import annotations
@@ -53,23 +52,23 @@ _MAGICS = [magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V
 
 
 class KeyQuery(NamedTuple):
-    """What a query by key is for."""
+    """Parameters of a query by key."""
 
     topic: str
     key: str
     """A unique key, or a word of KEYS."""
     begin: int
     end: int
-    """Store times in ms, both included."""
+    """Store times in ms, both inclusive."""
     whole_batches: bool = False
-    """Batches that are encrypted as a whole, or whose own unique key it is, are answered as they are; else the former
-    are refused, and the messages of the latter get the key in place of their own.
+    """Return a batch as it is stored when it is encrypted or has the key as its own unique key. Otherwise an encrypted
+    batch is refused, and the messages of a batch with that unique key get the key in place of their own.
     """
 
 
 class MessageLookup:
-    """Looks messages up in ``log``, of which ``queues`` know what is dead; without ``wait``, methods raise PagesMissing
-    where the disk would have to be waited for.
+    """Looks up messages in ``log``; ``queues`` has the tombstones. Without ``wait``, methods raise PagesMissing when
+    the disk would have to be waited for.
     """
 
     def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker) -> None:
@@ -89,12 +88,12 @@ class MessageLookup:
     ) -> Buffer | None:
         """Return the record of the message at a log offset, None when there is none.
 
-        At the place of a wrapper it is the message with ``unique_key``, or the first one when none is asked for. Who
-        ``allow_encrypted`` ones gets all of an encrypted batch for each of its messages, who wants the ``whole`` that
-        of any batch. One of a topic that was deleted is for who ``include_deleted`` ones.
+        For the offset of a wrapper the result is the message with ``unique_key``, or the first message without a key.
+        With ``allow_encrypted`` an encrypted batch is returned whole for each of its messages; with ``whole`` any batch
+        is. Messages of deleted topics are returned with ``include_deleted`` only.
 
         Raises:
-            BatchEncrypted: the message is in a batch that is encrypted.
+            BatchEncrypted: the message is in an encrypted batch.
         """
         record = self._record_at(physical, wait)
         if record is None:
@@ -124,22 +123,22 @@ class MessageLookup:
         return record if peek_physical_offset(record) == physical else None
 
     def _readable_end(self, physical: int) -> int:
-        """Return where the log, or the segment of ``physical``, ends."""
+        """Return the end of the log, or of the segment of ``physical``."""
         size = self._log.segment_size
         return min(self._log.end_offset, physical - physical % size + size)
 
     def _is_tombstoned(self, record: Buffer, place: int) -> bool:
-        """Whether a record is of a topic that was deleted when the log was longer than ``place``."""
+        """Return whether the record belongs to a topic that was deleted when the log was longer than ``place``."""
         topic_tombstones = self._queues.topic_tombstones
-        if any(place < end for end in topic_tombstones.values()):  # hardly ever
-            with suppress(RecordError):  # damaged, which who decodes it learns
+        if any(place < end for end in topic_tombstones.values()):  # rarely true
+            with suppress(RecordError):  # damaged: the caller that decodes it gets the error
                 return place < topic_tombstones.get(decode_record(record, check_crc=False).topic, 0)
         return False
 
     def _message_in_batch(
         self, physical: int, wait: bool, *, allow_encrypted: bool, include_deleted: bool, whole: bool
     ) -> Buffer | None:
-        """Return the message of the wrapper that begins up to :data:`MAX_DISTANCE` before ``physical``."""
+        """Return the message at ``physical`` inside a wrapper that begins up to :data:`MAX_DISTANCE` before it."""
         log = self._log
         begin = max(log.min_offset, physical - physical % log.segment_size, physical - MAX_DISTANCE)
         if not begin < physical < log.end_offset:
@@ -168,10 +167,10 @@ class MessageLookup:
         return None
 
     def with_key(self, offsets: Iterable[int], query: KeyQuery, limit: int, *, wait: bool) -> list[Buffer]:
-        """Return up to ``limit`` of the messages at ``offsets`` that really have the key, once each.
+        """Return up to ``limit`` of the messages at ``offsets`` that have the key, each once.
 
         Raises:
-            BatchEncrypted: nothing but encrypted batches has it.
+            BatchEncrypted: only encrypted batches have the key.
         """
         found: list[Buffer] = []
         refused: BatchEncrypted | None = None
@@ -208,17 +207,17 @@ class MessageLookup:
         return found[:limit]
 
     def store_timestamp_at(self, physical: int, size: int | None = None, *, wait: bool) -> int | None:
-        """Return the store time (ms) of the record at a log offset, batch or message; None when there is none, or not
-        one of ``size`` bytes, as a damaged item of a queue may say.
+        """Return the store time (ms) of the record at a log offset, message or batch. None when there is no record, or
+        not one of ``size`` bytes: a damaged queue item may say so.
         """
         record = self._record_at(physical, wait)
         return None if record is None or size not in (None, len(record)) else peek_store_timestamp(record)
 
 
 def _encrypted_wrapper(wrapper: Buffer, place: int = 0) -> StoredMessage | None:
-    """Return a wrapper, decoded, that has a message at a place and is encrypted, so that it cannot be taken out."""
+    """Return the decoded wrapper when it is encrypted and has a message number ``place``; None otherwise."""
     if is_encrypted(wrapper):
-        with suppress(RecordError):  # damaged, which taking it apart will tell
+        with suppress(RecordError):  # damaged: unpacking reports it
             message = decode_record(wrapper, check_crc=False)
             if place <= inner_count(message.properties):
                 return message
@@ -230,13 +229,13 @@ def _encrypted_error(wrapper: StoredMessage) -> BatchEncrypted:
 
 
 def _contains_unique_key(wrapper: StoredMessage, key: str) -> bool:
-    """Whether a batch that cannot be looked into says that a message of it has the unique key."""
+    """Return whether the properties of an encrypted batch list ``key`` as the unique key of one of its messages."""
     return key in unpack_ids(wrapper.properties)
 
 
 def _in_batch(data: Buffer, wrapper: StoredMessage, messages: list[StoredMessage], query: KeyQuery) -> list[Buffer]:
-    """Return what a query gets of a batch with the record ``data``: the messages with its key, else all of them when
-    the batch has it.
+    """Return the records of a batch that match the query: the messages with the key, or all messages when the batch
+    itself has the key.
     """
     key = query.key
     found = [message for message in messages if has_key(message.properties, key)]
@@ -250,8 +249,8 @@ def _in_batch(data: Buffer, wrapper: StoredMessage, messages: list[StoredMessage
 
 
 def _with_key(message: StoredMessage, key: str) -> StoredMessage:
-    """Return a message with the id of its batch behind its own: clients drop what does not have the id that they ask
-    for. One that has no room for it goes without what `copied_properties` leaves out.
+    """Return the message with the unique key of its batch appended: clients drop messages without the key that they
+    asked for. When there is no room for it, properties are dropped as in ``copied_properties``.
     """
     text = message.properties
     between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""

@@ -1,7 +1,6 @@
-"""Reads messages from a queue: index items, filter by tag hash, then the records, without copying where they are hot.
+"""Reads messages from a queue: queue items, filter by tag hash, then the records. Resident records are not copied.
 
-A record, or an item of the queue, that a disk has damaged is left out with a line in the log; consumers get what comes
-before and after it.
+Damaged records and queue items are skipped and logged; consumers get the messages before and after them.
 
 Source of the outcomes and limits: Apache RocketMQ ``DefaultMessageStore.getMessage``.
 """
@@ -23,11 +22,11 @@ from raptormq.storage.records import are_valid_records, peek_store_timestamp
 _MAX_IN_ROW = 64
 _ROW_FORMATS = [">" + "qiq" * count for count in range(_MAX_IN_ROW + 1)]
 SCAN_ITEMS = 800
-"""Index items looked at by one filtered read at least, as in the reference (16,000 bytes)."""
+"""A filtered read looks at least at this many items, as in Apache RocketMQ (16,000 bytes)."""
 
 
 class QueueReader:
-    """Answers pulls from ``queues`` and ``log``."""
+    """Answers reads from ``queues`` and ``log``."""
 
     def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker) -> None:
         self._log = log
@@ -36,7 +35,7 @@ class QueueReader:
         self._batches = BatchReader(log, queues.files, queues.batch_search, self.skipped, unpacker)
 
     def get(self, topic: str, queue_id: int, offset: int, options: ReadOptions, *, wait: bool) -> GetResult:
-        """Return what is wanted from ``offset`` on.
+        """Return the messages that ``options`` select, from ``offset`` on.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
@@ -64,14 +63,16 @@ class QueueReader:
         places, next_offset, found, size = self._select(items, offset, max_count, max_bytes, tag_filter, merge=True)
         if not found:
             return GetResult(self._why_nothing(items, tag_filter), [], next_offset, low, high)
-        are_copies = not self._log.is_resident(places[0][0])  # no record of a queue is before the first one in the log
+        are_copies = not self._log.is_resident(
+            places[0][0]
+        )  # all records of a queue are at or after the beginning of the log
         if are_copies and not options.copies:
             raise PagesMissing([], size=size)
         buffers = self._read(places, wait)
         if None in buffers:
             places, *_ = self._select(items, offset, max_count, max_bytes, tag_filter, merge=False)
             buffers = self._read(places, wait)
-            damaged = "%d damaged records of %s/%d from offset %d on are left out"
+            damaged = "skipped %d damaged records of %s/%d from offset %d on"
             self.skipped.count(buffers.count(None), damaged, topic, queue_id, offset)
         intact = [buffer for buffer in buffers if buffer is not None]
         if len(intact) < len(buffers):
@@ -89,7 +90,7 @@ class QueueReader:
         wanted: PropertyFilter,
         wait: bool,
     ) -> GetResult:
-        """As :meth:`get`, for a reader that wants messages with certain properties."""
+        """As :meth:`get`, with a filter by properties."""
         items = self._queues.files.read(queue, offset, min(SCAN_ITEMS, wanted.max_scanned), wait=wait)
         are_copies = not self._log.is_resident(ITEM.unpack_from(items)[0])
         if are_copies and not options.copies:
@@ -109,8 +110,8 @@ class QueueReader:
         *,
         merge: bool,
     ) -> tuple[list[list[int]], int, int, int]:
-        """Return ``[offset, size]`` of the runs of neighbouring records to hand out, the next queue offset, count and
-        bytes.
+        """Return ``[offset, size]`` of each run of adjacent records, the next queue offset, the number of messages and
+        their bytes.
         """
         if merge and tag_filter is None and (row := self._single_run(items, max_count, max_bytes)) is not None:
             count, first, size = row
@@ -137,8 +138,8 @@ class QueueReader:
         return places, offset, found, total
 
     def _single_run(self, items: Buffer, max_count: int, max_bytes: int) -> tuple[int, int, int] | None:
-        """Return count, log offset and bytes of the first ``max_count`` items if their records are neighbours, as
-        batches leave them, and all fit: the most frequent case in a fifth of the time.
+        """Return number, log offset and bytes of the first ``max_count`` records when they are adjacent and all fit.
+        Batched sends lay records out so; this most frequent case takes a fifth of the time.
         """
         count = min(len(items) // ITEM_BYTES, max_count)
         if not 0 < count <= _MAX_IN_ROW:
@@ -156,9 +157,9 @@ class QueueReader:
         return GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
 
     def _read(self, places: list[list[int]], wait: bool) -> list[Buffer | None]:
-        """Return the bytes at ``places``, None where they are not whole records any more.
+        """Return the bytes at ``places``; None for those that are not intact records.
 
-        Hot bytes are what this process has just written; all others have been on a disk and are checked.
+        Resident bytes were written by this process. All other bytes come from a disk and are checked.
         """
         log = self._log
         buffers: list[Buffer | None] = []
@@ -178,7 +179,8 @@ class QueueReader:
         return buffers
 
     def items(self, topic: str, queue_id: int, offset: int, count: int, *, wait: bool) -> list[tuple[int, int, int]]:
-        """Return up to ``count`` items of a queue (log offset, size, tag code), none where ``offset`` is outside of it.
+        """Return up to ``count`` items of a queue (log offset, size, tag code); an empty list when ``offset`` is
+        outside the queue.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
@@ -194,10 +196,10 @@ class QueueReader:
         return list(ITEM.iter_unpack(memoryview(items)[: len(items) // ITEM_BYTES * ITEM_BYTES]))
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, *, upper: bool, wait: bool) -> int:
-        """Return the offset of the first message stored at or after ``timestamp`` (ms), with ``upper`` of the last one
-        stored at or before it.
+        """Return the offset of the first message stored at or after ``timestamp`` (ms); with ``upper``, of the last
+        message stored at or before it.
 
-        The answer lies between minimum and maximum of the queue; the maximum when all messages are older, the minimum
+        The result lies between minimum and maximum of the queue: the maximum when all messages are older, the minimum
         when all are younger.
 
         Raises:
@@ -219,7 +221,7 @@ class QueueReader:
         physical, size, _ = self._queues.item(queue, offset, wait=wait)
         if size == FILLER_SIZE and physical < self._log.min_offset:
             return True
-        while not self._log.contains(physical, size):  # damaged: the one behind it is hardly younger
+        while not self._log.contains(physical, size):  # damaged: use the next item, whose time is nearly the same
             offset += 1
             if offset == queue.max_offset:
                 return False

@@ -1,6 +1,6 @@
-"""Checkpoint file: up to when log and queues are known to be durable (Apache RocketMQ ``StoreCheckpoint``).
+"""Checkpoint file: the time up to which log and queues are durable (Apache RocketMQ ``StoreCheckpoint``).
 
-4,096 bytes, big-endian, with a seal (:mod:`~raptormq.storage.fs.page_checksum`), the rest zeros::
+4,096 bytes, big-endian, with a checksum (:mod:`~raptormq.storage.fs.page_checksum`), the rest zeros::
 
      0  physicMsgTimestamp i64    store time of the last durable record of the log, ms
      8  logicsMsgTimestamp i64    same, for the records whose queue items are durable
@@ -8,9 +8,10 @@
     24  masterFlushedOffset i64
     32  confirmPhyOffset i64      end of what consumers may see
 
-It is a hint that bounds the work of a recovery: too old is safe, too new hides messages. So a file whose seal is broken
-counts as unknown, and so does one that names times which the log does not have, or, under our seal, an end of the
-queues before the records that its times cover (:mod:`~raptormq.storage.recovery.recovery` looks).
+The checkpoint bounds the work of a recovery. One that is too old is safe; one that is too new hides messages. Its
+contents are ignored in three cases: the checksum does not match; it names times that the log does not have; or, with
+our checksum, its end of the queues lies before records that its times cover (:mod:`~raptormq.storage.recovery.recovery`
+checks the last two).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from raptormq.storage.fs import PAGE_BYTES, FileSystem, checksummed_page, has_ch
 logger = get_logger(__name__)
 
 SAFETY_MARGIN_MS = 3000
-"""Recovery starts this much before the checkpoint, as the reference does."""
+"""Recovery starts this much before the checkpoint, as in Apache RocketMQ."""
 _FIELDS = struct.Struct(">qqqqq")
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Contents of the file; all zeros mean "nothing is known"."""
+    """Contents of the file; all zeros mean that nothing is known."""
 
     log_timestamp: int = 0
     queue_timestamp: int = 0
@@ -40,7 +41,7 @@ class Checkpoint:
 
     @property
     def durable_ms(self) -> int:
-        """Store time of the last record that is durable with its queue item."""
+        """Store time of the last record that is durable together with its queue item."""
         return min(self.log_timestamp, self.queue_timestamp)
 
     @property
@@ -54,12 +55,12 @@ class Checkpoint:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Return the contents; a file that is too short counts as unknown."""
+    """Return the contents; a file that is too short yields an empty checkpoint."""
     return Checkpoint(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else Checkpoint()
 
 
 class CheckpointFile:
-    """The file at ``path``, kept open and overwritten in place (one sector, so never torn)."""
+    """The file at ``path``. It is kept open and overwritten in place; it fits one sector, so no write is torn."""
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self._path = path
@@ -69,20 +70,22 @@ class CheckpointFile:
         """What the last :meth:`save` wrote."""
 
     def load_checked(self) -> Checkpoint | None:
-        """Return what this program has written, None without or where another program has gone on with the file."""
+        """Return the contents if this program wrote them last; None when there are none, or another program has changed
+        the file.
+        """
         data = self._file.read_at(0, PAGE_BYTES)
         return decode_checkpoint(data) if has_checksum(data) and not has_wrong_checksum(data) else None
 
     def load(self) -> Checkpoint:
-        """Read it; a file that is empty, short or not what its seal was put on counts as unknown, with a warning if it
-        was there before.
+        """Read the file. The checkpoint is empty when the file is empty, too short or fails its checksum; a warning is
+        logged if the file existed before.
         """
         data = self._file.read_at(0, PAGE_BYTES)
         if len(data) < _FIELDS.size and not self._is_new:
-            logger.warning("%s is damaged (%d bytes): the whole log is walked", self._path, len(data))
+            logger.warning("%s is damaged (%d bytes): the whole log is scanned", self._path, len(data))
         if has_wrong_checksum(data):
-            what = "is damaged, or another program has gone on with it (its CRC does not fit)"
-            logger.warning("%s %s: the whole log is walked", self._path, what)
+            what = "is damaged, or another program has changed it (its CRC does not match)"
+            logger.warning("%s %s: the whole log is scanned", self._path, what)
             return Checkpoint()
         return decode_checkpoint(data)
 

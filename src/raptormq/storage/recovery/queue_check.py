@@ -1,13 +1,12 @@
-"""Whether the queues that a start has found hold all that the log has before the place where it is walked from.
+"""Checks that the loaded queues hold every log record before the offset where the replay starts.
 
-:class:`QueueCheck` hears two witnesses. :class:`QueueEnds` says how far each queue was at the last checkpoint, idle
-ones too. And the first record of a queue in the walk has to go on where the queue ends. The second witness is all there
-is in a store that another program has written.
+:class:`QueueCheck` uses two sources. :class:`QueueEnds` records how long each queue, also an idle one, was at the last
+checkpoint. And the first record of a queue in the replay has to continue where the queue ends. A store that another
+program has written offers only the second source.
 
-:class:`QueueEnds` is the contents of the file ``queueEnds``, which is RaptorMQ's alone; RocketMQ leaves it unread.
-Queues are built again from the log, but a queue whose files are gone leaves nothing behind that says so, and a queue
-that has been idle has no record in the part of the log that a start walks. The file says which queues there have to
-be::
+:class:`QueueEnds` is the contents of the file ``queueEnds``, which only RaptorMQ writes; RocketMQ ignores it. Queues
+can be rebuilt from the log, but nothing else tells that a queue has lost its files, and an idle queue has no record in
+the part of the log that a start replays. The file lists the queues that have to exist::
 
      0  "RQE1"
      4  CRC32 u32              of all that follows
@@ -20,11 +19,11 @@ be::
          max offset i64        behind the last message
          physical offset i64   of the last item
 
-The file is replaced by rename before the checkpoint is written, so the checkpoint is never ahead of it, unless another
-program has gone on with the store: then nothing in it counts.
+The file is replaced by rename before the checkpoint is written, so the checkpoint is never ahead of it. Only another
+program that continued the store can make it so; the file is ignored then.
 
-Neighbours: :mod:`~raptormq.storage.recovery.recovery` asks, :mod:`~raptormq.storage.maintenance.checkpointer` writes
-the file.
+Neighbours: :mod:`~raptormq.storage.recovery.recovery` runs the checks,
+:mod:`~raptormq.storage.maintenance.checkpointer` writes the file.
 """
 
 from __future__ import annotations
@@ -72,17 +71,17 @@ class QueueEnds(NamedTuple):
 class EndsPacker:
     """Packs the contents of ``queueEnds``, some queues at a time.
 
-    Others may have turns, and queues may grow, in between.
+    Other tasks may run, and queues may grow, between two calls.
     """
 
     def __init__(self, offset: int, queues: Iterable[ConsumeQueue]) -> None:
-        """``offset`` is where in the log the next record to dispatch is."""
+        """``offset`` is the log offset of the next record to dispatch."""
         self._parts = [_OFFSET.pack(offset)]
         self._queues = iter(list(queues))
         self._topic = ""
 
     def add(self, limit: int) -> bool:
-        """Pack up to ``limit`` queues; True when none is left."""
+        """Pack up to ``limit`` queues; return True when none is left."""
         parts, pack = self._parts, _ENTRY.pack
         queues = list(islice(self._queues, limit))
         for queue in queues:
@@ -101,13 +100,13 @@ class EndsPacker:
 
 
 def load_ends(filesystem: FileSystem, path: str) -> QueueEnds | None:
-    """Return the contents of ``queueEnds``, None without the file or with one that is damaged."""
+    """Return the contents of ``queueEnds``; None when the file is missing or damaged."""
     try:
         data = read_file(filesystem, path)
     except FileNotFoundError:
         return None
     if len(data) < _HEAD.size or data[:4] != _MAGIC or crc32(data[_BODY_AT:]) != int.from_bytes(data[4:_BODY_AT]):
-        logger.warning("%s is damaged, and is not used", path)
+        logger.warning("%s is damaged and is ignored", path)
         return None
     queues: list[QueueEnd] = []
     topic, at = "", _HEAD.size
@@ -124,16 +123,16 @@ def load_ends(filesystem: FileSystem, path: str) -> QueueEnds | None:
 
 
 class QueueCheck:
-    """The queues of ``table`` as they were loaded, before a walk from ``start`` of a log that begins at ``log_min``."""
+    """Checks the queues of ``table`` as loaded, before a replay from ``start`` of a log that begins at ``log_min``."""
 
     def __init__(
         self, table: QueueTable, log_min: int, start: int, ends: QueueEnds | None, topics: frozenset[str] | None
     ) -> None:
-        """``topics`` are those that the broker knows, None without its table."""
+        """``topics`` are the topics in the broker's table; None without the table."""
         self._table = table
         self._log_min = log_min
         self._start = start
-        if ends is None or ends.offset < start:  # another program has gone on with the store
+        if ends is None or ends.offset < start:  # another program has continued the store
             ends = QueueEnds(start, [])
         self._ends = ends
         self._listed = {(end.topic, end.queue_id) for end in ends.queues if end.max_physical >= start}
@@ -142,25 +141,25 @@ class QueueCheck:
         self._checked_queues: set[ConsumeQueue] = set()
 
     def compare_with_ends(self) -> None:
-        """Compare the queues with what they were like at the last checkpoint.
+        """Compare the queues with their state at the last checkpoint.
 
         Raises:
-            RebuildRequired: one is not as long as it was.
+            RebuildRequired: a queue is shorter than it was.
         """
         dead = self._table.topic_tombstones
         for end in self._ends.queues:
             if end.max_physical < dead.get(end.topic, 0):
-                continue  # of a topic that was deleted; another one may have its name
+                continue  # of a deleted topic; another topic may have its name
             missing_part = self._missing_part(end)
             if missing_part and not self._is_deleted(end.topic):
                 raise RebuildRequired(f"{end.topic}/{end.queue_id} {missing_part}")
 
     def check_tombstones(self) -> None:
-        """See whether queues have messages of topics that were deleted: another program that recovers from a crash
-        brings them back, and then leaves out those of a topic that was made again.
+        """Check that no queue has messages of a deleted topic. Another program that recovers from a crash restores
+        them, and then leaves out those of a topic that was created again.
 
         Raises:
-            RebuildRequired: one has.
+            RebuildRequired: a queue has such messages.
         """
         for topic, dead in self._table.topic_tombstones.items():
             for queue in self._table.queues_of(topic):
@@ -169,9 +168,9 @@ class QueueCheck:
                     raise RebuildRequired(f"{topic}/{queue.queue_id} has messages of a topic that was deleted")
 
     def _missing_part(self, end: QueueEnd) -> str:
-        """Return what a queue lacks of ``end``, the empty string where the walk gives it all."""
+        """Return what the queue lacks compared to ``end``; an empty string when the replay adds all of it."""
         if end.max_physical < self._log_min:
-            return ""  # no walk brings it back
+            return ""  # no replay restores it
         queue = self._table.get(end.topic, end.queue_id)
         is_walked = end.max_physical >= self._start
         if queue is None or not queue.max_offset:
@@ -183,31 +182,36 @@ class QueueCheck:
         return ""
 
     def _begins_with_log(self, queue: ConsumeQueue) -> bool:
-        """True when the record of the first item is gone, or the first in the log, and those before it were gone when
-        their files were removed; without an item, when all that the log has comes with the walk.
+        """Return whether the queue begins where the log begins: the record of its first item is deleted or is the first
+        of the log, so the missing items pointed to deleted records. A queue without items passes when the replay covers
+        the whole log.
         """
         if queue.max_physical < 0:
             return self._start <= self._log_min
         return self._first_physical_offset(queue) <= self._log_min
 
     def _first_physical_offset(self, queue: ConsumeQueue) -> int:
-        """Return where in the log the record of the first item is."""
+        """Return the log offset of the record of the first item."""
         if isinstance(queue, BatchConsumeQueue):
             return self._table.batch_search.item(queue, queue.first_live_item).physical
         physical, _, _ = self._table.item(queue, queue.min_offset)
         return physical
 
     def _is_deleted(self, topic: str) -> bool:
-        """True for a topic that the broker does not know, and that has no queue: deleted shortly before a crash."""
+        """Return whether the topic was deleted shortly before a crash: the broker does not know it, and it has no
+        queue.
+        """
         return self._topics is not None and topic not in self._topics and topic not in self._loaded
 
     def check(self, batch: AppendResult) -> None:
-        """See whether queues go on where they end, before ``batch``, the next one of the walk, is added to them.
+        """Check that each queue is continued without a gap by ``batch``, the next one of the replay, before it is
+        added.
 
-        Later gaps of a queue are of damaged records, which a walk through the whole log would not find either.
+        Only the first record of a queue is checked. Later gaps come from damaged records, and a scan of the whole log
+        would not find those either.
 
         Raises:
-            RebuildRequired: one does not.
+            RebuildRequired: there is a gap.
         """
         for queue, offset, physical in zip(batch.queues, batch.queue_offsets, batch.physical_offsets, strict=True):
             if queue is None or queue in self._checked_queues:
@@ -218,6 +222,8 @@ class QueueCheck:
                 raise RebuildRequired(f"{where}, and the log goes on at {offset}")
 
     def _was_deleted(self, queue: ConsumeQueue, physical: int) -> bool:
-        """True for a queue with a record at ``physical`` that was gone at the last checkpoint, or has gone since."""
+        """Return whether the queue, with a record at ``physical``, did not exist at the last checkpoint or was deleted
+        since.
+        """
         listed = physical >= self._ends.offset or (queue.topic, queue.queue_id) in self._listed
         return not listed or self._is_deleted(queue.topic)

@@ -1,8 +1,8 @@
-"""State of the consume queues after a start, read from their files with a few small reads each.
+"""Loads the state of the consume queues at a start, with a few small reads per queue.
 
-Items are in the order of the log and zeros follow the last one, so the end of a queue is found by bisection. After a
-crash only items that point below the place where the replay of the log begins are believed (they were made durable
-before the checkpoint said so); the rest is cut and comes again from the log.
+Items are in log order and zeros follow the last item, so the end of a queue is found by bisection. After a crash only
+items that point below the start of the replay are trusted: they were durable before the checkpoint was written. The
+other items are truncated, and the replay adds them again.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from raptormq.storage.fs import Buffer, FileSystem
 from raptormq.storage.queue import FILLER_SIZE, SWITCHED, BatchConsumeQueue, ConsumeQueue, QueueTable
 
 BLOCK_ITEMS = 200
-"""Items read at once, about a page."""
+"""Items per read, about a page."""
 _NO_LIMIT = 1 << 62
 _PLACE = struct.Struct(">qi")
 
 
 class RebuildRequired(Exception):
-    """Not an error: a queue lacks a file or items that the log has, so that all queues have to be built again from it;
-    the text says what is missing.
+    """Not an error: queues lack files or items for records that the log has, so all queues have to be rebuilt from the
+    log. The text says what is missing.
     """
 
 
 def load_queues(
     filesystem: FileSystem, table: QueueTable, log_min: int, replay_from: int | None, *, rebuild: bool = False
 ) -> None:
-    """Fill ``table`` with the queues on disk; ``replay_from`` is the log offset of the replay after a crash, None
-    after a clean stop. With ``rebuild`` the replay covers the whole log, which begins at ``log_min``.
+    """Fill ``table`` with the queues on disk. ``replay_from`` is the log offset of the replay after a crash, None after
+    a clean stop. With ``rebuild`` the replay covers the whole log, which begins at ``log_min``.
 
     Raises:
         StoreDamaged: a file does not start at a multiple of the configured size.
-        RebuildRequired: without ``rebuild``, when a file is missing, or a topic has queues of the wrong type.
+        RebuildRequired: without ``rebuild``, a file is missing or a topic has queues of the wrong type.
     """
     simple, batch = (each.folder for each in table.files.formats)
     for topic in filesystem.names(batch):
@@ -47,7 +47,7 @@ def load_queues(
             if (topic in table.batch_topics) is not (folder == batch):
                 conversion = table.conversions.get(topic)
                 if conversion is not None and conversion.state != SWITCHED:
-                    continue  # whoever makes them loads them
+                    continue  # the converter loads them
                 if conversion is None and not rebuild:
                     raise RebuildRequired(f"{folder}/{topic} are not the queues of the topic's type")
                 filesystem.remove_tree(f"{folder}/{topic}")
@@ -64,12 +64,10 @@ def queue_ids(filesystem: FileSystem, folder: str) -> list[int]:
 
 
 def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, *, rebuild: bool) -> None:
-    """Set the state of ``queue``, which is new, by what is in its files; arguments and errors are those of
-    :func:`load_queues`.
-    """
+    """Load the state of ``queue``, which is new, from its files; arguments and errors as for :func:`load_queues`."""
     files = table.files
     starts = files.offsets(queue)
-    if not starts:  # a queue's folder comes with its first file
+    if not starts:  # a queue's folder is created together with its first file
         if not rebuild:
             raise RebuildRequired(f"{files.folder(queue)} has no file")
         files.remove_queue(queue)
@@ -87,7 +85,7 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
     first = starts[0] // layout.item_bytes
     limit = replay_from if replay_from is not None else _NO_LIMIT
     _find_end(table, queue, starts, limit, strict=limit == _NO_LIMIT or not rebuild)
-    if replay_from is None and queue.written == first:  # and a file with its first item
+    if replay_from is None and queue.written == first:  # and a file together with its first item
         raise RebuildRequired(f"{files.folder(queue)} has files, but no item")
     if replay_from is not None:
         files.truncate(queue, starts)
@@ -97,11 +95,11 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
 
 
 def _check_files(table: QueueTable, queue: ConsumeQueue, log_min: int, limit: int) -> None:
-    """Look at both ends of every file that has items of living records: all but the last one are full, and none has
-    lost its beginning. A queue of one file has been looked at by :func:`load_queue`.
+    """Check both ends of every file with items of existing records: each file but the last one is full, and none has
+    lost its beginning. A queue of one file was checked by :func:`load_queue`.
 
     Raises:
-        RebuildRequired: a file has been emptied or cut.
+        RebuildRequired: a file was emptied or truncated.
     """
     files = table.files
     layout = files.format(queue)
@@ -124,7 +122,7 @@ def _check_files(table: QueueTable, queue: ConsumeQueue, log_min: int, limit: in
 
 
 def _set_bounds(table: QueueTable, queue: ConsumeQueue, first: int) -> None:
-    """Set the offsets of ``queue``, which has the items from ``first`` up to ``written``."""
+    """Set the offsets of ``queue``, which has the items from ``first`` to ``written``."""
     queue.min_offset, queue.max_offset = first, queue.written
     if isinstance(queue, BatchConsumeQueue):
         queue.first_live_item = first
@@ -137,10 +135,10 @@ def _set_bounds(table: QueueTable, queue: ConsumeQueue, first: int) -> None:
 
 
 def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: int, *, strict: bool) -> None:
-    """Set how many items ``queue`` has and what the last one points to.
+    """Set the number of items of ``queue`` and the log offset of the last one.
 
     Raises:
-        RebuildRequired: when ``strict``, items around the last one are damaged.
+        RebuildRequired: with ``strict``, items near the end are damaged.
     """
     layout = table.files.format(queue)
     item_bytes = layout.item_bytes
@@ -165,7 +163,7 @@ def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: 
 
 
 def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, limit: int) -> bool:
-    """False when a full block was taken for the last one because the first item behind it has been damaged."""
+    """Return False when a full block was taken for the last one because the first item after it is damaged."""
     files = table.files
     at = (block + 1) * BLOCK_ITEMS
     layout = files.format(queue)
@@ -176,7 +174,9 @@ def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, 
 
 
 def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) -> tuple[int, Buffer]:
-    """Return the last block with a believed item of the file that starts with item ``first``; most end in the first."""
+    """Return the last block with a trusted item, of the file that starts with item ``first``. It is the first block of
+    most files.
+    """
     files = table.files
     layout = files.format(queue)
     item_bytes, per_file = layout.item_bytes, layout.items_per_file
@@ -197,18 +197,18 @@ def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) 
 
 
 def _first_untrusted(low: int, high: int, item: Callable[[int], tuple[int, int]], limit: int) -> int:
-    """Return the first number of ``[low, high)`` whose item is not believed, ``high`` when there is none."""
+    """Return the first number in ``[low, high)`` whose item is not trusted; ``high`` when there is none."""
     return low + bisect_left(range(low, high), True, key=lambda number: not _is_trusted(item(number), limit))
 
 
 def _item_of(items: Buffer, item_bytes: int, index: int) -> tuple[int, int]:
-    """Return physical offset and size, with which items of both types begin."""
+    """Return log offset and size, the first fields of an item of either type."""
     physical, size = _PLACE.unpack_from(items, index * item_bytes)
     return physical, size
 
 
 def _is_consistent(items: Buffer, item_bytes: int, count: int, limit: int) -> bool:
-    """False when one of the first ``count`` items has been damaged by a disk, or what was taken for the end has."""
+    """Return False when one of the first ``count`` items is damaged, or a trusted item follows the supposed end."""
     places = _places(item_bytes, count).unpack_from(items)
     if count and not (min(places[1::2]) > 0 and min(places[::2]) >= 0 and max(places[::2]) < limit):
         return False
@@ -220,7 +220,7 @@ def _is_consistent(items: Buffer, item_bytes: int, count: int, limit: int) -> bo
 
 @lru_cache(maxsize=512)
 def _places(item_bytes: int, count: int) -> struct.Struct:
-    """Physical offset and size of ``count`` items of either type; 400 of them cost as much as 20 taken one by one."""
+    """Log offset and size of ``count`` items of either type; unpacking 400 at once costs as much as 20 one by one."""
     return struct.Struct(">" + f"qi{item_bytes - _PLACE.size}x" * count)
 
 

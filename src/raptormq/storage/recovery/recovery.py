@@ -1,21 +1,20 @@
-"""What happens between opening the files and taking writes (Apache RocketMQ ``CommitLog.recoverNormally`` and
-``recoverAbnormally``).
+"""Recovery: what happens between opening the files and accepting writes (Apache RocketMQ ``CommitLog.recoverNormally``
+and ``recoverAbnormally``).
 
-:class:`RunningMarker` tells a clean stop from a crash. It has the two files that say that a store is in use: ``lock``
-(held while the process lives) and ``abort`` (left behind by a crash). Source: Apache RocketMQ ``DefaultMessageStore``;
-as there, ``abort`` holds the process id as text.
+:class:`RunningMarker` tells a clean stop from a crash. It owns the two files of a store in use: ``lock``, which is held
+while the process lives, and ``abort``, which a crash leaves behind. Source: Apache RocketMQ ``DefaultMessageStore``; as
+there, ``abort`` holds the process id as text.
 
-:class:`Recovery` walks the log. After a clean stop the queues are complete: the log is walked from the last item that
-any of them has. After a crash it is walked from the last segment whose first record is older than the checkpoint, and
-everything younger than the checkpoint is checked and dispatched again. Whether the queues have all that is before the
-place where the walk begins is told by :mod:`~raptormq.storage.recovery.queue_check`. Where they have not, all queues
-are built again from the whole log. So they are where the checkpoint contradicts the log: the checkpoint names the time
-of a durable record, and the walk, which begins 3 seconds before that time, has to come by that record. The walk ends at
-the last valid record. What follows is a torn tail and becomes zeros, so that old bytes cannot come back behind new
-ones.
+:class:`Recovery` replays the log. After a clean stop the queues are complete, and the scan starts at the last item of
+all queues. After a crash the scan starts at the last segment whose first record is older than the checkpoint, and
+everything younger than the checkpoint is checked and dispatched again. :mod:`~raptormq.storage.recovery.queue_check`
+checks that the queues hold everything before the start of the replay. When they do not, all queues are rebuilt from the
+whole log. They are also rebuilt when the checkpoint contradicts the log: it names the time of a durable record, and the
+replay, which begins 3 seconds before that time, has to meet that record. The scan ends at the last valid record. A torn
+tail behind it is overwritten with zeros, so that old bytes cannot reappear behind new records.
 
-Neighbours: :mod:`~raptormq.storage.records.scanner` walks the log, :mod:`~raptormq.storage.recovery.queue_loading`
-loads the queues before.
+Neighbours: :mod:`~raptormq.storage.records.scanner` scans the log, :mod:`~raptormq.storage.recovery.queue_loading`
+loads the queues first.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ logger = get_logger(__name__)
 
 
 class RunningMarker:
-    """Holds the lock from construction to ``release``.
+    """Holds the lock from construction until ``release``.
 
     Raises:
-        StoreLocked: another process has the lock; the text names it where ``abort`` tells.
+        StoreLocked: another process has the lock; the text names the process when ``abort`` does.
     """
 
     def __init__(self, filesystem: FileSystem, paths: StorePaths) -> None:
@@ -57,7 +56,7 @@ class RunningMarker:
         except BlockingIOError as error:
             raise StoreLocked(f"{paths.root} is in use by another process{self._holder()}") from error
         self.crashed = filesystem.exists(paths.abort)
-        """The last run did not end cleanly."""
+        """Whether the last run ended without a clean stop."""
 
     def _holder(self) -> str:
         if not self._filesystem.exists(self._paths.abort):
@@ -66,8 +65,8 @@ class RunningMarker:
         return f" (pid {text})" if text.isdigit() else ""
 
     def mark(self) -> None:
-        """Write ``abort``: from now on an end without ``clear`` is a crash. That it is there says so; the number of the
-        process is for people, and may find no room.
+        """Write ``abort``: an end without ``clear`` counts as a crash from now on. The existence of the file is the
+        marker. The process id in it is for people, and is left out when there is no room for it.
 
         Raises:
             OSError: there is no room even for the name, or the disk failed.
@@ -85,15 +84,17 @@ class RunningMarker:
         self._filesystem.sync_directory(self._paths.root)
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._lock.release()
 
 
 _FLUSH_EVERY_BATCHES = 64
 _MAX_UNWRITTEN_RECORDS = 1 << 23
-"""Records whose items wait in memory for room on the disk: 168 MB, and more than come between two checkpoints."""
+"""Most records whose items may wait in memory for room on the disk: 168 MB, more than arrive between two
+checkpoints.
+"""
 _END = 1 << 62
-"""Behind everything."""
+"""Beyond every log offset."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
@@ -102,21 +103,21 @@ class RecoveryReport:
     """What a start found and did."""
 
     clean: bool
-    """The last run ended cleanly, and its queues were complete."""
+    """The last run ended cleanly and its queues were complete."""
     rebuilt: bool = False
-    """All queues were built again."""
+    """All queues were rebuilt."""
     start_offset: int = 0
-    """Where the walk through the log began."""
+    """Where the replay began."""
     end_offset: int = 0
-    """Where the log ends and the next record goes."""
+    """End of the log; the next record is written here."""
     records: int = 0
-    """Records read and dispatched (again)."""
+    """Records read and dispatched."""
     damaged: list[DamagedRange] = field(default_factory=list)
-    """Places without a valid record in the middle of the log; the messages that were there are lost."""
+    """Ranges without a valid record in the middle of the log; their messages are lost."""
     milliseconds: int = 0
 
     def lines(self) -> list[str]:
-        """Return the report as lines for the log, the most important first."""
+        """Return the report as log lines, the most important first."""
         lines = [
             f"the commit log is damaged: {each.size} bytes at offset {each.offset} hold no valid record ({each.reason})"
             for each in self.damaged
@@ -128,21 +129,21 @@ class RecoveryReport:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The parts of a store that a recovery brings into agreement."""
+    """Brings log, queues and index of a store into agreement."""
 
     parts: StoreParts
     checkpoint_file: CheckpointFile
     marker: RunningMarker
     topics: frozenset[str] | None
-    """Those that the broker knows, None without its table."""
+    """Topics in the broker's table; None without the table."""
     _mistyped_topics: set[str] = field(default_factory=set)
-    """Topics that have batches, and queues of SimpleCQ because no file says that they are of BatchCQ."""
+    """Topics that have batches in SimpleCQ queues, because no file says that they are of type BatchCQ."""
 
     def run(self) -> RecoveryReport:
-        """Recover; on return the log takes writes at its end and the queues agree with it.
+        """Recover. On return the log accepts writes at its end, and the queues agree with it.
 
         Raises:
-            StoreDamaged: files are missing or of another size than configured.
+            StoreDamaged: files are missing or not of the configured size.
             OSError: the disk failed.
         """
         self.parts.log.load()
@@ -166,10 +167,10 @@ class Recovery:
         return report
 
     def _recover(self) -> RecoveryReport:
-        """Load the queues and add what they do not have yet.
+        """Load the queues and replay the records that they lack.
 
         Raises:
-            RebuildRequired: they lack more than that.
+            RebuildRequired: the queues lack more than a replay adds.
         """
         log_min, crashed = self.parts.log.min_offset, self.marker.crashed
         replay_from, checkpoint = None, Checkpoint()
@@ -182,7 +183,7 @@ class Recovery:
             start = min(self._end_of_last_item(ends), self._conversion_replay_start())
             self._compare_with_checkpoint(
                 start
-            )  # which a clean stop brings up to date, else somebody removed the marker
+            )  # after a clean stop the checkpoint is current; otherwise somebody has removed the marker
         else:
             start = replay_from
         check = QueueCheck(self.parts.queues, log_min, start, ends, self.topics)
@@ -196,9 +197,9 @@ class Recovery:
         return report
 
     def _rebuild(self, missing: RebuildRequired) -> RecoveryReport:
-        """Build all queues from the whole log; a second time where that tells of topics that are of BatchCQ."""
+        """Rebuild all queues from the whole log. Start again when the log shows that topics are of type BatchCQ."""
         logger.warning("all queues are built again from the log: %s", missing)
-        # Should this process die, half of them would look like all of them to a start that believes the checkpoint.
+        # If this process dies, a start that trusted the checkpoint would take half of the queues for all of them.
         self.checkpoint_file.save(Checkpoint())
         self.marker.mark()
         self.parts.queues.clear()
@@ -211,16 +212,16 @@ class Recovery:
         return report
 
     def _conversion_replay_start(self) -> int:
-        """Return from where queues of a new type may lack something the log still has."""
+        """Return the log offset from which on converted queues may lack records."""
         switches = [each.offset for each in self.parts.queues.conversions.values() if each.state == SWITCHED]
         return max(self.parts.log.min_offset, min(switches, default=_END))
 
     def _end_of_last_item(self, ends: QueueEnds | None) -> int:
-        """Return where the record ends that the last item of all queues points to; where no queue has an item, and had
-        one at the last checkpoint, where the log was then.
+        """Return the end of the record that the last item of all queues points to. When no queue has an item, return
+        the end of the log at the last checkpoint, or the beginning of an empty log.
 
         Raises:
-            RebuildRequired: there is none, and there was.
+            RebuildRequired: the queues have lost items, or the log lacks the record.
         """
         last = max((queue.max_physical for queue in self.parts.queues), default=-1)
         if last < 0:
@@ -240,10 +241,10 @@ class Recovery:
         return end.max_physical >= max(self.parts.queues.topic_tombstones.get(end.topic, 0), self.parts.log.min_offset)
 
     def _replay_start(self, checkpoint: Checkpoint) -> int:
-        """Return the offset of the first record that is younger than the checkpoint, or of what is no record.
+        """Return the offset of the first record younger than the checkpoint, or of the first byte that is no record.
 
         Raises:
-            RebuildRequired: its times lead further than the queues were then.
+            RebuildRequired: the checkpoint's times cover records that its queues did not have.
         """
         until = checkpoint.replay_from_ms
         for segment in reversed(self.parts.log.segments):
@@ -256,21 +257,21 @@ class Recovery:
         return self.parts.log.min_offset
 
     def _compare_with_checkpoint(self, start: int) -> None:
-        """See whether the queues can be complete before ``start``.
+        """Check that the queues can be complete before ``start``.
 
         Raises:
-            RebuildRequired: the last checkpoint, one of ours, does not know of all that is before.
+            RebuildRequired: the last checkpoint, written by this program, covers less.
         """
         checkpoint = self.checkpoint_file.load_checked()
         if checkpoint is not None and start > checkpoint.confirmed_offset:
             raise RebuildRequired(f"the checkpoint knows them up to {checkpoint.confirmed_offset}, not up to {start}")
 
     def _replay(self, report: RecoveryReport, check: QueueCheck | None) -> int:
-        """Walk the log from ``report.start_offset`` on, and return the newest store time met, 0 without a record.
+        """Replay the log from ``report.start_offset`` on. Return the newest store time, 0 without a record. ``check``
+        is None when the whole log is replayed.
 
         Raises:
-            RebuildRequired: ``check``, None for a walk through the whole log, has found a queue that lacks something,
-                or there are batches in queues that cannot hold them.
+            RebuildRequired: ``check`` has found an incomplete queue, or batches belong to queues that cannot hold them.
         """
         self.parts.dispatcher.dispatched_offset = report.start_offset
         self.parts.dispatcher.expected_end = self.parts.log.estimated_end()
@@ -298,10 +299,11 @@ class Recovery:
         return newest
 
     def _write_queue_tails(self, waiting: int) -> bool:
-        """Write the items of the last ``waiting`` records to the files of their queues; False when they have to wait.
+        """Write the items of the last ``waiting`` records to the queue files. Return False when they have to wait for
+        room.
 
         Raises:
-            OutOfResources: too many would.
+            OutOfResources: too many items would wait.
         """
         try:
             self.parts.queues.flush(len(self.parts.queues))
@@ -335,8 +337,8 @@ class Recovery:
         ]
 
     def _add_batch_topic(self, topic: str) -> None:
-        """``topic``, which has a batch, is of BatchCQ, also where no file says so: it was made shortly before a crash,
-        or the table was lost, or is an older one.
+        """Treat ``topic``, which has a batch, as BatchCQ although no file says so: the topic was created shortly before
+        a crash, or its table is lost or outdated.
         """
         queues = self.parts.queues
         if topic not in queues.batch_topics and topic not in queues.conversions:
