@@ -14,8 +14,8 @@ import pytest
 from raptormq.client import BlockingProducer, ClientConfig, Message, ProducerConfig, SendResult
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.record import StoredMessage, encode_record
-from tests.client.one_key import OneKey
 from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route
+from tests.client.single_key import OneKey
 from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]

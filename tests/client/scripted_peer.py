@@ -80,7 +80,7 @@ class ScriptedPeer:
         self.received: dict[int, list[RemotingCommand]] = defaultdict(list)
         self.connections: set[Connection] = set()
         self._script: dict[int, list[Reply]] = {}
-        self._arrived = asyncio.Condition()
+        self._reply_received = asyncio.Condition()
         self._notifying: set[asyncio.Task[None]] = set()
         self._server = Server(self, "127.0.0.1", port)
 
@@ -95,8 +95,8 @@ class ScriptedPeer:
 
     async def wait_for(self, code: RequestCode, count: int = 1) -> list[RemotingCommand]:
         """Return the requests of `code` once there are `count` of them."""
-        async with self._arrived:
-            await self._arrived.wait_for(lambda: len(self.received[code]) >= count)
+        async with self._reply_received:
+            await self._reply_received.wait_for(lambda: len(self.received[code]) >= count)
         return self.received[code]
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
@@ -116,8 +116,8 @@ class ScriptedPeer:
         self.connections.discard(connection)
 
     async def _notify(self) -> None:
-        async with self._arrived:
-            self._arrived.notify_all()
+        async with self._reply_received:
+            self._reply_received.notify_all()
 
     async def start(self) -> None:
         """Serve from now on."""

@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from raptormq.client import ConsumeResult, PushConsumer, TransactionProducer
-from raptormq.client.listener_checks import awaitable, require_async, warn_if_plain
+from raptormq.client.listener_checks import require_async, require_awaitable, warn_if_plain
 from raptormq.errors import ClientError
 
 
@@ -112,7 +112,7 @@ class Plain:
 )
 async def test_whatever_returns_what_can_be_awaited_is_taken(function: Callable[[object], Awaitable[None]]) -> None:
     require_async(function, "a listener")
-    await awaitable(function("x"), "a listener")
+    await require_awaitable(function("x"), "a listener")
 
 
 @pytest.mark.parametrize(
@@ -154,4 +154,4 @@ def test_a_function_that_may_be_plain_is_warned_of(caplog: pytest.LogCaptureFixt
 
 def test_an_answer_that_cannot_be_awaited_is_named() -> None:
     with pytest.raises(ClientError, match="must be async def: it has returned 5"):
-        awaitable(5, "a listener")  # type: ignore[arg-type]
+        require_awaitable(5, "a listener")  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.signing import sign
 from tests.broker.harness import connected, messages
 from tests.client.embedded_cluster import Cluster
-from tests.client.one_key import OneKey
+from tests.client.single_key import OneKey
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.1, rebalance_interval=0.2)
 QUEUE = MessageQueue("t", "broker-0", 0)

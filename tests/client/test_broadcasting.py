@@ -108,12 +108,12 @@ async def test_offsets_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     path = tmp_path / "me" / "g" / "offsets.json"
     queue = MessageQueue("t", "b", 0)
     assert LocalOffsets(tmp_path, "me", "g").get(queue) is None
-    await LocalOffsets(tmp_path, "me", "g").put(queue, 7)
+    await LocalOffsets(tmp_path, "me", "g").store(queue, 7)
     assert path.read_bytes() == b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:7}}'
     assert LocalOffsets(tmp_path, "me", "g").get(queue) == 7
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ClientError, match="cannot be written"):
-        await LocalOffsets(tmp_path, "you", "g/../../file/x").put(queue, 1)
+        await LocalOffsets(tmp_path, "you", "g/../../file/x").store(queue, 1)
 
 
 CUT = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:'
@@ -129,8 +129,8 @@ async def test_damaged_offsets_are_those_of_the_backup_or_an_error_that_says_wha
     path = tmp_path / name / "g" / "offsets.json"
     backup = path.with_name("offsets.json.bak")
     before = LocalOffsets(tmp_path, name, "g")
-    await before.put(queue, 7)
-    await before.put(queue, 8)
+    await before.store(queue, 7)
+    await before.store(queue, 8)
     await before.close()
     path.write_bytes(contents)
     again = LocalOffsets(tmp_path, name, "g")
@@ -183,7 +183,7 @@ async def test_offsets_are_durable_once_noted(tmp_path: Path, monkeypatch: pytes
             real(descriptor)
 
         monkeypatch.setattr(os, name, sync)
-    await LocalOffsets(tmp_path, "me", "g").put(MessageQueue("t", "b", 0), 7)
+    await LocalOffsets(tmp_path, "me", "g").store(MessageQueue("t", "b", 0), 7)
     folder = tmp_path / "me" / "g"
     assert {str(each) for each in (tmp_path, tmp_path / "me", folder, folder / "offsets.json.new")} <= set(synced)
     assert synced[-1] == str(folder)  # the name comes last
@@ -200,7 +200,7 @@ async def test_progress_of_many_queues_is_written_together(tmp_path: Path, monke
     monkeypatch.setattr(LocalOffsets, "_write", counted)
     offsets = LocalOffsets(tmp_path, "me", "g")
     queues = [MessageQueue("t", "b", number) for number in range(100)]
-    await asyncio.gather(*(offsets.put(queue, queue.queue_id) for queue in queues))
+    await asyncio.gather(*(offsets.store(queue, queue.queue_id) for queue in queues))
     assert len(writes) <= 2
     again = LocalOffsets(tmp_path, "me", "g")
     assert [again.get(queue) for queue in queues] == list(range(100))
@@ -225,11 +225,11 @@ async def test_a_write_that_nobody_waits_for_any_more_ends_before_the_next_and_b
     monkeypatch.setattr(LocalOffsets, "_write", stalled)
     monkeypatch.setattr(asyncio, "to_thread", counted)
     offsets = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
-    given_up = asyncio.create_task(offsets.put(queue, 1))
+    given_up = asyncio.create_task(offsets.store(queue, 1))
     await eventually(lambda: begun.acquire(blocking=False))
     given_up.cancel()
     await asyncio.wait([given_up])
-    putting = asyncio.create_task(offsets.put(queue, 2))
+    putting = asyncio.create_task(offsets.store(queue, 2))
     await asyncio.sleep(0)
     closing = asyncio.create_task(offsets.close())
     for _ in range(10):
@@ -257,7 +257,7 @@ async def test_a_write_that_fails_fails_for_all_that_it_was_for(
 
     monkeypatch.setattr(LocalOffsets, "_write", fail)
     offsets = LocalOffsets(tmp_path, "me", "g")
-    puts = [offsets.put(MessageQueue("t", "b", number), 1) for number in range(100)]
+    puts = [offsets.store(MessageQueue("t", "b", number), 1) for number in range(100)]
     failures = await asyncio.gather(*puts, return_exceptions=True)
     assert {str(each) for each in failures} == {
         f"the offsets cannot be written to {tmp_path}/me/g/offsets.json: No space left on device"
@@ -268,8 +268,8 @@ async def test_a_write_that_fails_fails_for_all_that_it_was_for(
 async def test_members_without_a_name_have_a_file_each_and_the_next_ones_take_them_up(tmp_path: Path) -> None:
     queue = MessageQueue("t", "b", 0)
     first, second = (LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g") for _ in range(2))
-    await first.put(queue, 1)
-    await second.put(queue, 2)
+    await first.store(queue, 1)
+    await second.store(queue, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.2.3.4@DEFAULT", "1.2.3.4@DEFAULT-2"]
     assert LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "other").get(queue) is None
     await first.close()

@@ -23,7 +23,7 @@ from raptormq.errors import NoRoute
 from raptormq.protocol.codes import RequestCode
 from raptormq.transport.pool import ConnectionPool
 from tests.client.embedded_cluster import Cluster
-from tests.client.one_key import OneKey
+from tests.client.single_key import OneKey
 
 QUEUES = 40
 

@@ -148,11 +148,11 @@ def test_whole_numbers_are_numbers_and_folders_may_be_paths(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("number", [0, 0.5, 7])
 def test_numbers_at_their_limits(number: float) -> None:
-    assert Limits(7, zero=True).hold(number)
-    assert Limits(7).hold(number) is (number > 0)
+    assert Limits(7, zero=True).contains(number)
+    assert Limits(7).contains(number) is (number > 0)
     check_setting("n", number, SecondsOrZero)
     for beyond in (-0.1, 7.1, math.inf, -math.inf, math.nan):
-        assert not Limits(7, zero=True).hold(beyond)
+        assert not Limits(7, zero=True).contains(beyond)
     check_setting("n", INT_MAX, Count)
 
 

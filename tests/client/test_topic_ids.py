@@ -214,18 +214,18 @@ async def test_local_offsets_are_of_one_topic(tmp_path: Path) -> None:
     other = MessageQueue("u", "b", 0)
     offsets = LocalOffsets(tmp_path, "me", "g")
     for queue in (first, second):
-        await offsets.put(queue, 10, "old")
-    await offsets.put(other, 7)
+        await offsets.store(queue, 10, "old")
+    await offsets.store(other, 7)
     path = tmp_path / "me" / "g" / "offsets.json"
     assert path.read_bytes().endswith(b',"topicIds":{"t":{"b":"old"}}}')
     again = LocalOffsets(tmp_path, "me", "g")
     assert (again.get(second), again.topic_id(second), again.topic_id(other)) == (10, "old", None)
-    await again.put(first, 1, "new")
+    await again.store(first, 1, "new")
     assert (again.get(first), again.get(second), again.topic_id(second)) == (1, None, "new")
-    await again.put(second, 11, "old")
+    await again.store(second, 11, "old")
     assert (again.get(second), again.topic_id(second)) == (None, "new"), "a reader that has not heard of it yet"
-    await again.put(second, 2)
-    await again.put(second, 3, "new")
+    await again.store(second, 2)
+    await again.store(second, 3, "new")
     assert LocalOffsets(tmp_path, "me", "g").get(second) == 3
     assert again.forget(first, "new")
     assert not again.forget(second, "new")

@@ -1,7 +1,7 @@
 """Our client against Apache RocketMQ 4.9.7, which knows neither batch queues nor attributes of topics nor our requests.
 
-Simulated old brokers are in `tests/client/test_old_and_new.py`, the Java client of RocketMQ 4 on our broker among the
-scenarios (`io.raptormq.interop.old`).
+Simulated old brokers are in `tests/client/test_mixed_versions.py`, the Java client of RocketMQ 4 on our broker among
+the scenarios (`io.raptormq.interop.old`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from raptormq.client import (
     SendStatus,
 )
 from raptormq.errors import KeyMissing, NoRoute, ServerError
-from tests.client.one_key import OneKey
+from tests.client.single_key import OneKey
 from tests.interop.make_reference import PATIENCE
 from tests.interop.rocketmq_java import RocketMQServers, build
 

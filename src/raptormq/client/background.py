@@ -22,7 +22,7 @@ def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]
     return task
 
 
-async def endless() -> None:
+async def sleep_forever() -> None:
     """Run until it is cancelled."""
     await asyncio.get_running_loop().create_future()
 

@@ -88,10 +88,10 @@ def _returns_a_value(code: Any) -> bool:
     )
 
 
-def awaitable(answer: Awaitable[T], what: str, error: type[ClientError] = ClientError) -> Awaitable[T]:
+def require_awaitable(result: Awaitable[T], what: str, error: type[ClientError] = ClientError) -> Awaitable[T]:
     """Return what a function has returned, to be awaited; raises `error` when it cannot be: it was a plain function and
     has run to its end.
     """
-    if not inspect.isawaitable(answer):
-        raise error(f"{what} must be async def: it has returned {answer!r}, which cannot be awaited")
-    return answer
+    if not inspect.isawaitable(result):
+        raise error(f"{what} must be async def: it has returned {result!r}, which cannot be awaited")
+    return result

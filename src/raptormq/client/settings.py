@@ -30,7 +30,7 @@ class Limits:
     most: int = _INT_MAX
     zero: bool = False
 
-    def hold(self, number: float) -> bool:
+    def contains(self, number: float) -> bool:
         """Whether the number is within them."""
         return 0 < number <= self.most or (self.zero and number == 0)
 
@@ -61,7 +61,7 @@ def check_settings(settings: Any, kind: Any = None) -> None:
         value = getattr(settings, each.name)
         check_setting(each.name, value, kinds[each.name], shown=each.repr)
         for inner in _alternatives(kinds[each.name]):
-            if is_dataclass(inner) and _is(value, inner):
+            if is_dataclass(inner) and _matches(value, inner):
                 check_settings(value, inner)
 
 
@@ -73,7 +73,7 @@ def check_setting(name: str, value: object, kind: Any, *, shown: bool = True) ->
         ConfigError: it is of another kind.
     """
     kinds = _alternatives(kind)
-    if not any(_is(value, each) for each in kinds):
+    if not any(_matches(value, each) for each in kinds):
         # What is given instead of an object, as credentials or keys, may be a secret.
         given = repr(value) if shown and any(map(_is_plain, kinds)) else type(value).__name__
         raise ConfigError(f"{name} must be {' or '.join(map(_described, kinds))}, not {given}")
@@ -99,12 +99,12 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _is(value: object, kind: Any) -> bool:
+def _matches(value: object, kind: Any) -> bool:
     if get_origin(kind) is not Annotated:
         return isinstance(value, get_origin(kind) or kind)
     number, limits = get_args(kind)
     # A bool is an int to Python, and an int is a float to type checkers.
-    return isinstance(value, int | number) and not isinstance(value, bool) and limits.hold(value)
+    return isinstance(value, int | number) and not isinstance(value, bool) and limits.contains(value)
 
 
 def _is_plain(kind: Any) -> bool:

@@ -20,8 +20,8 @@ from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message_id import encode_host, ids_from, offset_id
 from raptormq.protocol.record import StoredMessage, encode_record
 from tests.client.embedded_cluster import Cluster
-from tests.client.one_key import OneKey
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
+from tests.client.single_key import OneKey
 from tests.client.test_batch_topics import COMPRESSED, ENCRYPTED, PLAIN, client
 from tests.clock import Clock
 

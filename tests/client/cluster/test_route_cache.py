@@ -45,9 +45,7 @@ async def told(routes: RouteCache) -> dict[str, dict[int, str]]:
     [silence, hang_up, refuse(ResponseCode.SYSTEM_ERROR), answer(body=b"no route")],
     ids=["silent", "hangs up", "refuses", "nonsense"],
 )
-async def test_what_one_has_told_last_counts_until_it_tells_something_else(
-    reply: Reply, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_last_response_counts_until_there_is_another(reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raptormq.client.cluster.name_servers._SKIP_UNRESPONSIVE_S", 0.0)
     async with two() as (routes, first, second):
         first.on(ASK, route(A))
@@ -75,7 +73,7 @@ async def test_members_of_brokers_stay_too_and_the_newest_address_of_one_counts(
             assert await told(routes) == {"a": {0: "h:1", 1: "new:2"}}
 
 
-async def test_one_that_knows_no_such_topic_any_more_has_told_that() -> None:
+async def test_the_response_that_there_is_no_such_topic_counts() -> None:
     async with two() as (routes, first, second):
         first.on(ASK, route(A))
         second.on(ASK, route(B), UNKNOWN, hang_up)
@@ -84,7 +82,7 @@ async def test_one_that_knows_no_such_topic_any_more_has_told_that() -> None:
             assert await told(routes) == {"a": {0: "h:1"}}
 
 
-async def test_what_one_has_told_that_is_silent_now_is_no_answer_by_itself() -> None:
+async def test_cached_routes_alone_are_no_response() -> None:
     """Whether the topic was deleted is not for it to say; it counts again with the next answer."""
     async with two() as (routes, first, second):
         first.on(ASK, UNKNOWN, UNKNOWN, route(A))

@@ -92,14 +92,14 @@ async def test_a_topic_that_its_brokers_and_all_name_servers_lack_was_deleted() 
     async with table() as (routes, peer, _), ScriptedPeer() as other:
         peer.on(ASK, route(1, peer), route(2, peer, other), UNKNOWN)
         await routes.find("t")
-        routes.denied("t", "broker-0")
+        routes.note_missing("t", "broker-0")
         assert await routes.refresh("t") is routes.cached("t"), "another broker has it"
         assert await routes.refresh("t") is None
         assert routes.cached("t") is not None, "nobody has denied that one"
-        routes.denied("t", "broker-0")
+        routes.note_missing("t", "broker-0")
         assert await routes.refresh("t") is None
         assert routes.cached("t") is not None, "the other broker has not"
-        routes.denied("t", "broker-1")
+        routes.note_missing("t", "broker-1")
         assert await routes.refresh("t") is None
         assert routes.cached("t") is None
 
@@ -110,7 +110,7 @@ async def test_a_denial_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
         peer.on(ASK, route(1, peer), UNKNOWN)
         await routes.find("t")
         monkeypatch.setattr("raptormq.client.cluster.routes._DENIAL_VALID_S", 0.0)
-        routes.denied("t", "broker-0")
+        routes.note_missing("t", "broker-0")
         assert await routes.refresh("t") is None
         assert routes.cached("t") is not None
 
@@ -210,7 +210,7 @@ async def test_a_broker_that_comes_back_between_the_two_questions_has_the_topic_
         peer.on(ASK, reply)
         found = await routes.find_for_sending("old", 4)
         assert len(found.write_queues) == 2
-        assert not routes.any_default_route
+        assert not routes.uses_default_route
 
 
 async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_has_its_own() -> None:
@@ -222,7 +222,7 @@ async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_h
         assert routes.all_cached() == changes == []
         peer.on(ASK, only(new=route(2, peer)))
         while routes.cached("new") is borrowed:
-            routes.sent("new")
+            routes.note_sent("new")
             await asyncio.sleep(0)
         assert len(peer.received[ASK]) == 4  # the topic, the default one, the topic once more, and its own at last
         assert [len(each.write_queues) for each in changes] == [2]
@@ -254,7 +254,7 @@ async def test_one_send_is_enough_to_find_the_route_of_a_new_topic() -> None:
     async with table() as (routes, peer, changes):
         peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
         await routes.find_for_sending("new", 4)
-        routes.sent("new")
+        routes.note_sent("new")
         await peer.wait_for(ASK, 4)  # twice by `sent`: the name server does not know the topic yet
         assert changes == []
         peer.on(ASK, only(new=route(2, peer)))

@@ -7,15 +7,15 @@ from raptormq.errors import ChecksumError, RecordError
 
 
 def test_it_arises_once_for_each_record() -> None:
-    doubt = CrcRetry()
+    crc_retry = CrcRetry()
     wrong = ChecksumError("wrong CRC")
-    assert doubt.should_retry_crc(0, wrong)
-    assert doubt.should_retry_crc(0, wrong)  # nobody has begun to fetch it again
-    doubt.remember(0)
-    assert not doubt.should_retry_crc(0, wrong)
-    assert doubt.should_retry_crc(1, wrong)
-    doubt.remember(1)
-    assert not doubt.should_retry_crc(1, wrong)
+    assert crc_retry.should_retry_crc(0, wrong)
+    assert crc_retry.should_retry_crc(0, wrong)  # nobody has begun to fetch it again
+    crc_retry.remember(0)
+    assert not crc_retry.should_retry_crc(0, wrong)
+    assert crc_retry.should_retry_crc(1, wrong)
+    crc_retry.remember(1)
+    assert not crc_retry.should_retry_crc(1, wrong)
 
 
 def test_what_was_sent_like_that_is_not_fetched_again() -> None:

@@ -211,8 +211,8 @@ async def test_a_listener_that_hangs_holds_its_queue_up_for_a_while_only(tmp_pat
         await member.stop()
 
 
-async def claimed_by_the_dead(cluster: Cluster) -> None:
-    """Leave claims to all queues that nobody gives back."""
+async def locked_by_the_dead(cluster: Cluster) -> None:
+    """Leave locks on all queues that nobody unlocks."""
     instance = ClientInstance.acquire(ClientConfig(cluster.name_servers, instance_name="dead"))
     route = await instance.routes.find("t")
     assert await QueueLocks(instance, "g").lock(route.read_queues) == set(route.read_queues)
@@ -222,13 +222,13 @@ async def claimed_by_the_dead(cluster: Cluster) -> None:
 async def test_a_member_that_is_alone_does_not_wait_for_dead_ones(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 2)
-        await claimed_by_the_dead(cluster)
+        await locked_by_the_dead(cluster)
         member = consumer(cluster, Slow(), whole=False, config=replace(CONFIG, hand_over_timeout=1000.0))
         async with member:
             await eventually(lambda: share(member) == 2)
 
 
-async def test_the_claims_of_who_is_no_member_hold_nobody_up(tmp_path: Path) -> None:
+async def test_locks_of_a_client_that_is_no_member_delay_nobody(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 2)
         config = replace(CONFIG, hand_over_timeout=1000.0)
@@ -237,7 +237,7 @@ async def test_the_claims_of_who_is_no_member_hold_nobody_up(tmp_path: Path) -> 
             assert other._running is not None
             assert other._running._locks is not None
             await other._running._locks.unlock(other.assignment)
-            await claimed_by_the_dead(cluster)
+            await locked_by_the_dead(cluster)
             async with consumer(cluster, Slow(), whole=False, config=config) as member:
                 await eventually(lambda: (share(other), share(member)) == (1, 1))
 
@@ -274,7 +274,7 @@ async def test_progress_of_a_queue_that_another_member_has_got_is_not_stored(tmp
                 slow.one_more()
             await eventually(lambda: slow.bodies.total() == 10)
             assert member._running is not None
-            member._running.rebalancing.lose(member.assignment)
+            member._running.rebalancer.locks_lost(member.assignment)
             assert member.assignment == []
             slow.no_more()
             await eventually(lambda: slow.bodies.total() == 20)  # nothing was stored, it goes on at the beginning

@@ -38,8 +38,8 @@ from raptormq.protocol.headers.pull import PullMessageResponseHeader
 from raptormq.protocol.record import StoredMessage, encode_record, iter_records
 from raptormq.transport.connection import Connection
 from tests.client.embedded_cluster import Cluster
-from tests.client.one_key import OneKey
 from tests.client.scripted_peer import Reply, ScriptedPeer, answer, hang_up, refuse, route, silence
+from tests.client.single_key import OneKey
 
 Q0 = MessageQueue("t", "broker-0", 0)
 Q1 = MessageQueue("t", "broker-0", 1)

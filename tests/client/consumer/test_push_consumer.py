@@ -59,7 +59,7 @@ async def send(cluster: Cluster, bodies: list[bytes], tags: str = "A", topic: st
 
 def readers(consumer: PushConsumer) -> list[QueueReader]:
     assert consumer._running is not None
-    return [reader for reader in consumer._running.rebalancing.readers if reader.queue.topic == "t"]
+    return [reader for reader in consumer._running.rebalancer.readers if reader.queue.topic == "t"]
 
 
 def numbered(count: int) -> list[bytes]:
@@ -148,7 +148,7 @@ async def test_a_member_that_vanishes_without_a_word_loses_nothing(tmp_path: Pat
         assert running is not None
         for made in list(running._instance.pool._made.values()):
             made.connection.abort()
-        for task in [*running._instance._tasks, running.rebalancing._task]:
+        for task in [*running._instance._tasks, running.rebalancer._task]:
             assert task is not None
             task.cancel()  # it does not heartbeat any more, so the broker has forgotten it
         async with PushConsumer("g", name_servers=cluster.name_servers, config=FAST) as consumer:

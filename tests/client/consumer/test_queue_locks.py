@@ -1,4 +1,4 @@
-"""Claims as brokers see them, and that nothing depends on brokers that have none."""
+"""Queue locks as brokers see them, and that nothing depends on brokers that have none."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_many_queues_do_not_keep_a_broker_busy(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "reply", [refuse(ResponseCode.NO_PERMISSION), hang_up, silence, answer(body=b"{")], ids=["no", "end", "mute", "?"]
 )
-async def test_a_broker_without_claims_is_read_all_the_same(reply: Reply) -> None:
+async def test_a_broker_without_locks_is_read_all_the_same(reply: Reply) -> None:
     async with ScriptedPeer() as peer:
         peer.on(LOCK, reply)
         peer.on(UNLOCK, reply)
@@ -108,7 +108,7 @@ async def test_what_a_broker_says_late_counts_for_who_asks_again(granted: int) -
         await instance.release()
 
 
-async def test_what_could_not_be_given_back_is_claimed_no_more_and_given_back_later() -> None:
+async def test_what_could_not_be_unlocked_is_unlocked_later_and_not_locked_again() -> None:
     """The broker was not reached when progress was to be stored there, so it is not asked once more."""
     async with ScriptedPeer() as peer:
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
@@ -162,7 +162,7 @@ async def test_nothing_is_given_back_to_a_broker_without_a_connection() -> None:
         await instance.release()
 
 
-async def test_claims_are_renewed_until_they_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_locks_are_renewed_until_they_are_unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raptormq.client.consumer.handover._RENEWAL_S", 0.01)
     async with ScriptedPeer() as peer:
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
@@ -179,7 +179,7 @@ async def test_claims_are_renewed_until_they_are_given_back(monkeypatch: pytest.
         await instance.release()
 
 
-async def test_what_another_member_got_meanwhile_is_told_once_there_is_a_connection_again() -> None:
+async def test_what_another_member_got_meanwhile_is_reported_once_there_is_a_connection_again() -> None:
     async with ScriptedPeer() as peer:
         peer.on(LOCK, *[answer(body=encode_locked_queues(QUEUES[first:])) for first in (0, 2, 0)])
         instance = await connected(peer)

@@ -155,8 +155,8 @@ async def test_a_queue_without_a_key_does_not_keep_what_it_could_not_read(monkey
     monkeypatch.setattr(
         logging.getLogger("raptormq.client.consumer.queue_reader"), "disabled", True
     )  # pytest keeps what it logs
-    sealed = encrypt_body(b"secret", 0, "k1", bytes(16), b"n" * 12)
-    stored = encode_record(StoredMessage("t", 0, sealed, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=8_005))
+    encrypted = encrypt_body(b"secret", 0, "k1", bytes(16), b"n" * 12)
+    stored = encode_record(StoredMessage("t", 0, encrypted, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=8_005))
     pulls = pulled(stored, following=8_006), silence
     async with ScriptedPeer() as peer, reading(peer, *pulls, committed=8_005, keys=LateKeys()):
         first, second = await peer.wait_for(PULL, 2)
@@ -325,12 +325,12 @@ class LateKeys:
 async def test_what_stands_before_a_message_without_a_key_is_handed_out(
     whole: bool, error: type[RaptorMQError]
 ) -> None:
-    sealed = encode_record(
+    encrypted = encode_record(
         StoredMessage(
             "t", 0, encrypt_body(b"x", 0, "k1", bytes(16), bytes(12)), "__ENCRYPTION_KEY\x01k1\x02", queue_offset=7
         )
     )
-    first, second = pulled(inner_batch(5, 2), sealed, following=8), pulled(sealed, following=8)
+    first, second = pulled(inner_batch(5, 2), encrypted, following=8), pulled(encrypted, following=8)
     async with (
         ScriptedPeer() as peer,
         reading(peer, first, second, silence, keys=LateKeys(error), whole=whole) as (
@@ -344,8 +344,8 @@ async def test_what_stands_before_a_message_without_a_key_is_handed_out(
 
 
 async def test_a_missing_key_stops_the_queue_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
-    sealed = encrypt_body(b"secret", 0, "k1", bytes(16), b"n" * 12)
-    stored = encode_record(StoredMessage("t", 0, sealed, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=5))
+    encrypted = encrypt_body(b"secret", 0, "k1", bytes(16), b"n" * 12)
+    stored = encode_record(StoredMessage("t", 0, encrypted, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=5))
     async with (
         ScriptedPeer() as peer,
         reading(peer, pulled(stored, following=6), pulled(stored, following=6), silence, keys=LateKeys()) as (

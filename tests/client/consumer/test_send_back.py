@@ -18,8 +18,8 @@ from raptormq.protocol.compression import decompress
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.properties import decode_properties
 from tests.client.embedded_cluster import Cluster
-from tests.client.one_key import OneKey
 from tests.client.scripted_peer import ScriptedPeer, refuse, route, stored
+from tests.client.single_key import OneKey
 
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 SEND = RequestCode.SEND_MESSAGE_V2

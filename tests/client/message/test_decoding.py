@@ -17,7 +17,7 @@ from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.inner_batch import INNER_BATCH
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.record import StoredMessage, encode_record
-from tests.client.one_key import OneKey
+from tests.client.single_key import OneKey
 
 QUEUE = MessageQueue("t", "broker-0", 3)
 TEXT = b"2013-01-01,EWR,IAH,11.0\n" * 300

@@ -75,7 +75,7 @@ def as_stored(sent: RemotingCommand, offset: int = 0) -> bytes:
     )
 
 
-def one_by_one(sent: RemotingCommand) -> bytes:
+def each_encrypted(sent: RemotingCommand) -> bytes:
     """The records of a batch on a SimpleCQ topic; brokers add the properties of the batch to those of its messages."""
     return b"".join(
         encode_record(StoredMessage("t", 0, record.body, record.properties.decode(), queue_offset=n))
@@ -111,7 +111,9 @@ async def test_batches_are_encrypted_whole_where_they_are_stored_whole_and_one_b
         assert is_encrypted_body(whole.body)
         assert int(whole.ext_fields["f"]) == 0xC0
         keys = Keys("k1")
-        found = decode_messages(one_by_one(unknown), QUEUE, 0, keys) + decode_messages(as_stored(whole), QUEUE, 0, keys)
+        found = decode_messages(each_encrypted(unknown), QUEUE, 0, keys) + decode_messages(
+            as_stored(whole), QUEUE, 0, keys
+        )
         assert [message.body for message in found] == [SECRET, b"short"] * 2
         assert [message.properties.get("a") for message in found] == [None, "b"] * 2
         assert all(message.properties["__ENCRYPTION_KEY"] == "k1" for message in found)
@@ -226,10 +228,10 @@ OURS = [ConfigError("the key service is away"), RecordError("its answer is cut")
 
 @pytest.mark.parametrize("given", FAILURES + OURS)
 def test_a_source_of_the_application_that_fails_has_no_key_now(given: bytes | str | Exception | None) -> None:
-    sealed = encrypt_body(b"plain", 0, "k1", b"1" * 16, b"n" * 12)
+    encrypted = encrypt_body(b"plain", 0, "k1", b"1" * 16, b"n" * 12)
     with pytest.raises(KeyMissing, match="the key 'k1' cannot be had: "):
-        decrypt(sealed, OwnKeys(given))
-    assert decrypt(sealed, OwnKeys(b"1" * 16)) == b"plain"
+        decrypt(encrypted, OwnKeys(given))
+    assert decrypt(encrypted, OwnKeys(b"1" * 16)) == b"plain"
 
 
 @pytest.mark.parametrize("given", FAILURES)

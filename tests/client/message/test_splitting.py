@@ -53,8 +53,8 @@ def test_parts_are_no_shorter_than_encryption_makes_them() -> None:
     """The unique id alone is counted as longer than it mostly is."""
     [part, *_] = split_messages([Message("t", bytes(100))] * 100, 10_000, key_id="k1")
     config, ids = ProducerConfig(encrypt=True), UniqueIdFactory(b"\x7f\0\0\1", 1, 2)
-    sealed = Encryptor(Named("k1"), config).encrypt(prepare_batch(part, ids, 0, config))
-    assert 10_000 * 0.85 < len(sealed.body) <= 10_000
+    encrypted = Encryptor(Named("k1"), config).encrypt(prepare_batch(part, ids, 0, config))
+    assert 10_000 * 0.85 < len(encrypted.body) <= 10_000
 
 
 def test_a_message_larger_than_a_part_is_one_of_its_own() -> None:

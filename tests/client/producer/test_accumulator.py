@@ -140,7 +140,7 @@ async def test_united_keys_stay_within_the_properties_of_a_request() -> None:
         assert len(decode_properties(outgoing.properties)["KEYS"]) <= MAX_KEYS_CHARS
 
 
-async def test_callbacks_of_what_has_no_answer_are_told_when_the_producer_closes() -> None:
+async def test_callbacks_of_what_has_no_answer_are_completed_when_the_producer_closes() -> None:
     broker, told = Broker(), list[SendResult | BaseException]()
     broker.silent = True
     batch_queue = make_batch_queue(broker)
@@ -173,7 +173,7 @@ async def test_leaving_does_not_wait_for_ever_and_leaves_no_sender_behind() -> N
 
 
 def shared_batch_queue() -> tuple[Broker, BatchQueue]:
-    """A silent broker, and the lane of two producers that send to it."""
+    """A silent broker, and the batch queue of two producers that send to it."""
     broker, accumulator = Broker(), Accumulator()
     broker.silent = True
     make_batch_queue(broker, accumulator)
@@ -250,7 +250,7 @@ async def test_when_the_close_of_the_last_one_is_given_up_nothing_stays_pending(
     assert batch_queue._shared.held_bytes == 0
 
 
-async def test_a_lane_that_its_last_producer_leaves_takes_no_other_one() -> None:
+async def test_a_batch_queue_released_by_its_last_producer_gets_no_other_one() -> None:
     broker, accumulator = Broker(), Accumulator()
     broker.silent = True
     batch_queue = make_batch_queue(broker, accumulator)

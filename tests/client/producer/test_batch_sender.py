@@ -215,7 +215,7 @@ async def test_a_message_that_cannot_be_compressed_alone_fails_alone(monkeypatch
     assert [result.queue_offset for result in await asyncio.gather(first, last)] == [100, 100]
 
 
-async def test_callbacks_share_a_batch_with_futures_and_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_callbacks_share_a_batch_with_futures_and_are_completed_once(caplog: pytest.LogCaptureFixture) -> None:
     broker, told = Broker(), list[SendResult | BaseException]()
 
     def broken(outcome: SendResult | BaseException) -> None:

@@ -15,7 +15,7 @@ from raptormq.protocol.message import MessageQueue
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("t", "b", 0), 7)
 
 
-async def test_futures_and_callbacks_are_told() -> None:
+async def test_futures_and_callbacks_are_completed() -> None:
     future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
     told: list[SendResult | BaseException] = []
     error = ClientClosed("closed")

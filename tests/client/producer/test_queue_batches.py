@@ -295,7 +295,7 @@ async def test_the_time_that_the_last_change_takes_does_not_count(monkeypatch: p
         threading.Event().wait(0.4)  # nothing else runs meanwhile
         return outgoing
 
-    monkeypatch.setattr(raptormq.client.producer.producer, "_as_it_is", slowly)
+    monkeypatch.setattr(raptormq.client.producer.producer, "_unchanged", slowly)
     async with ScriptedPeer() as peer, producing(peer, send_timeout=0.6) as producer:
         peer.on(SHIPPED, shipped())
         results = await asyncio.gather(*submit(producer, 0, 1))

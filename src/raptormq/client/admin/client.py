@@ -179,15 +179,15 @@ class AdminClient(Startable):
         """Return how a broker serves a topic, `None` when it does not."""
         command = request(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
         instance = self._running()
-        answer = await instance.pool.request(broker_addr, command, instance.config.request_timeout)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        response = await instance.pool.request(broker_addr, command, instance.config.request_timeout)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        return TopicConfig.from_json(require_success(answer, broker_addr).body)
+        return TopicConfig.from_json(require_success(response, broker_addr).body)
 
     async def topic_configs(self, broker_addr: str) -> TopicConfigs:
         """Return how a broker serves every topic that it has, system topics included (GET_ALL_TOPIC_CONFIG, 21)."""
-        answer = await self._ask_broker(broker_addr, request(RequestCode.GET_ALL_TOPIC_CONFIG))
-        return TopicConfigs(answer.body)
+        response = await self._ask_broker(broker_addr, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        return TopicConfigs(response.body)
 
     async def put_topics(self, broker_addr: str, topics: Sequence[TopicConfig]) -> None:
         """Create topics on one broker or change them, all with one request (UPDATE_AND_CREATE_TOPIC_LIST, 18).
@@ -218,8 +218,8 @@ class AdminClient(Startable):
             ServerError: 29 and 604 where the broker refuses, 17 without the topic, 3 from any but RaptorMQ's brokers.
         """
         header = ConvertQueueRequestHeader(topic, action, to)
-        answer = await self._ask_broker(broker_addr, request(RequestCode.CONVERT_QUEUE, header))
-        return QueueConversionState.from_json(answer.body)
+        response = await self._ask_broker(broker_addr, request(RequestCode.CONVERT_QUEUE, header))
+        return QueueConversionState.from_json(response.body)
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Return the bounds of every queue of a topic.
@@ -309,10 +309,10 @@ class AdminClient(Startable):
         instance = self._running()
         for address in await self._brokers():
             command = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader(group))
-            answer = await instance.pool.request(address, command, instance.config.request_timeout)
-            if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            response = await instance.pool.request(address, command, instance.config.request_timeout)
+            if response.code == ResponseCode.CONSUMER_NOT_ONLINE:
                 continue
-            here = GroupConnections.from_json(require_success(answer, address).body)
+            here = GroupConnections.from_json(require_success(response, address).body)
             if found is None:
                 found = here
                 continue
@@ -344,8 +344,8 @@ class AdminClient(Startable):
 
         async def reset(address: str) -> None:
             header = ResetOffsetRequestHeader(group, topic, timestamp_ms, is_force=True)
-            answer = await self._ask_broker(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
-            offsets.update(decode_offsets(answer.body))
+            response = await self._ask_broker(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
+            offsets.update(decode_offsets(response.body))
 
         await gather_all(map(reset, masters))
         return offsets
@@ -363,8 +363,8 @@ class AdminClient(Startable):
         """Return the groups that each of these brokers knows, with their settings."""
 
         async def ask(address: str) -> dict[str, Any]:
-            answer = await self._ask_broker(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-            return decode_group_configs(answer.body)
+            response = await self._ask_broker(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+            return decode_group_configs(response.body)
 
         return await asyncio.gather(*map(ask, brokers))
 
@@ -374,13 +374,13 @@ class AdminClient(Startable):
         """Return all broker groups as the name servers (or this one, `host:port`) see them."""
         if name_server is None:
             return await fetch_cluster(self._running().name_servers)
-        answer = await self._ask_server(name_server, request(RequestCode.GET_BROKER_CLUSTER_INFO))
-        return ClusterInfo.from_json(require_success(answer, name_server).body)
+        response = await self._ask_server(name_server, request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return ClusterInfo.from_json(require_success(response, name_server).body)
 
     async def runtime_info(self, broker_addr: str) -> dict[str, str]:
         """Return a broker's figures by name, as `mqadmin brokerStatus` shows them."""
-        answer = await self._ask_broker(broker_addr, request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        return decode_kv_table(answer.body)
+        response = await self._ask_broker(broker_addr, request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return decode_kv_table(response.body)
 
     # --- inside ---
 
@@ -412,8 +412,8 @@ class AdminClient(Startable):
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         # Brokers before RocketMQ 5 know no question about one topic.
-        answer = await self._ask_broker(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
-        return TopicConfigTable.from_json(answer.body).topics.get(topic)
+        response = await self._ask_broker(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        return TopicConfigTable.from_json(response.body).topics.get(topic)
 
     async def _ask_server(self, address: str, command: RemotingCommand) -> RemotingCommand:
         instance = self._running()

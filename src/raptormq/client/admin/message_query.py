@@ -68,13 +68,13 @@ async def query_messages(
         # With a smaller number, of the newest batch the broker would send the first messages.
         header = QueryMessageRequestHeader(topic, key, MAX_QUERY_RESULTS, begin_ms, end_ms)
         command = request(RequestCode.QUERY_MESSAGE, header)
-        answer = await instance.pool.request(address, command, instance.config.request_timeout)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        response = await instance.pool.request(address, command, instance.config.request_timeout)
+        if response.code == ResponseCode.QUERY_NOT_FOUND:
             return
-        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # only encrypted batches; another broker may have more
-            refused.append(ServerError(answer.code, answer.remark, address))
+        if response.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # only encrypted batches; another broker may have more
+            refused.append(ServerError(response.code, response.remark, address))
             return
-        body = require_success(answer, address).body
+        body = require_success(response, address).body
         for message in _matching(body, topic, key, broker_name, instance.config.keys):
             # Once, though its KEYS may have a word twice. A topic that was deleted and made again has offsets anew, and
             # other brokers answer with what the log has of its first life, too.
@@ -107,10 +107,10 @@ async def fetch_message(instance: ClientInstance, offset_message_id: str, broker
         raise MessageError(f"{offset_message_id} names no broker: it is not the id that a broker gives a message")
     address = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
     command = request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset))
-    answer = await instance.pool.request(address, command, instance.config.request_timeout)
-    if answer.code == ResponseCode.SYSTEM_ERROR and _NOT_FOUND_REMARK in (answer.remark or ""):
+    response = await instance.pool.request(address, command, instance.config.request_timeout)
+    if response.code == ResponseCode.SYSTEM_ERROR and _NOT_FOUND_REMARK in (response.remark or ""):
         return None
-    body = require_success(answer, address).body
+    body = require_success(response, address).body
     record = decode_record(body, check_crc=False)
     names = (each.broker_name for each in brokers.brokers.values() if address in each.broker_addrs.values())
     queue = MessageQueue(record.topic, next(names, ""), record.queue_id)

@@ -54,7 +54,7 @@ async def call_broker(
         return await _call_broker(routes, queue, call, broker_id)
     except ServerError as error:
         if error.code == ResponseCode.TOPIC_NOT_EXIST:
-            routes.denied(queue.topic, queue.broker_name)
+            routes.note_missing(queue.topic, queue.broker_name)
         raise
 
 
@@ -133,10 +133,10 @@ class OffsetRequests:
         zero = None if zero_on_young_topic else False
         header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, zero, TOPIC_ID_QUERY)
         command = request(RequestCode.QUERY_CONSUMER_OFFSET, header)
-        answer = await self._pool.request(address, command, self._timeout)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        response = await self._pool.request(address, command, self._timeout)
+        if response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return _decode_offset(answer, address, None)
+        return _decode_offset(response, address, None)
 
     async def commit(
         self, address: str, group: str, queue: MessageQueue, offset: int, topic_id: str | None = None
@@ -147,10 +147,10 @@ class OffsetRequests:
         require_success(await self._pool.request(address, command, self._timeout), address)
 
     async def _offset(self, address: str, code: RequestCode, header: Header, topic_id: str) -> QueueOffset:
-        answer = await self._pool.request(address, request(code, header), self._timeout)
-        return _decode_offset(answer, address, None if topic_id == TOPIC_ID_QUERY else topic_id)
+        response = await self._pool.request(address, request(code, header), self._timeout)
+        return _decode_offset(response, address, None if topic_id == TOPIC_ID_QUERY else topic_id)
 
 
-def _decode_offset(answer: RemotingCommand, address: str, meant: str | None) -> QueueOffset:
-    header = decode_header(OffsetResponseHeader, require_success(answer, address).ext_fields)
+def _decode_offset(response: RemotingCommand, address: str, meant: str | None) -> QueueOffset:
+    header = decode_header(OffsetResponseHeader, require_success(response, address).ext_fields)
     return QueueOffset(header.offset, header.topic_id or meant)

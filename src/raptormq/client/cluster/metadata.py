@@ -41,15 +41,15 @@ from raptormq.protocol.headers.route import RouteRequestHeader
 log = get_logger(__name__)
 
 
-def require_success(answer: RemotingCommand, peer: str) -> RemotingCommand:
+def require_success(response: RemotingCommand, peer: str) -> RemotingCommand:
     """Return the answer itself when its code is 0.
 
     Raises:
         ServerError: any other code, with the peer's remark.
     """
-    if answer.code != ResponseCode.SUCCESS:
-        raise ServerError(answer.code, answer.remark, peer)
-    return answer
+    if response.code != ResponseCode.SUCCESS:
+        raise ServerError(response.code, response.remark, peer)
+    return response
 
 
 _KEPT_S = 120.0
@@ -75,16 +75,16 @@ class RouteCache:
 
         Raises: as `fetch_route`.
         """
-        answers = await routes_by_name_server(self._name_servers, topic)
+        responses = await routes_by_name_server(self._name_servers, topic)
         now = asyncio.get_running_loop().time()
         before = self._cached.get(topic, {})
-        fresh = {address: _CachedRoute(route, now) for address, route in answers.items() if route is not None}
+        fresh = {address: _CachedRoute(route, now) for address, route in responses.items() if route is not None}
         gone = _members(before[address].route for address in fresh.keys() & before.keys())
         gone -= _members(each.route for each in fresh.values())
         silent = {
             address: last._replace(route=_without(gone, last.route))
             for address, last in before.items()
-            if address not in answers and now - last.at < _KEPT_S
+            if address not in responses and now - last.at < _KEPT_S
         }
         known = fresh | silent
         if known:
@@ -141,8 +141,8 @@ async def routes_by_name_server(
 async def fetch_cluster(name_servers: NameServers, *, full_timeout: bool = False) -> ClusterInfo:
     """Return all broker groups; `patiently` as in `NameServers.ask_all`, raises as `fetch_route`."""
 
-    def decode(answer: RemotingCommand) -> ClusterInfo:
-        return ClusterInfo.from_json(require_success(answer, _NAME_SERVER).body)
+    def decode(response: RemotingCommand) -> ClusterInfo:
+        return ClusterInfo.from_json(require_success(response, _NAME_SERVER).body)
 
     command = RequestCode.GET_BROKER_CLUSTER_INFO
     found = await _valid_responses(name_servers, lambda: request(command), decode, full_timeout=full_timeout)
@@ -152,8 +152,8 @@ async def fetch_cluster(name_servers: NameServers, *, full_timeout: bool = False
 async def fetch_topics(name_servers: NameServers) -> set[str]:
     """Return the names of all topics; raises as `fetch_route`."""
 
-    def decode(answer: RemotingCommand) -> set[str]:
-        return set(TopicList.from_json(require_success(answer, _NAME_SERVER).body).topics)
+    def decode(response: RemotingCommand) -> set[str]:
+        return set(TopicList.from_json(require_success(response, _NAME_SERVER).body).topics)
 
     command = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
     return _merged(await _valid_responses(name_servers, lambda: request(command), decode), set.union) or set()
@@ -164,15 +164,15 @@ def route_request(topic: str) -> RemotingCommand:
     return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
 
 
-def parse_route(answer: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
+def parse_route(response: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
     """Return the route that a name server has answered with, `None` where it knows none.
 
     Raises:
         ServerError, BodyError: it is no such answer.
     """
-    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+    if response.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
-    return TopicRoute.from_json(require_success(answer, name_server).body)
+    return TopicRoute.from_json(require_success(response, name_server).body)
 
 
 async def _valid_responses(
@@ -184,9 +184,9 @@ async def _valid_responses(
 ) -> dict[str, T]:
     good: dict[str, T] = {}
     errors: list[ServerError | BodyError] = []
-    for address, answer in (await name_servers.ask_all(command, full_timeout=full_timeout)).items():
+    for address, response in (await name_servers.ask_all(command, full_timeout=full_timeout)).items():
         try:
-            good[address] = decode(answer)
+            good[address] = decode(response)
         except (ServerError, BodyError) as error:
             log.debug("name server %s has no good answer: %s", address, error)
             errors.append(error)

@@ -57,13 +57,13 @@ class NameServers:
             index = (first + attempt) % count
             share = (deadline - clock()) / (count - attempt)
             try:
-                answer = await self._pool.request(self._addresses[index], command, max(share, 0.001))
+                response = await self._pool.request(self._addresses[index], command, max(share, 0.001))
             except TransportError:
                 if attempt == count - 1:
                     raise
             else:
                 self._current = index
-                return answer
+                return response
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def ask_all(
@@ -80,17 +80,17 @@ class NameServers:
         """
 
         async def first() -> tuple[str, RemotingCommand | None]:
-            answer = await self.request(command())
-            return self._addresses[self._current], answer
+            response = await self.request(command())
+            return self._addresses[self._current], response
 
         others = [address for index, address in enumerate(self._addresses) if index != self._current]
-        answers: dict[str, RemotingCommand] = {}
-        for address, answer in await asyncio.gather(
+        responses: dict[str, RemotingCommand] = {}
+        for address, response in await asyncio.gather(
             first(), *(self._ask_other(each, command, full_timeout=full_timeout) for each in others)
         ):
-            if answer is not None:
-                answers.setdefault(address, answer)  # the one that `request` has moved on to was asked twice
-        return answers
+            if response is not None:
+                responses.setdefault(address, response)  # the one that `request` has moved on to was asked twice
+        return responses
 
     async def _ask_other(
         self, address: str, command: Callable[[], RemotingCommand], *, full_timeout: bool

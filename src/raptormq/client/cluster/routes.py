@@ -73,11 +73,11 @@ class RouteTable:
         return self._routes.get(topic) or self._default_routes.get(topic)
 
     @property
-    def any_default_route(self) -> bool:
+    def uses_default_route(self) -> bool:
         """Whether any topic in use has no route of its own yet."""
         return bool(self._default_routes)
 
-    def sent(self, topic: str) -> None:
+    def note_sent(self, topic: str) -> None:
         """Note that a broker took a message: a topic that had no route of its own will have one soon."""
         if topic in self._default_routes and topic not in self._awaited_routes:
             expected = self._awaited_routes[topic] = background(self._await_route(topic), f"route of {topic} to come")
@@ -160,7 +160,7 @@ class RouteTable:
         if topic not in self._fetches and asyncio.get_running_loop().time() >= self._next_fetch_at.get(topic, 0.0):
             self._begin_fetch(topic)
 
-    def denied(self, topic: str, broker_name: str) -> None:
+    def note_missing(self, topic: str, broker_name: str) -> None:
         """A broker has no such topic: if all of them say so, and no name server knows it, it was deleted."""
         self._denied.setdefault(topic, {})[broker_name] = asyncio.get_running_loop().time()
         self.refresh_soon(topic)

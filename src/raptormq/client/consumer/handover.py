@@ -160,8 +160,8 @@ class QueueLocks:
                 # What was given back since the renewal began must not be claimed again.
                 part = [queue for queue in queues[first : first + _MAX_QUEUES_PER_REQUEST] if queue in self._requested]
                 if part:
-                    answer = await self._ask(address, RequestCode.LOCK_BATCH_MQ, part)
-                    locked += decode_locked_queues(answer.body)
+                    response = await self._ask(address, RequestCode.LOCK_BATCH_MQ, part)
+                    locked += decode_locked_queues(response.body)
         except RaptorMQError as error:
             log.info("group %s reads without claims at broker %s: %s", self._group, address, error)
             return [queue for queue in queues if queue not in self._lost]

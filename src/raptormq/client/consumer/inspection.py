@@ -103,7 +103,7 @@ class RunningInfo:
 
     def to_json(self, stacks: str | None = None) -> bytes:
         """Return the answer to 307, whose table of queues is keyed by objects, as Java reads it."""
-        table = dump_object_keyed((queue_to_dict(queue), _queue(state)) for queue, state in self.queues.items())
+        table = dump_object_keyed((queue_to_dict(queue), _queue_to_dict(state)) for queue, state in self.queues.items())
         rest: dict[str, Any] = {
             "mqPopTable": {},
             "properties": self.properties,
@@ -137,7 +137,7 @@ class ConsumerInspection:
         self._instance = instance
         router = instance.router
         router.add(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, self.reset)
-        router.add(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader, self.progress)
+        router.add(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader, self.consumer_status)
         router.add(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, self.running_info)
         router.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, self.consume_directly)
 
@@ -149,7 +149,9 @@ class ConsumerInspection:
         )
         return response_to(command)
 
-    def progress(self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader) -> RemotingCommand:
+    def consumer_status(
+        self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader
+    ) -> RemotingCommand:
         """221: where the consumer stands in the queues of a topic."""
         queues = self._consumer(header.group).running_info().queues
         offsets = {queue: state.commit_offset for queue, state in queues.items() if queue.topic == header.topic}
@@ -191,7 +193,7 @@ class ConsumerInspection:
         return member
 
 
-def _queue(state: QueueState) -> dict[str, Any]:
+def _queue_to_dict(state: QueueState) -> dict[str, Any]:
     largest = state.next_offset - 1 if state.unfinished_messages else 0
     return {
         "cachedMsgCount": state.unfinished_messages,

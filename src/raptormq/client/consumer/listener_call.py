@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import CoroutineType, TracebackType
 from typing import Any, TypeVar, cast
 
-from raptormq.client.listener_checks import awaitable
+from raptormq.client.listener_checks import require_awaitable
 from raptormq.client.message import DecodedMessages, MessageBatch
 from raptormq.client.results import ConsumeResult
 from raptormq.errors import ClientError
@@ -182,7 +182,7 @@ class ListenerCaller:
             call = begun
             if begun.is_done:
                 return begun.result
-        waiting = awaitable(call, "a listener", _PlainListener)
+        waiting = require_awaitable(call, "a listener", _PlainListener)
         self._before_wait()
         async with asyncio.timeout(self._timeout):
             return await waiting
@@ -193,30 +193,30 @@ def topic_of(messages: Sequence[MessageExt]) -> str:
     return messages.topic if isinstance(messages, MessageBatch) else messages[0].topic
 
 
-def _failed(messages: MessageBatch, answer: ConsumeResult | Iterable[int] | None) -> Sequence[MessageExt]:
+def _failed(messages: MessageBatch, result: ConsumeResult | Iterable[int] | None) -> Sequence[MessageExt]:
     """Return the messages that a batch listener has not consumed, each once.
 
     Raises:
         _WrongAnswer: the listener has returned none of the values that `BatchListener` allows.
     """
-    if answer is ConsumeResult.RECONSUME_LATER:
+    if result is ConsumeResult.RECONSUME_LATER:
         return messages
-    if answer is None or answer is ConsumeResult.SUCCESS:
+    if result is None or result is ConsumeResult.SUCCESS:
         return ()
-    indexes = _indexes(answer, len(messages))
+    indexes = _indexes(result, len(messages))
     if indexes is None:
         raise _WrongAnswer(
-            f"a batch listener returned {answer!r:.80}: it returns None, a ConsumeResult, or the indexes, "
+            f"a batch listener returned {result!r:.80}: it returns None, a ConsumeResult, or the indexes, "
             f"0 to {len(messages) - 1} here, of the messages to deliver again"
         )
     return [messages[index] for index in sorted(indexes)]
 
 
-def _indexes(answer: Iterable[int], count: int) -> set[int] | None:
+def _indexes(result: Iterable[int], count: int) -> set[int] | None:
     """Return the indexes, each once; None when a value is not an index, such as one truth value per message."""
     places = range(count)
     try:
-        given = list(answer)
+        given = list(result)
         indexes = {places[each] for each in given}
         # A negative index would count from the end, which no listener means.
         if any(isinstance(each, bool) or each < 0 for each in given):

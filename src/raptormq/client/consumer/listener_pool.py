@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raptormq.client.background import background, cancel_all, endless
+from raptormq.client.background import background, cancel_all, sleep_forever
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.consumer.listener_call import Listener, ListenerCaller, WholeBatches, topic_of
 from raptormq.client.consumer.process_queue import ProcessQueue
@@ -107,7 +107,7 @@ class ListenerPool:
             background(self._work(), f"listener {number} of {self._group}")
             for number in range(self._config.concurrency)
         ]
-        self._bystander = background(endless(), f"listeners of {self._group}")
+        self._bystander = background(sleep_forever(), f"listeners of {self._group}")
 
     def submit(self, reader: QueueReader, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         """Queue messages of one queue, in order, or a batch that is completed as a whole; returns at once."""

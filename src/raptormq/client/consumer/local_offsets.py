@@ -128,7 +128,7 @@ class LocalOffsets:
             del self._offsets[each]
         return bool(known)
 
-    async def put(self, queue: MessageQueue, offset: int, topic_id: str | None = None) -> None:
+    async def store(self, queue: MessageQueue, offset: int, topic_id: str | None = None) -> None:
         """Note progress in the topic with this id, which may not be known; on return it is in the file. What is noted
         during a write goes into the next one together, and fails together. A write goes on when this is cancelled:
         nothing stops the thread that makes it.

@@ -169,7 +169,7 @@ class OffsetCommitter:
     async def _commit_one(self, queue: MessageQueue, process_queue: ProcessQueue, offset: int) -> None:
         topic_id = process_queue.topic_id
         if self._local is not None:
-            await self._local.put(queue, offset, topic_id)
+            await self._local.store(queue, offset, topic_id)
             return
 
         async def commit(address: str) -> None:

@@ -133,19 +133,19 @@ class PullRequest:
         )
         return request(RequestCode.PULL_MESSAGE, header)
 
-    def result(self, answer: RemotingCommand, address: str) -> PullResult:
+    def result(self, response: RemotingCommand, address: str) -> PullResult:
         """Read the answer of the broker at `address`; raises ServerError and HeaderError as `pull` does."""
-        status = _STATUSES.get(answer.code)
+        status = _STATUSES.get(response.code)
         if status is None:
-            raise ServerError(answer.code, answer.remark, address)
-        header = decode_header(PullMessageResponseHeader, answer.ext_fields)
+            raise ServerError(response.code, response.remark, address)
+        header = decode_header(PullMessageResponseHeader, response.ext_fields)
         return PullResult(
             self.queue,
             status,
             header.next_begin_offset,
             header.min_offset,
             header.max_offset,
-            answer.body,
+            response.body,
             header.suggest_which_broker_id,
             self.offset,
             self.keys,
@@ -154,7 +154,7 @@ class PullRequest:
 
 
 async def pull(
-    pool: ConnectionPool, address: str, wanted: PullRequest, timeout: float, unheld_pause: float = 0.0
+    pool: ConnectionPool, address: str, pull_request: PullRequest, timeout: float, unheld_pause: float = 0.0
 ) -> PullResult:
     """Pull once from the broker at `address`.
 
@@ -173,9 +173,9 @@ async def pull(
     """
     clock = asyncio.get_running_loop().time
     asked = clock()
-    answer = await pool.request(address, wanted.command(), timeout)
-    result = wanted.result(answer, address)
-    leads_nowhere = result.status is PullStatus.NO_NEW_MESSAGE or result.next_offset == wanted.offset
+    response = await pool.request(address, pull_request.command(), timeout)
+    result = pull_request.result(response, address)
+    leads_nowhere = result.status is PullStatus.NO_NEW_MESSAGE or result.next_offset == pull_request.offset
     if leads_nowhere and clock() - asked < unheld_pause:
         await asyncio.sleep(unheld_pause)
     return result

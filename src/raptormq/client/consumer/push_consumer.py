@@ -76,7 +76,7 @@ class PushConsumer:
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._subscriptions: dict[str, Subscription] = {}
         self._listeners: dict[str, Listener | WholeBatches] = {}
-        self._running: _Running | None = None
+        self._running: _StartedConsumer | None = None
         self._shutdown = Shutdown(f"a consumer of {group}")
 
     def subscribe(self, topic: str, expression: str | Sql, listener: Listener) -> None:
@@ -145,7 +145,7 @@ class PushConsumer:
             self._subscriptions[retries] = Subscription.parse(retries, "*", time.time_ns() // 1_000_000)
         instance = ClientInstance.acquire(self._client_config)
         try:
-            running = _Running(instance, self._group, self._config, self._subscriptions, self._listeners)
+            running = _StartedConsumer(instance, self._group, self._config, self._subscriptions, self._listeners)
             await running.start()
         except BaseException:
             await instance.release()
@@ -180,10 +180,10 @@ class PushConsumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member reads now, in order."""
-        return sorted(reader.queue for reader in self._running.rebalancing.readers) if self._running else []
+        return sorted(reader.queue for reader in self._running.rebalancer.readers) if self._running else []
 
 
-class _Running:
+class _StartedConsumer:
     """The parts of a started consumer, wired; for the instance it is the member of the group."""
 
     def __init__(
@@ -214,7 +214,7 @@ class _Running:
 
             return QueueReader(context, queue, subscription, whole)
 
-        self.rebalancing = Rebalancer(
+        self.rebalancer = Rebalancer(
             instance,
             group,
             config.rebalance_interval,
@@ -234,9 +234,9 @@ class _Running:
             raise
         self._listener_pool.start()
         if self._locks is not None:
-            self._locks.start(self.rebalancing.lose)
-        self.rebalancing.start()
-        self._committer.start(lambda: self.rebalancing.readers)
+            self._locks.start(self.rebalancer.locks_lost)
+        self.rebalancer.start()
+        self._committer.start(lambda: self.rebalancer.readers)
 
     @property
     def listeners(self) -> Collection[asyncio.Task[None]]:
@@ -249,7 +249,7 @@ class _Running:
         await self._committer.stop()
         if self._locks is not None:
             await self._locks.stop()
-        await self.rebalancing.stop()
+        await self.rebalancer.stop()
         await self._close_local()
         await self._instance.unregister_consumer(self._group)
         await self._instance.release()
@@ -269,7 +269,7 @@ class _Running:
 
     def members_changed(self) -> None:
         """Share the queues out anew soon."""
-        self.rebalancing.trigger()
+        self.rebalancer.trigger()
 
     def connection_made(self) -> None:
         """Claim anew what is read here."""
@@ -278,11 +278,11 @@ class _Running:
 
     def connection_lost(self) -> None:
         """Look where the queues are, now and for a while."""
-        self.rebalancing.connection_lost()
+        self.rebalancer.connection_lost()
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from other offsets in those of the queues that this member has."""
-        for reader in self.rebalancing.readers:
+        for reader in self.rebalancer.readers:
             if reader.queue in offsets:
                 reader.reset_to(offsets[reader.queue])
 
@@ -295,7 +295,7 @@ class _Running:
                 reader.process_queue.unfinished_messages,
                 reader.process_queue.unfinished_bytes,
             )
-            for reader in self.rebalancing.readers
+            for reader in self.rebalancer.readers
             if reader.process_queue is not None
         }
         properties = {

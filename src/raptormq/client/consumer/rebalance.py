@@ -83,7 +83,7 @@ class GroupMembers:
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
-        self._answers: dict[str, list[str]] = {}
+        self._responses: dict[str, list[str]] = {}
         """By address of a broker that has answered, whom it knows."""
         self._failures: dict[str, RaptorMQError] = {}
         """By address, why one has not."""
@@ -98,7 +98,7 @@ class GroupMembers:
     def ask(self, topics: Collection[TopicQueues]) -> None:
         """Ask the brokers of all these topics anew."""
         self.stop()
-        self._answers, self._failures = {}, {}
+        self._responses, self._failures = {}, {}
         addresses = {address for found in topics for address in _addresses(found)}
         name = f"members of {self._group}"
         self._asking = {address: background(self._ask_one(address), name) for address in sorted(addresses)}
@@ -122,12 +122,12 @@ class GroupMembers:
             _, pending = await asyncio.wait(
                 pending, timeout=GRACE_S
             )  # the others know the same members, but for a moment
-        while pending and not any(at in self._answers for at in asked):
+        while pending and not any(at in self._responses for at in asked):
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        responded = [at for at in asked if at in self._answers]
+        responded = [at for at in asked if at in self._responses]
         if not responded:
             raise next((self._failures[at] for at in asked), NoRoute(f"no broker of topic {found.topic} is up"))
-        members = set[str]().union(*(self._answers[at] for at in responded))
+        members = set[str]().union(*(self._responses[at] for at in responded))
         absent = self._absent.pop(found.topic, set()) - members
         if absent and any(map(self._instance.is_recently_connected, responded)):
             log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(absent)))
@@ -150,13 +150,13 @@ class GroupMembers:
         except RaptorMQError as error:
             self._failures[address] = error
         else:
-            self._answers[address] = members
+            self._responses[address] = members
 
     async def _members_at(self, address: str, timeout: float) -> list[str]:
         command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(self._group))
-        answer = await self._instance.pool.request(address, command, timeout)
+        response = await self._instance.pool.request(address, command, timeout)
         try:
-            return decode_consumer_ids(require_success(answer, address).body)
+            return decode_consumer_ids(require_success(response, address).body)
         except ServerError as error:
             log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
             return []
@@ -243,7 +243,7 @@ class Rebalancer:
         self._members.connection_lost({topic: view.members for topic, view in self._views.items()})
         self.trigger()
 
-    def lose(self, queues: Collection[MessageQueue]) -> None:
+    def locks_lost(self, queues: Collection[MessageQueue]) -> None:
         """Read queues no more that another member has, who goes on from its own progress; they may come back."""
         for queue in queues:
             if (reader := self._readers[queue.topic].pop(queue, None)) is not None:

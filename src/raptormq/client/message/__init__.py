@@ -30,7 +30,7 @@ from raptormq.client.message.validation import (
     as_queues,
     check_destination,
     check_optional_fields,
-    misfit,
+    invalid_message,
 )
 
 __all__ = [
@@ -50,11 +50,11 @@ __all__ = [
     "decode_batches",
     "decode_messages",
     "decrypt",
+    "invalid_message",
     "is_mergeable",
     "is_mergeable_topic",
     "message_count",
     "message_properties",
-    "misfit",
     "plain_properties",
     "prepare_batch",
     "prepare_merged",

@@ -133,29 +133,29 @@ class _SingleMessages:
     def __init__(self, data: memoryview, queue: MessageQueue) -> None:
         self._data = data
         self._queue = queue
-        self._places: list[RecordSpan] = []
+        self._spans: list[RecordSpan] = []
         self._messages: list[MessageExt] = []
 
     def locate(self, position: int) -> int:
         """Take in the plain records from `position` on; return where the first is that has to be decoded."""
         if self._messages:
             return position
-        places, position = locate_records(self._data, position)
-        self._places += places
+        spans, position = locate_records(self._data, position)
+        self._spans += spans
         return position
 
     def add(self, message: MessageExt) -> None:
         """Take in a message that was decoded."""
-        if self._places:
-            self._messages, self._places = list(PlainRecords(self._data, self._places, self._queue)), []
+        if self._spans:
+            self._messages, self._spans = list(PlainRecords(self._data, self._spans, self._queue)), []
         self._messages.append(message)
 
     def take(self) -> list[MessageBatch]:
         """Return them as one batch, if there are any, and begin anew."""
-        places, self._places = self._places, []
+        spans, self._spans = self._spans, []
         messages, self._messages = self._messages, []
-        if places:
-            return [PlainRecords(self._data, places, self._queue)]
+        if spans:
+            return [PlainRecords(self._data, spans, self._queue)]
         return [DecodedMessages(messages)] if messages else []
 
 
@@ -177,20 +177,20 @@ def _inner_batch(
     key_id = find_property(record.properties, names.ENCRYPTION_KEY_ID)
     if key_id is not None and is_encrypted_body(record_body if plain is None else plain):
         plain = decrypt(record_body if plain is None else plain, keys)
-        one_by_one = False
+        each_encrypted = False
     else:
-        one_by_one = key_id is not None
+        each_encrypted = key_id is not None
     data = record_body if plain is None else memoryview(plain)
     count = inner_count(record.properties)
-    places = locate_messages(data, count)
+    spans = locate_messages(data, count)
     if plain is not None:  # no broker has seen what is in it
-        check_messages(plain, places)
+        check_messages(plain, spans)
     skipped = max(first_offset - record.queue_offset, 0)
     if skipped >= count:
         return None
-    numbers = range(skipped, count)
-    batch = InnerBatch(record, data, places.starting_at(skipped), numbers, queue, None if one_by_one else key_id)
-    return _decrypt_messages(batch, keys) if one_by_one else batch
+    indexes = range(skipped, count)
+    batch = InnerBatch(record, data, spans.starting_at(skipped), indexes, queue, None if each_encrypted else key_id)
+    return _decrypt_messages(batch, keys) if each_encrypted else batch
 
 
 def _decrypt_messages(batch: InnerBatch, keys: EncryptionKeys | None) -> DecodedMessages:

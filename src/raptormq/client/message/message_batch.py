@@ -122,33 +122,33 @@ class PlainRecords(MessageBatch):
         queue: where they were pulled from.
     """
 
-    __slots__ = ("_data", "_places")
+    __slots__ = ("_data", "_spans")
 
-    def __init__(self, data: memoryview, places: Sequence[RecordSpan], queue: MessageQueue) -> None:
+    def __init__(self, data: memoryview, spans: Sequence[RecordSpan], queue: MessageQueue) -> None:
         self.queue = queue
         self._data = data
-        self._places = places
+        self._spans = spans
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._spans)
 
     @property
     def offsets(self) -> Sequence[int]:
-        return [offset for offset, _, _, _ in self._places]
+        return [offset for offset, _, _, _ in self._spans]
 
     @property
     def body_bytes(self) -> int:
-        return self._places[-1][3] - self._places[0][1]
+        return self._spans[-1][3] - self._spans[0][1]
 
     def bodies(self) -> Iterator[bytes | memoryview]:
         data = self._data
-        return (data[start + BODY_AT : body_end] for _, start, body_end, _ in self._places)
+        return (data[start + BODY_AT : body_end] for _, start, body_end, _ in self._spans)
 
     def with_tags(self, tags: Iterable[str]) -> DecodedMessages | None:
         return DecodedMessages(list(self)).with_tags(tags)
 
     def _message(self, index: int) -> MessageExt:
-        record, body = decode_view(self._data, self._places[index][1])
+        record, body = decode_view(self._data, self._spans[index][1])
         return stored_message(record, bytes(body), decode_properties(record.properties), self.queue)
 
 
@@ -164,26 +164,26 @@ class InnerBatch(MessageBatch):
         key_id: what the batch was encrypted with; its messages carry it as a property.
     """
 
-    __slots__ = ("_data", "_key_id", "_numbers", "_places", "_record")
+    __slots__ = ("_data", "_indexes", "_key_id", "_record", "_spans")
 
     def __init__(
         self,
         record: StoredMessage,
         data: memoryview,
-        places: MessageSpans,
-        numbers: Sequence[int],
+        spans: MessageSpans,
+        indexes: Sequence[int],
         queue: MessageQueue,
         key_id: str | None = None,
     ) -> None:
         self.queue = queue
         self._record = record
         self._data = data
-        self._places = places
-        self._numbers = numbers
+        self._spans = spans
+        self._indexes = indexes
         self._key_id = key_id
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._indexes)
 
     @property
     def topic(self) -> str:
@@ -195,37 +195,37 @@ class InnerBatch(MessageBatch):
 
     @property
     def offsets(self) -> Sequence[int]:
-        base, numbers = self._record.queue_offset, self._numbers
-        if isinstance(numbers, range):
-            return range(base + numbers.start, base + numbers.stop)
-        return [base + number for number in numbers]
+        base, indexes = self._record.queue_offset, self._indexes
+        if isinstance(indexes, range):
+            return range(base + indexes.start, base + indexes.stop)
+        return [base + number for number in indexes]
 
     @property
     def body_bytes(self) -> int:
         return len(self._data)
 
     def bodies(self) -> Iterator[bytes | memoryview]:
-        return map(self._data.__getitem__, self._places.bodies)
+        return map(self._data.__getitem__, self._spans.bodies)
 
     def with_tags(self, tags: Iterable[str]) -> InnerBatch | None:
         wanted = frozenset(tags)
         chosen = [index for index in range(len(self)) if self._properties(index).get(names.TAGS) in wanted]
         if not chosen:
             return None
-        numbers = [self._numbers[index] for index in chosen]
-        return InnerBatch(self._record, self._data, self._places.select(chosen), numbers, self.queue, self._key_id)
+        indexes = [self._indexes[index] for index in chosen]
+        return InnerBatch(self._record, self._data, self._spans.select(chosen), indexes, self.queue, self._key_id)
 
     def _message(self, index: int) -> MessageExt:
-        places, record = self._places, self._record
+        spans, record = self._spans, self._record
         properties = self._properties(index)
         if self._key_id is not None:
             properties[names.ENCRYPTION_KEY_ID] = self._key_id
-        number = self._numbers[index]
+        number = self._indexes[index]
         place = inner_message_offset(record.physical_offset, record.total_size, number)
         stored_at = offset_id(record.store_host, place)
         return MessageExt(
             record.topic,
-            bytes(self._data[places.bodies[index]]),
+            bytes(self._data[spans.bodies[index]]),
             properties,
             self.queue,
             record.queue_offset + number,
@@ -235,12 +235,12 @@ class InnerBatch(MessageBatch):
             record.born_timestamp,
             record.store_timestamp,
             0,
-            places.flags[index],
+            spans.flags[index],
             record.sys_flag,
         )
 
     def _properties(self, index: int) -> dict[str, str]:
-        text = self._data[self._places.body_ends[index] + 2 : self._places.ends[index]]
+        text = self._data[self._spans.body_ends[index] + 2 : self._spans.ends[index]]
         # What is not UTF-8 came so from its producer; Java replaces it too, and a late error would help nobody.
         return decode_properties(str(text, "utf-8", "replace"))
 

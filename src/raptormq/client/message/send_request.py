@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message.validation import as_bytes, check_optional_fields, has_optional_fields, misfit
+from raptormq.client.message.validation import as_bytes, check_optional_fields, has_optional_fields, invalid_message
 from raptormq.client.settings import Count, check_setting
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
@@ -107,7 +107,7 @@ def split_messages(
 
 def _size(message: Message) -> int:
     if not isinstance(message, Message):
-        raise misfit(message)
+        raise invalid_message(message)
     check_optional_fields(message)
     properties = encode_text(message.all_properties()).encode()
     return OVERHEAD_BYTES + len(as_bytes(message.body)) + len(properties)
@@ -171,7 +171,7 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
         MessageError: topic, properties or size break a rule of the broker.
     """
     if not isinstance(message, Message):
-        raise misfit(message)
+        raise invalid_message(message)
     check_sendable(message.topic)
     if has_optional_fields(message):
         check_optional_fields(message)
@@ -338,11 +338,11 @@ def check_sendable(topic: str) -> None:
     """
     if not isinstance(topic, str):
         raise MessageError(f"the topic of a message is text, not {topic!r}")
-    _check_text(topic)
+    _check_topic(topic)
 
 
 @lru_cache(maxsize=4096)
-def _check_text(topic: str) -> None:
+def _check_topic(topic: str) -> None:
     check_topic(topic)
     if topic in NOT_SENDABLE:
         raise MessageError(f"topic {topic} belongs to the brokers, nobody sends to it")
@@ -376,20 +376,20 @@ def _records(
 def _common_properties(message: Message) -> str:
     """Return the text of all properties but the unique id."""
     if not isinstance(message.wait_stored, bool):
-        raise misfit(message)
+        raise invalid_message(message)
     if not message.properties and not message.keys and not message.delay:
         try:
             return _tag_properties(message.tags, message.wait_stored)
         except TypeError:  # no text, and nothing that could be looked up
-            raise misfit(message) from None
+            raise invalid_message(message) from None
     if message.properties and not _REFUSED.isdisjoint(message.properties):
-        raise _taken(sorted(_REFUSED & message.properties.keys()))
+        raise _reserved_names(sorted(_REFUSED & message.properties.keys()))
     properties = message.all_properties()
     properties.pop(names.UNIQUE_KEY, None)
     return encode_text(properties)
 
 
-def _taken(found: Sequence[str]) -> MessageError:
+def _reserved_names(found: Sequence[str]) -> MessageError:
     """Return the error for properties with the system's names."""
     instead = [f"{_INSTEAD[name]} in place of {name}" for name in found if name in _INSTEAD]
     forwarded = "of a message that is sent on take its user_properties"

@@ -63,7 +63,7 @@ def check_optional_fields(message: Message) -> None:
         raise MessageError(f"the delay of a message is a Delay, not {delay!r}")
 
 
-def misfit(message: object) -> MessageError:
+def invalid_message(message: object) -> MessageError:
     """Return what is to be said of something that cannot be used as a message, or of one with a part that cannot."""
     if not isinstance(message, Message):
         hint = (

@@ -34,10 +34,10 @@ from raptormq.client.message import (
     check_destination,
     check_optional_fields,
     compressed,
+    invalid_message,
     is_mergeable,
     is_mergeable_topic,
     message_properties,
-    misfit,
 )
 from raptormq.client.producer.batch_sender import BatchSender, Send
 from raptormq.client.producer.broker_features import BatchSupport
@@ -164,7 +164,7 @@ class BatchQueue:
             batch = self._open.get(key)
         except (AttributeError, TypeError):  # not a message, or one of its fields cannot be hashed
             check_destination(queue, getattr(message, "topic", ""))
-            raise misfit(message) from None
+            raise invalid_message(message) from None
         if type(body) is not bytes:
             body = as_bytes(body)
         length = len(body)
@@ -249,7 +249,7 @@ class BatchQueue:
         require_loop(self._loop)
         topic, queue, tags, wait_stored, _ = key
         if not isinstance(wait_stored, bool):
-            raise misfit(Message(topic, b"", tags, wait_stored=wait_stored))
+            raise invalid_message(Message(topic, b"", tags, wait_stored=wait_stored))
         batch = OpenBatch(BatchKey(*key), self._ids.id_length)
         if full is not None:
             self._close_batch(full)

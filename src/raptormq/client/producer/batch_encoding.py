@@ -49,14 +49,14 @@ class EncodingSender:
         is_awaited: Callable[[], bool],
     ) -> SendResult:
         """Send; arguments and errors are those of `MessageSender.send`."""
-        smaller = self._as_inner_batch(outgoing, queue) or self._compress_each(outgoing, queue)
-        if smaller is None:
+        encoded = self._as_inner_batch(outgoing, queue) or self._compress_each(outgoing, queue)
+        if encoded is None:
             return await self._sender.send(outgoing, queue, key, timeout, is_awaited)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         try:
-            result = await self._sender.send(smaller, queue, key, timeout, is_awaited)
-            if not (smaller.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
+            result = await self._sender.send(encoded, queue, key, timeout, is_awaited)
+            if not (encoded.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
                 return result
             # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
         except ServerError as error:
@@ -64,7 +64,7 @@ class EncodingSender:
                 raise
         return await self._sender.send(outgoing, queue, key, max(deadline - clock(), 0.0), is_awaited)
 
-    def form(self, outgoing: SendRequest, queue: MessageQueue) -> SendRequest:
+    def encode(self, outgoing: SendRequest, queue: MessageQueue) -> SendRequest:
         """Return what is to be sent in the form in which it travels, as a part of a larger request.
 
         Raises:
@@ -87,10 +87,10 @@ class EncodingSender:
             return None
         records, sys_flag = [], 0
         for flag, body, properties in plain:
-            smaller, sys_flag = compressed(body, self._config)
+            encoded, sys_flag = compressed(body, self._config)
             if not sys_flag:
                 return None
-            records.append((flag, smaller, properties))
+            records.append((flag, encoded, properties))
         return replace(outgoing, body=encode_batch(records), sys_flag=sys_flag)
 
     def _as_inner_batch(self, outgoing: SendRequest, queue: MessageQueue | None) -> SendRequest | None:

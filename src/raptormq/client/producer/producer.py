@@ -75,7 +75,7 @@ class Producer(Startable):
         self._instance: ClientInstance | None = None
         self._sender: MessageSender | None = None
         self._batch_queue: BatchQueue | None = None
-        self._alone: set[asyncio.Task[SendResult]] = set()
+        self._single_sends: set[asyncio.Task[SendResult]] = set()
         self._announced: set[str] = set()
         """Topics whose brokers know this client."""
         self._last_callback: object = self  # which is none
@@ -98,15 +98,15 @@ class Producer(Startable):
             instance.register_producer(self._group)
             self._ids = instance.unique_ids
             self._sender = MessageSender(instance, self._group, self._config)
-            form: Callable[[SendRequest, MessageQueue], SendRequest] = _as_it_is
+            encode: Callable[[SendRequest, MessageQueue], SendRequest] = _unchanged
             if self._config.compress_batches or self._config.encrypt:
                 batches = EncodingSender(self._sender, self._config)
-                self._send_batch, form = batches.send, batches.form
+                self._send_batch, encode = batches.send, batches.encode
             else:
                 self._send_batch = self._sender.send
             if self._config.auto_batch:
                 kinds = self._sender.batch_support
-                queue_batches = QueueBatchesSender(instance, self._sender, self._group, self._config, form)
+                queue_batches = QueueBatchesSender(instance, self._sender, self._group, self._config, encode)
                 self._batch_queue = instance.shared(Accumulator.of).acquire(
                     self._group, self._config, self._ids, self._send_batch, kinds, queue_batches
                 )
@@ -129,8 +129,8 @@ class Producer(Startable):
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         waits: list[Awaitable[object]] = []
-        if self._alone:
-            waits.append(asyncio.wait(tuple(self._alone), timeout=self._client_config.close_timeout))
+        if self._single_sends:
+            waits.append(asyncio.wait(tuple(self._single_sends), timeout=self._client_config.close_timeout))
         if batch_queue is not None:
             waits.append(batch_queue.release(self._client_config.close_timeout))
         await gather_all(waits)
@@ -186,7 +186,7 @@ class Producer(Startable):
         merged = self._batch_queue.add(message, queue) if self._batch_queue is not None else None
         if merged is not None:
             return merged
-        return self._send_alone(sender, message, queue)
+        return self._send_single(sender, message, queue)
 
     def send_with_callback(self, message: Message, callback: Callback, *, queue: MessageQueue | None = None) -> None:
         """Send one message and return at once: `callback` is called, once, with the `SendResult` that `send` returns or
@@ -205,18 +205,18 @@ class Producer(Startable):
             self._last_callback = callback
         batch_queue = self._batch_queue  # which nobody has who is not running
         if batch_queue is None or batch_queue.add(message, queue, callback) is None:
-            alone = self._send_alone(self._running(), message, queue)
-            alone.add_done_callback(lambda done: complete(callback, _outcome(done)))
+            task = self._send_single(self._running(), message, queue)
+            task.add_done_callback(lambda done: complete(callback, _outcome(done)))
 
-    def _send_alone(
+    def _send_single(
         self, sender: MessageSender, message: Message, queue: MessageQueue | None
     ) -> asyncio.Task[SendResult]:
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         work = sender.send(outgoing, queue, None, self._config.send_timeout)
-        alone = asyncio.get_running_loop().create_task(work)
-        self._alone.add(alone)
-        alone.add_done_callback(self._alone.discard)
-        return alone
+        task = asyncio.get_running_loop().create_task(work)
+        self._single_sends.add(task)
+        task.add_done_callback(self._single_sends.discard)
+        return task
 
     async def send_batch(
         self,
@@ -288,7 +288,7 @@ class Producer(Startable):
         timeout = self._seconds(timeout)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         deadline = asyncio.get_running_loop().time() + timeout
-        with instance.shared(PendingReplies).expected(outgoing, instance.client_id, timeout) as reply:
+        with instance.shared(PendingReplies).expect(outgoing, instance.client_id, timeout) as reply:
             try:
                 async with asyncio.timeout_at(deadline):
                     if message.topic not in self._announced:
@@ -351,5 +351,5 @@ def _outcome(done: asyncio.Task[SendResult]) -> SendResult | BaseException:
     return ClientClosed(CLOSED) if done.cancelled() else done.exception() or done.result()
 
 
-def _as_it_is(outgoing: SendRequest, _: MessageQueue) -> SendRequest:
+def _unchanged(outgoing: SendRequest, _: MessageQueue) -> SendRequest:
     return outgoing

@@ -60,7 +60,7 @@ class QueueBatchesSender:
         sender: MessageSender,
         group: str,
         config: ProducerConfig,
-        form: Callable[[SendRequest, MessageQueue], SendRequest],
+        encode: Callable[[SendRequest, MessageQueue], SendRequest],
     ) -> None:
         self._pool = instance.pool
         self._routes = instance.routes
@@ -68,7 +68,7 @@ class QueueBatchesSender:
         self._sender = sender
         self._group = group
         self._config = config
-        self._form = form
+        self._encode = encode
         self._refusals = Refusals()
 
     def serves(self, broker_name: str) -> bool:
@@ -90,7 +90,7 @@ class QueueBatchesSender:
         clock = asyncio.get_running_loop().time
         for number, (outgoing, queue) in list(parts.items()):
             try:
-                parts[number] = self._form(outgoing, queue), queue
+                parts[number] = self._encode(outgoing, queue), queue
             except Exception as error:  # noqa: BLE001 - no memory to compress, no key: the other parts are sent
                 del parts[number]
                 complete(number, error)
@@ -142,12 +142,12 @@ class QueueBatchesSender:
             if not self._in_flight.try_acquire(size):
                 await self._sender.acquire_in_flight(size, deadline)
             try:
-                answer = await self._pool.request(address, command, max(end - clock(), 0.0))
+                response = await self._pool.request(address, command, max(end - clock(), 0.0))
             finally:
                 self._in_flight.release(size)
-            if answer.code != ResponseCode.SUCCESS:
-                raise ServerError(answer.code, answer.remark, address)
-            answers = decode_part_responses(answer.body, len(parts))
+            if response.code != ResponseCode.SUCCESS:
+                raise ServerError(response.code, response.remark, address)
+            responses = decode_part_responses(response.body, len(parts))
         except ServerError as error:
             if error.code == ResponseCode.SYSTEM_BUSY:  # a request for each part would add to the load
                 return [error] * len(parts)
@@ -158,7 +158,7 @@ class QueueBatchesSender:
             return self._failed(parts, [error] * len(parts))
         return [
             self._outcome(outgoing, queue, part, address)
-            for (outgoing, queue), part in zip(parts, answers, strict=True)
+            for (outgoing, queue), part in zip(parts, responses, strict=True)
         ]
 
     def _failed(self, parts: Sequence[BatchPart], causes: Sequence[RaptorMQError]) -> Sequence[Outcome]:

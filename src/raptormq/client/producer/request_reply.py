@@ -38,10 +38,10 @@ class PendingReplies:
     def __init__(self, instance: ClientInstance) -> None:
         self._keys = instance.config.keys
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
-        instance.router.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._arrived)
+        instance.router.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._reply_received)
 
     @contextmanager
-    def expected(self, outgoing: SendRequest, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:
+    def expect(self, outgoing: SendRequest, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:
         """Make a request of a prepared message and wait for its reply as long as the context lasts."""
         correlation_id = str(uuid.uuid4())
         outgoing.properties += encode_properties(
@@ -57,7 +57,9 @@ class PendingReplies:
         finally:
             del self._waiting[correlation_id]
 
-    def _arrived(self, _: Connection, command: RemotingCommand, header: ReplyMessageRequestHeader) -> RemotingCommand:
+    def _reply_received(
+        self, _: Connection, command: RemotingCommand, header: ReplyMessageRequestHeader
+    ) -> RemotingCommand:
         properties = decode_properties(header.properties or "")
         waiting = self._waiting.get(properties.get(names.CORRELATION_ID, ""))
         if waiting is None or waiting.done():

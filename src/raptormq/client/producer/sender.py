@@ -54,8 +54,8 @@ async def recall(instance: ClientInstance, group: str, topic: str, handle: str, 
     if address is None:
         raise NoRoute(f"broker {broker_name} has no master now")
     header = RecallMessageRequestHeader(topic, handle, group, broker_name)
-    answer = await instance.pool.request(address, request(RequestCode.RECALL_MESSAGE, header), timeout)
-    return decode_header(RecallMessageResponseHeader, require_success(answer, address).ext_fields).msg_id
+    response = await instance.pool.request(address, request(RequestCode.RECALL_MESSAGE, header), timeout)
+    return decode_header(RecallMessageResponseHeader, require_success(response, address).ext_fields).msg_id
 
 
 STATUSES = {status.value: status for status in SendStatus}
@@ -122,12 +122,12 @@ class MessageSender:
                 try:
                     connection = pool.open_connection(address)
                     if connection is not None:
-                        answer = await connection.request(command, attempts.attempt_timeout())
+                        response = await connection.request(command, attempts.attempt_timeout())
                     else:
-                        answer = await pool.request(address, command, attempts.attempt_timeout())
+                        response = await pool.request(address, command, attempts.attempt_timeout())
                 finally:
                     in_flight.release(size)
-                return self._result(outgoing, target, address, answer)
+                return self._result(outgoing, target, address, response)
             except RaptorMQError as error:
                 self.note_failure(outgoing.topic, target, error, clock())
                 pause = None
@@ -188,12 +188,14 @@ class MessageSender:
         if self._oneways % _ONEWAYS_PER_YIELD == 0:
             await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
 
-    def _result(self, outgoing: SendRequest, target: MessageQueue, address: str, answer: RemotingCommand) -> SendResult:
-        status = STATUSES.get(answer.code)
+    def _result(
+        self, outgoing: SendRequest, target: MessageQueue, address: str, response: RemotingCommand
+    ) -> SendResult:
+        status = STATUSES.get(response.code)
         if status is None:
-            self.note_refusal(outgoing, target, answer.code)
-            raise ServerError(answer.code, answer.remark, address)
-        header = decode_header(SendMessageResponseHeader, answer.ext_fields)
+            self.note_refusal(outgoing, target, response.code)
+            raise ServerError(response.code, response.remark, address)
+        header = decode_header(SendMessageResponseHeader, response.ext_fields)
         self.note_success(outgoing, target, whole=header.batch_uniq_id is not None)
         if header.queue_id != target.queue_id:
             target = MessageQueue(target.topic, target.broker_name, header.queue_id)
@@ -203,8 +205,8 @@ class MessageSender:
         """Learn from an answer; `whole` says that a batch was stored as one."""
         if self._health.any_avoided:
             self._health.succeeded(target.broker_name)
-        if self._routes.any_default_route:
-            self._routes.sent(outgoing.topic)
+        if self._routes.uses_default_route:
+            self._routes.note_sent(outgoing.topic)
         if outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
             self.batch_support.note_answer(outgoing.topic, target.broker_name, whole=whole)
 
@@ -334,7 +336,7 @@ class MessageSender:
         if target is not None and isinstance(error, TransportError):
             self._health.failed(target.broker_name, now)
         if target is not None and isinstance(error, ServerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._routes.denied(topic, target.broker_name)
+            self._routes.note_missing(topic, target.broker_name)
         else:
             self._routes.refresh_soon(topic)  # the broker may have moved
 

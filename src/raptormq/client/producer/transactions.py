@@ -34,7 +34,7 @@ from typing import NamedTuple, Unpack
 from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
-from raptormq.client.listener_checks import awaitable, require_async, warn_if_plain
+from raptormq.client.listener_checks import require_async, require_awaitable, warn_if_plain
 from raptormq.client.message import decode_messages, prepare_message
 from raptormq.client.producer.accumulator import BatchQueue
 from raptormq.client.producer.producer import Producer
@@ -82,14 +82,14 @@ Check = Callable[[MessageExt], Awaitable[TransactionState]]
 
 
 async def state_of(
-    answer: Awaitable[TransactionState | None], what: str, nothing: TransactionState | None = None
+    result: Awaitable[TransactionState | None], what: str, nothing: TransactionState | None = None
 ) -> TransactionState:
     """Return what an application's function says has become of a transaction; `nothing` is what `None` stands for.
 
     Raises:
         ClientError: it is not an async function, or says something else.
     """
-    state = await awaitable(answer, what)
+    state = await require_awaitable(result, what)
     if state is None and nothing is not None:
         return nothing
     if not isinstance(state, TransactionState):
@@ -107,13 +107,15 @@ class TransactionChecks:
         self.executing: set[str] = set()
         """Ids of the messages whose local transactions run, or whose ends a broker is being told, of all producers."""
         self._tasks: set[asyncio.Task[None]] = set()
-        instance.router.add(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._asked)
+        instance.router.add(
+            RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._check_requested
+        )
 
-    def join(self, group: str, check: Check) -> None:
+    def register(self, group: str, check: Check) -> None:
         """Answer for a group from now on; of several producers of a group the last one answers."""
         self._checks.setdefault(group, []).append(check)
 
-    async def leave(self, group: str, check: Check) -> None:
+    async def unregister(self, group: str, check: Check) -> None:
         """Answer no more for one producer; after the last of the client what is being looked up is given up."""
         self._checks[group].remove(check)
         if not self._checks[group]:
@@ -121,7 +123,7 @@ class TransactionChecks:
         if not self._checks:
             await cancel_all(self._tasks)
 
-    def _asked(
+    def _check_requested(
         self, connection: Connection, command: RemotingCommand, header: CheckTransactionStateRequestHeader
     ) -> None:
         half = decode_record(command.body)
@@ -134,8 +136,8 @@ class TransactionChecks:
         if not checks or len(self._tasks) >= MAX_CHECKS:
             log.warning("nobody looks what became of transaction %s of group %s", message.message_id, group)
             return
-        answer = self._answer(connection, header, group, checks[-1], message)
-        task = background(answer, f"check of transaction {message.message_id}")
+        result = self._answer(connection, header, group, checks[-1], message)
+        task = background(result, f"check of transaction {message.message_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -224,14 +226,14 @@ class TransactionProducer(Producer):
         await super().start()
         instance = self._own_instance()
         if instance is not before:
-            instance.shared(TransactionChecks).join(self._group, self._check)
+            instance.shared(TransactionChecks).register(self._group, self._check)
             self._route_lookups = [
                 background(self._find_brokers(instance, topic), f"route of {topic}") for topic in self._topics
             ]
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         await cancel_all(self._route_lookups)
-        await instance.shared(TransactionChecks).leave(self._group, self._check)
+        await instance.shared(TransactionChecks).unregister(self._group, self._check)
         await super()._end(instance, batch_queue)
 
     async def send_in_transaction(
@@ -294,8 +296,8 @@ class TransactionProducer(Producer):
             address = known.master(sent.queue.broker_name) if known is not None else None
             if address is None:
                 raise NoRoute(f"broker {sent.queue.broker_name} has no master now")
-            answer = await instance.pool.request(address, request(RequestCode.END_TRANSACTION, header), timeout)
-            require_success(answer, address)
+            result = await instance.pool.request(address, request(RequestCode.END_TRANSACTION, header), timeout)
+            require_success(result, address)
         except RaptorMQError as error:
             what = "the broker did not take the decision on transaction %s, and asks, unless it was told already: %s"
             log.warning(what, sent.message_id, error)

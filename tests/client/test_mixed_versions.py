@@ -59,10 +59,10 @@ async def send(cluster: Cluster, config: ProducerConfig) -> None:
                 sends = [producer.submit(Message("t", body), queue=queue) for body in some for queue in QUEUES]
                 await asyncio.gather(*sends)
             else:
-                await asyncio.gather(*(one_by_one(producer, queue, some) for queue in QUEUES))
+                await asyncio.gather(*(each_encrypted(producer, queue, some) for queue in QUEUES))
 
 
-async def one_by_one(producer: Producer, queue: MessageQueue, some: list[bytes]) -> None:
+async def each_encrypted(producer: Producer, queue: MessageQueue, some: list[bytes]) -> None:
     for body in some:
         await producer.send(Message("t", body), queue=queue)
 
