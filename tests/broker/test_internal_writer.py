@@ -23,13 +23,12 @@ def parts(folder: Path, flush: FlushDiskType) -> tuple[MessageStore, InternalWri
     reput, counters = ReputService(store), Counters()
     reput.listen(seen.extend)
     store.set_loop(asyncio.get_running_loop(), reput.schedule)
-    sync = flush is FlushDiskType.SYNC_FLUSH
-    return store, InternalWriter(store, reput, counters, sync_flush=sync), counters, seen
+    return store, InternalWriter(store, reput, counters), counters, seen
 
 
 async def test_a_message_of_the_broker_is_counted_and_becomes_visible(tmp_path: Path) -> None:
     store, writer, counters, seen = parts(tmp_path, FlushDiskType.ASYNC_FLUSH)
-    result = await writer.stored([PendingRecord("t", 0, b"1"), PendingRecord("t", 0, b"2")])
+    result = await writer.write_confirmed([PendingRecord("t", 0, b"1"), PendingRecord("t", 0, b"2")])
     assert result.queue_offsets == [0, 1]
     await asyncio.sleep(0)
     assert seen == [("t", 0, 1, 0), ("t", 0, 2, 0)]
@@ -39,7 +38,7 @@ async def test_a_message_of_the_broker_is_counted_and_becomes_visible(tmp_path: 
 
 async def test_under_sync_flush_it_is_on_disk_when_the_writer_goes_on(tmp_path: Path) -> None:
     store, writer, _, _ = parts(tmp_path, FlushDiskType.SYNC_FLUSH)
-    result = await writer.stored([PendingRecord("t", 0, b"1")])
+    result = await writer.write_confirmed([PendingRecord("t", 0, b"1")])
     assert store.flushed_offset >= result.end_offset
     store.close()
 
@@ -55,6 +54,6 @@ async def test_a_full_disk_is_raised_and_nothing_counted(
 
     monkeypatch.setattr(store, "append", fail)
     with pytest.raises(StorageError):
-        await writer.stored([PendingRecord("t", 0, b"1")])
+        await writer.write_confirmed([PendingRecord("t", 0, b"1")])
     assert counters.messages_in == 0
     store.close()

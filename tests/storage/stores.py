@@ -67,7 +67,7 @@ def message(body: str, topic: str = "topic", queue_id: int = 0, tag: str = "", *
 def put(store: MessageStore, *records: PendingRecord) -> None:
     """Append one group and make it visible."""
     store.append(records)
-    if store.confirmed_offset() < store.end_offset:
+    if store.confirmed_offset < store.end_offset:
         store.flush()
     store.dispatch()
 

@@ -55,7 +55,7 @@ class Life:
             if error is None:
                 self.acknowledged.extend(names)
 
-        store.on_flushed(result.end_offset, flushed)
+        store.on_confirmed(result.end_offset, flushed)
         store.flush()
         if dispatched:
             store.dispatch()

@@ -45,7 +45,7 @@ class Life:
             if error is None:
                 self.acknowledged.extend(bodies)
 
-        store.on_flushed(result.end_offset, flushed)
+        store.on_confirmed(result.end_offset, flushed)
         store.flush()
         store.dispatch()
 

@@ -58,7 +58,7 @@ class StoreMachine(RuleBasedStateMachine):
             named.append((topic, queue_id, tag, f"{self.number} {body}"))
         self.store.append([message(body, topic, queue_id, tag) for topic, queue_id, tag, body in named])
         self.log += named
-        if self.store.confirmed_offset() == self.store.end_offset:
+        if self.store.confirmed_offset == self.store.end_offset:
             self.store.dispatch()
 
     @rule()
@@ -116,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
     def consumers_see_the_log(self) -> None:
         visible = len(self.served())
         assert self.served() == self.log[:visible]
-        assert visible >= (self.durable if self.store._sync else len(self.log))
+        assert visible >= (self.durable if self.store._confirmation._waits_for_flush else len(self.log))
 
     @invariant()
     def filters_find_the_same(self) -> None:

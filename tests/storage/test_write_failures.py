@@ -108,7 +108,7 @@ def test_a_failed_flush_is_told_and_never_tried_again() -> None:
     store = open_sync_store(volume)
     answers: list[StorageError | None] = []
     result = store.append([message("a")])
-    store.on_flushed(result.end_offset, answers.append)
+    store.on_confirmed(result.end_offset, answers.append)
     for _ in range(2):
         with pytest.raises(StoreReadOnly, match="the commit log could not be flushed: Input/output error"):
             store.flush()
@@ -116,7 +116,7 @@ def test_a_failed_flush_is_told_and_never_tried_again() -> None:
     assert store.dispatch() == []
     with pytest.raises(StoreReadOnly):
         store.append([message("b")])
-    store.on_flushed(result.end_offset, answers.append)
+    store.on_confirmed(result.end_offset, answers.append)
     assert len(answers) == 2
     with pytest.raises(StoreReadOnly):
         store.close()
@@ -212,7 +212,7 @@ def test_a_flush_that_cannot_open_a_file_is_made_later(kind: str, error: int) ->
     volume.faults.append(fault)
     answers: list[StorageError | None] = []
     result = store.append([message("a")])
-    store.on_flushed(result.end_offset, answers.append)
+    store.on_confirmed(result.end_offset, answers.append)
     for _ in range(2):
         with pytest.raises(OutOfResources, match="the commit log cannot be flushed: Too many open files"):
             store.flush()

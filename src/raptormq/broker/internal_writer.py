@@ -46,14 +46,13 @@ def record_copy(
 class InternalWriter:
     """Appends records that no producer waits for."""
 
-    def __init__(self, store: MessageStore, reput: ReputService, counters: Counters, *, sync_flush: bool) -> None:
+    def __init__(self, store: MessageStore, reput: ReputService, counters: Counters) -> None:
         self._store = store
         self._reput = reput
         self._counters = counters
-        self._sync_flush = sync_flush
 
     def write(self, records: Sequence[PendingRecord]) -> AppendResult:
-        """Append a group; it becomes visible in this turn of the loop (under SYNC_FLUSH, once it is on disk).
+        """Append a group; it becomes visible in this turn of the loop, or once it is confirmed.
 
         Raises:
             StorageError: nothing of the group is stored (a full disk, a failed one, a record that fits no segment).
@@ -63,21 +62,20 @@ class InternalWriter:
         self._reput.schedule()
         return result
 
-    async def stored(self, records: Sequence[PendingRecord]) -> AppendResult:
-        """The same, and under SYNC_FLUSH wait until the group is on disk.
+    async def write_confirmed(self, records: Sequence[PendingRecord]) -> AppendResult:
+        """Append a group and wait until it is confirmed.
 
         Raises:
-            StorageError: as :meth:`write`, or the flush failed.
+            StorageError: as :meth:`write`, or the group never will be confirmed.
         """
         result = self.write(records)
-        await self.on_disk(result)
+        await self.wait_confirmed(result)
         return result
 
-    async def on_disk(self, written: AppendResult) -> None:
-        """Under SYNC_FLUSH wait until a group is on disk.
+    async def wait_confirmed(self, written: AppendResult) -> None:
+        """Wait until a group is confirmed: it survives what the configuration says that it survives.
 
         Raises:
-            StorageError: the flush failed.
+            StorageError: it never will be.
         """
-        if self._sync_flush:
-            await self._store.durable(written.end_offset)
+        await self._store.wait_confirmed(written.end_offset)

@@ -53,8 +53,8 @@ from raptormq.broker.security.required_permissions import permission_resolver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
-from raptormq.broker.send.flush_wait import FlushWaits
 from raptormq.broker.send.group import SendGroups
+from raptormq.broker.send.pending_answers import PendingAnswers
 from raptormq.broker.send.queue_batches import QueueBatchHandlers
 from raptormq.broker.service import BackgroundService
 from raptormq.broker.table_files import Tables, load_tables, restore_lost_topics
@@ -243,7 +243,6 @@ class _Core:
         self.tables = tables
         self.topics, self.groups = tables.topics, tables.groups
         self.clock = clock
-        self.sync_flush = config.storage.flush_disk_type == "SYNC_FLUSH"
         self.counters = Counters()
         self.copies = CopyProperties(self.counters)
         self.rates = Rates(self.counters, clock)
@@ -261,7 +260,7 @@ class _Core:
         )
         self.records = AuthorizedRecords(store, self.gate.authorizer)
         self.timer_rules = TimerRules(config.timers, clock)
-        self.writer = InternalWriter(store, self.reput, self.counters, sync_flush=self.sync_flush)
+        self.writer = InternalWriter(store, self.reput, self.counters)
         self.timers = _timers(self)
         questions = CheckTransactionStateSender(self.registry, config.identity.broker_name, self.gate.user_authorizer)
         self.transactions = Transactions(
@@ -291,9 +290,9 @@ def _timers(core: _Core) -> TimerDelivery:
 def _sends(core: _Core) -> SendGroups:
     """Messages coming in."""
     timeout = core.config.storage.sync_flush_timeout_ms / 1000
-    waits = FlushWaits(core.store, core.answers, timeout) if core.sync_flush else None
+    pending = PendingAnswers(core.store, core.answers, timeout)
     saver = core.tables.topics_saver
-    return SendGroups(core.store, core.admission, core.answers, core.reput, core.counters, saver, waits)
+    return SendGroups(core.store, core.admission, core.answers, core.reput, core.counters, saver, pending)
 
 
 def _pulls(core: _Core) -> PullService:

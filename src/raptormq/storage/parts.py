@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from raptormq.storage.config import FlushDiskType, StoreConfig
 from raptormq.storage.fs import FileSystem, StorePaths
 from raptormq.storage.index import KeyIndex
-from raptormq.storage.log import CommitLog, FlushService, WriteGate
+from raptormq.storage.log import CommitLog, Confirmation, FlushService, WriteGate
 from raptormq.storage.queue import (
     ConsumerOffsets,
     ConversionLedger,
@@ -39,6 +39,7 @@ class StoreParts:
     """None when ``messageIndexEnable`` is off."""
     appender: Appender
     dispatcher: Dispatcher
+    confirmation: Confirmation
     flusher: FlushService
     consumer_offsets: ConsumerOffsets
     deletions: DeletionLedger
@@ -66,6 +67,8 @@ def build_parts(config: StoreConfig, filesystem: FileSystem, clock: Callable[[],
         if config.index_enabled
         else None
     )
+    is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    confirmation = Confirmation(log, waits_for_flush=is_sync)
     appender = Appender(log, gate, queues.get_or_create, clock, config.store_host)
     return StoreParts(
         config=config,
@@ -77,12 +80,14 @@ def build_parts(config: StoreConfig, filesystem: FileSystem, clock: Callable[[],
         index=index,
         appender=appender,
         dispatcher=Dispatcher([queues] if index is None else [queues, index]),
+        confirmation=confirmation,
         flusher=FlushService(
             log,
             gate,
-            sync=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            sync=is_sync,
             interval_ms=config.flush_interval_ms,
             last_timestamp=lambda: appender.last_timestamp,
+            flushed=confirmation.flushed,
         ),
         consumer_offsets=ConsumerOffsets(offsets_file(f"{paths.config}/consumerOffset.json", filesystem), clock),
         deletions=DeletionLedger(filesystem, paths),

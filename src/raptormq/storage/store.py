@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from raptormq.storage.background import Background
-from raptormq.storage.config import FlushDiskType, StoreConfig
+from raptormq.storage.config import StoreConfig
 from raptormq.storage.conversion import QueueConverter
 from raptormq.storage.fs import Buffer, FileSystem, PagesMissing, RealFileSystem, with_pages
 from raptormq.storage.index import KeyQueries
 from raptormq.storage.lifecycle import OpenStore, open_store
-from raptormq.storage.log import FlushCallback, PageWarmer
+from raptormq.storage.log import OffsetCallback, PageWarmer, wait_for_offset
 from raptormq.storage.maintenance import Retention
 from raptormq.storage.parts import build_parts
 from raptormq.storage.queue import (
@@ -71,7 +71,7 @@ class MessageStore:
         self._appender = parts.appender
         self._dispatcher = parts.dispatcher
         self._flusher = parts.flusher
-        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._confirmation = parts.confirmation
         unpacker = BatchUnpacker()
         self._reader = QueueReader(parts.log, parts.queues, unpacker)
         self._lookup = MessageLookup(parts.log, parts.queues, unpacker)
@@ -101,9 +101,11 @@ class MessageStore:
         self._appender.last_timestamp = self._dispatcher.last_timestamp
         return report
 
-    def set_loop(self, loop: asyncio.AbstractEventLoop, on_confirmed: Callable[[], object] | None = None) -> None:
-        """Start the threads and timers. ``on_confirmed`` is called on ``loop`` after a flush that gave :meth:`dispatch`
-        more to do.
+    def set_loop(
+        self, loop: asyncio.AbstractEventLoop, on_confirmed_offset: Callable[[], object] | None = None
+    ) -> None:
+        """Start the threads and timers; ``on_confirmed_offset`` is called on ``loop`` when :meth:`dispatch` has more to
+        do although nothing was appended: the confirmed offset has moved.
         """
         assert self._opened is not None
         self._background = Background(loop)
@@ -111,11 +113,8 @@ class MessageStore:
         self.converter.start(self._background, self._opened.maintenance.checkpointer)
         self._page_warmer.start(self._background)
 
-        def on_progress() -> None:
-            if on_confirmed is not None and self._sync:
-                on_confirmed()
-
-        self._flusher.start(loop, on_progress)
+        self._confirmation.listen(on_confirmed_offset)
+        self._flusher.start(loop)
 
     def close(self) -> None:
         """Stop the background work, make everything durable and release the lock.
@@ -127,10 +126,14 @@ class MessageStore:
         if self._background is not None:
             self._background.stop()
             self._background = None
+        self._confirmation.listen(None)
         self._flusher.stop()
-        if self._opened is not None:
-            opened, self._opened = self._opened, None
-            opened.close(self.dispatch)
+        try:
+            if self._opened is not None:
+                opened, self._opened = self._opened, None
+                opened.close(self.dispatch)
+        finally:
+            self._confirmation.close()
 
     def set_store_host(self, host: bytes) -> None:
         """Set the STOREHOST field of later records: ip (4 or 16 bytes) and port (4 bytes)."""
@@ -163,15 +166,14 @@ class MessageStore:
 
     def dispatch(self) -> list[Arrival]:
         """Add everything up to the confirmed offset to the queues and return what became visible."""
-        return self._dispatcher.run(self.confirmed_offset())
+        return self._dispatcher.run(self._confirmation.offset)
 
+    @property
     def confirmed_offset(self) -> int:
-        """Return the end of the log that consumers may see: the end of the log or, under SYNC_FLUSH, its durable end.
-
-        A consumer that sees an unflushed message could commit its offset, and a power cut could give that offset to
-        another message.
+        """Records below it may be answered, and are seen by consumers after :meth:`dispatch`; see
+        :mod:`~raptormq.storage.log.confirmation`.
         """
-        return self._log.flushed_offset if self._sync else self._log.end_offset
+        return self._confirmation.offset
 
     @property
     def end_offset(self) -> int:
@@ -183,13 +185,29 @@ class MessageStore:
         """The log is durable up to this offset."""
         return self._log.flushed_offset
 
-    def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
-        """See :meth:`FlushService.on_flushed`."""
-        self._flusher.on_flushed(end_offset, callback)
+    def on_confirmed(self, end_offset: int, callback: OffsetCallback) -> None:
+        """Call ``callback`` with None once everything below ``end_offset`` is confirmed, or with the error because of
+        which it never will be; at once where that is known already.
+        """
+        self._confirmation.on_confirmed(end_offset, callback)
 
-    async def durable(self, end_offset: int) -> None:
-        """See :meth:`FlushService.reach`."""
+    async def wait_flushed(self, end_offset: int) -> None:
+        """Return when everything below ``end_offset`` is on disk, under ASYNC_FLUSH too: before a file that depends on
+        it is written.
+
+        Raises:
+            StorageError: it never will be.
+        """
         await self._flusher.wait_flushed(end_offset)
+
+    async def wait_confirmed(self, end_offset: int) -> None:
+        """Return when everything below ``end_offset`` is confirmed.
+
+        Raises:
+            StorageError: it never will be.
+        """
+        if end_offset > self._confirmation.offset:
+            await wait_for_offset(self.on_confirmed, end_offset)
 
     def flush(self) -> None:
         """Make the log durable, in this thread.
@@ -380,7 +398,7 @@ class MessageStore:
             min_offset=log.min_offset,
             end_offset=log.end_offset,
             flushed_offset=log.flushed_offset,
-            confirmed_offset=self.confirmed_offset(),
+            confirmed_offset=self._confirmation.offset,
             dispatched_offset=self._dispatcher.dispatched_offset,
             segments=len(log.segments),
             topics=len(self._queues.topics()),

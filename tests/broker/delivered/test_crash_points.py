@@ -60,7 +60,7 @@ class NobodyToAsk:
 class FlushedStore(MessageStore):
     """Flushes when somebody waits for that; else a thread does."""
 
-    async def durable(self, end_offset: int) -> None:
+    async def wait_flushed(self, end_offset: int) -> None:
         """See :class:`MessageStore`."""
         self.flush()
 
@@ -73,7 +73,7 @@ class Life:
         self.store = FlushedStore(small_config(segment_size=16_384), fs=volume, clock=clock)
         self.store.open()
         store = self.store
-        writer = InternalWriter(store, ReputService(store), Counters(), sync_flush=False)
+        writer = InternalWriter(store, ReputService(store), Counters())
         topics = TopicTable(TopicConfigTable({"t": TopicConfig("t")}), clock)
         delays = DelayProgress(delays_file(f"{CONFIG}/delayOffset.json", volume), clock)
         self.delayed = DelayedDelivery(store, writer, topics, delays, clock)

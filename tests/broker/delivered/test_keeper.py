@@ -75,7 +75,7 @@ async def test_after_a_clean_stop_nothing_is_read_again(tmp_path: Path, monkeypa
         await peer.send("t", b"plain")
         end = broker._store.end_offset
     assert progress(tmp_path)["logOffset"] == end
-    monkeypatch.delattr(MessageStore, "walk")
+    monkeypatch.delattr(MessageStore, "scan_log")
     async with running(tmp_path, SETTINGS, clock=clock) as broker, connected(broker) as peer:
         assert sorted(await all_bodies(peer)) == [b"level a", b"plain", b"timer a"]
 

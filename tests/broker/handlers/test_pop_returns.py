@@ -96,29 +96,29 @@ async def test_what_was_popped_of_a_deleted_topic_is_not_looked_for_in_a_new_one
 def slow_flushes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """Let what waits for the disk wait for the second event; the first tells that something does."""
     flushing, flushed = asyncio.Event(), asyncio.Event()
-    durable = broker._store.durable
+    confirmed = broker._store.wait_confirmed
 
     async def waiting(end_offset: int) -> None:
         flushing.set()
         await flushed.wait()
-        await durable(end_offset)
+        await confirmed(end_offset)
 
-    monkeypatch.setattr(broker._store, "durable", waiting)
+    monkeypatch.setattr(broker._store, "wait_confirmed", waiting)
     return flushing, flushed
 
 
 def failing_flush(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """Let the next pop wait for the second event, and then fail; the first tells that it does."""
     failing, may_fail = asyncio.Event(), asyncio.Event()
-    durable = broker._store.durable
+    confirmed = broker._store.wait_confirmed
 
     async def fail(_: int) -> None:
-        monkeypatch.setattr(broker._store, "durable", durable)
+        monkeypatch.setattr(broker._store, "wait_confirmed", confirmed)
         failing.set()
         await may_fail.wait()
         raise StorageError("Input/output error")
 
-    monkeypatch.setattr(broker._store, "durable", fail)
+    monkeypatch.setattr(broker._store, "wait_confirmed", fail)
     return failing, may_fail
 
 

@@ -287,7 +287,7 @@ async def test_a_slow_flush_is_answered_with_its_own_code_and_the_offsets(tmp_pa
 async def test_a_disk_that_stops_answering_makes_the_broker_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raptormq.broker.send.flush_wait.MAX_WAITING_GROUPS", 2)
+    monkeypatch.setattr("raptormq.broker.send.pending_answers.MAX_PENDING_GROUPS", 2)
     disk = SlowDisk()
     async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}, disk) as broker, connected(broker) as peer:
         assert (await peer.send("t", b"0")).code == 0

@@ -223,16 +223,16 @@ async def test_a_decision_that_comes_while_its_half_is_written_anew_counts(
 ) -> None:
     async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         writer, decided = transactions._writer, list[asyncio.Task[RemotingCommand]]()
-        stored = writer.stored
+        write = writer.write_confirmed
 
         async def slowly(records: Sequence[PendingRecord]) -> AppendResult:
-            monkeypatch.setattr(writer, "stored", stored)
-            result = await stored(records)
+            monkeypatch.setattr(writer, "write_confirmed", write)
+            result = await write(records)
             decided.append(asyncio.create_task(end(peer, sent, COMMIT)))
             await peer.call(RequestCode.GET_BROKER_CONFIG)  # comes behind it: it waits by now
             return result
 
-        monkeypatch.setattr(writer, "stored", slowly)
+        monkeypatch.setattr(writer, "write_confirmed", slowly)
         await transactions._check_all()
         assert (await decided[0]).code == 0
         assert await delivered(peer) == [b"x"]

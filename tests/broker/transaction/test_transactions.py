@@ -257,7 +257,7 @@ async def test_what_is_kept_while_a_decision_is_written_that_then_fails_loses_no
             await transactions._keep_progress()
             raise DiskFull("no room")
 
-        monkeypatch.setattr(transactions._writer, "stored", fail)
+        monkeypatch.setattr(transactions._writer, "write_confirmed", fail)
         assert (await end(peer, open_one, COMMIT)).code == 14
     async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
         assert (await end(peer, decided, COMMIT)).code == 604

@@ -51,7 +51,7 @@ class SlowSync(MemoryFileSystem):
 
 async def acknowledged(store: MessageStore, *bodies: str) -> StorageError | None:
     future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
-    store.on_flushed(store.append([message(body) for body in bodies]).end_offset, future.set_result)
+    store.on_confirmed(store.append([message(body) for body in bodies]).end_offset, future.set_result)
     return await future
 
 
@@ -89,7 +89,7 @@ async def test_a_checkpoint_does_not_count_what_came_while_the_log_was_flushed()
     store.append([message("meanwhile")])
     store.dispatch()
     volume.allowed.release()
-    await store.durable(end)
+    await store.wait_flushed(end)
     assert store._opened is not None
     await store._opened.maintenance.checkpointer.checkpoint(Inline())
     saved = volume.after_power_cut().open("/store/checkpoint").read_at(0, PAGE_BYTES)
@@ -121,7 +121,7 @@ async def test_what_is_durable_already_is_answered_at_once() -> None:
     result = store.append([message("a")])
     store.flush()
     answers: list[StorageError | None] = []
-    store.on_flushed(result.end_offset, answers.append)
+    store.on_confirmed(result.end_offset, answers.append)
     assert answers == [None]
 
 
@@ -145,7 +145,7 @@ async def test_a_flush_that_fails_as_nobody_expects_ends_the_writes(
     monkeypatch.setattr(CommitLog, "flush", flush)
     store.set_loop(asyncio.get_running_loop())
     with pytest.raises(StoreReadOnly, match="could not be flushed: ValueError: flushed in vain"):
-        await store.durable(store.append([message("a")]).end_offset)
+        await store.wait_flushed(store.append([message("a")]).end_offset)
     with pytest.raises(StoreReadOnly):
         store.append([message("b")])
     assert not store.stats().writable
@@ -157,12 +157,10 @@ async def test_a_flush_that_fails_as_nobody_expects_ends_the_writes(
 async def test_async_flush_makes_durable_by_itself() -> None:
     volume = MemoryFileSystem()
     store = open_store(volume, flush_interval_ms=1)
-    flushed = asyncio.Event()
     store.set_loop(asyncio.get_running_loop())
     result = store.append([message("a")])
     assert [queue_id for _, queue_id, _, _ in store.dispatch()] == [0]
-    store.on_flushed(result.end_offset, lambda _: flushed.set())
-    await flushed.wait()
+    await store.wait_flushed(result.end_offset)
     assert store.flushed_offset == store.end_offset
     assert bodies(read_queue(open_store(volume.after_power_cut()))) == ["a"]
 
@@ -208,9 +206,11 @@ class GrowingLog:
 def test_a_loop_that_is_closed_before_the_store_does_not_end_the_thread() -> None:
     log, gate, loop = GrowingLog(), WriteGate(), asyncio.new_event_loop()
     log_of_service = cast("CommitLog", log)
-    service = FlushService(log_of_service, gate, sync=False, interval_ms=1, last_timestamp=lambda: 0)
+    service = FlushService(
+        log_of_service, gate, sync=False, interval_ms=1, last_timestamp=lambda: 0, flushed=lambda _: None
+    )
     loop.close()
-    service.start(loop, lambda: None)
+    service.start(loop)
     for _ in range(3):
         assert log.flushes.acquire(timeout=30)
     service.stop()

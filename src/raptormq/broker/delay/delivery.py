@@ -152,7 +152,7 @@ class DelayedDelivery:
         written = self._writer.write(records) if records else None
         self._progress.offsets[level] = min(max(found.next_offset, offset + 1), offset + count)
         if written is not None:
-            await self._writer.on_disk(written)
+            await self._writer.wait_confirmed(written)
 
     def _restored(self, data: bytes | bytearray | memoryview) -> Iterable[PendingRecord]:
         for message in messages_of(data, "delayed"):

@@ -192,6 +192,6 @@ class DeliveryKeeper:
             return
         self._timers.snapshot()
         contents = self._delays.to_dict(position)
-        await self._store.durable(end)  # no copy that this counts may be lost by a power cut
+        await self._store.wait_flushed(end)  # no copy that this counts may be lost by a power cut
         await asyncio.to_thread(self._timers.save)
         await asyncio.to_thread(self._delays.save, contents)  # last: its position speaks for both

@@ -186,7 +186,7 @@ class TimerDelivery:
             del keys[:done]
             self._changes += 1
             if written is not None:
-                await self._writer.on_disk(written)
+                await self._writer.wait_confirmed(written)
         finally:
             for key in keys:
                 heappush(self._waiting, key)

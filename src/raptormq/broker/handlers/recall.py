@@ -61,7 +61,7 @@ class RecallHandlers:
         if header.topic not in self._topics.configs:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         handle, due = self._check(header)
-        await self._writer.stored([self._record(handle, due)])
+        await self._writer.write_confirmed([self._record(handle, due)])
         return response_to(command, header=RecallMessageResponseHeader(handle.unique_key))
 
     def _check(self, header: RecallMessageRequestHeader) -> tuple[RecallHandle, int]:

@@ -87,7 +87,7 @@ class ReplyHandlers:
         stored = SendMessageResponseHeader("0", admitted.queue_id, 0, admitted.unique_key)
         if self._policies.store_replies:
             try:
-                result = await self._writer.stored([record])
+                result = await self._writer.write_confirmed([record])
             except StorageError as error:
                 logger.warning("a reply was not stored: %s", error)
             else:

@@ -75,7 +75,7 @@ class SendBackHandlers:
         message = await self._read(connection, command, header)
         record = self._copy(message, group, header)
         await self._topics_saver.saved()  # a topic that is lost in a crash would hide the message
-        await self._writer.stored([record])
+        await self._writer.write_confirmed([record])
         origin = decode_properties(message.properties).get(names.RETRY_TOPIC, message.topic)
         self._statistics.count_send_back(origin, header.group)
         return response_to(command)

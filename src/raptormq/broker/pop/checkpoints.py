@@ -67,7 +67,7 @@ class CheckPoints:
         place, noted = (revive_queue, written.queue_offsets[0]), False
         self._outstanding.keep(place)  # what is done with must not go past it
         try:
-            await self._writer.on_disk(written)
+            await self._writer.wait_confirmed(written)
             noted = self.note(checkpoint, place, written.start_offset)
         finally:
             if not noted:

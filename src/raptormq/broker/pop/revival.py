@@ -214,7 +214,7 @@ class PopRevival:
         records = [copies[offset] for offset in left if offset in copies]
         written = self._writer.write([*records, self._checkpoints.ack_record(done, queue, self._clock())])
         self._outstanding.comes_back(checkpoint)  # a change that waits for the disk would bring it back once more
-        await self._writer.on_disk(written)
+        await self._writer.wait_confirmed(written)
 
     async def _copies(self, checkpoint: CheckPoint, offsets: list[int]) -> dict[int, PendingRecord]:
         """Return the messages as they come back, by their offsets; what does not exist any more is not among them."""

@@ -6,10 +6,10 @@ All sends that one read brought become one append and one answer::
                  `--> refusals                                      `--> dispatch, after the answers, in the same turn
                  of the loop
 
-Under SYNC_FLUSH the answer waits for the flush that covers the group; a flush that takes too long is answered with
-10: stored, not yet on disk. Producers that set WAIT=false do not wait. Messages of a topic whose last change is not in
-``topics.json`` yet are answered when it is: after a crash, a topic that nobody remembers, or with fewer queues, would
-hide them.
+The answer waits until the store has confirmed the group (under SYNC_FLUSH: until a flush covers it). If that takes too
+long, the code is 10: stored, not yet on disk. Sends with WAIT=false are not held back. A message of a topic whose last
+change is not in ``topics.json`` yet is answered when it is: after a crash, a topic that is missing in the file, or has
+fewer queues there, would hide the message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raptormq.broker.metrics import Counters
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
-from raptormq.broker.send.flush_wait import FlushWaits
+from raptormq.broker.send.pending_answers import PendingAnswers
 from raptormq.errors import RaptorMQError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -63,9 +63,8 @@ class SendGroups:
         dispatching: Dispatching,
         counters: Counters,
         topics_saver: TableSaver,
-        flush_waits: FlushWaits | None,
+        pending_answers: PendingAnswers,
     ) -> None:
-        """``flush_waits`` None answers without waiting for the disk (ASYNC_FLUSH)."""
         self._topics_saver = topics_saver
         self._tasks: set[asyncio.Task[None]] = set()
         self._store = store
@@ -73,7 +72,7 @@ class SendGroups:
         self._answers = answers
         self._dispatching = dispatching
         self._counters = counters
-        self._flush_waits = flush_waits
+        self._pending_answers = pending_answers
         self._born_hosts: dict[Connection, bytes] = {}
 
     def register(self, router: Router) -> None:
@@ -105,7 +104,7 @@ class SendGroups:
         if self.any_unsaved(admitted):
             self._spawn(self._answer_when_saved(connection, admitted, result))
         else:
-            self._answer(connection, admitted, result)
+            self._pending_answers.answer(connection, admitted, result)
 
     def append(self, admitted: list[Admitted], *, are_lists: bool) -> Appended:
         """Store requests of one kind with one write; they are dispatched later in this turn of the loop.
@@ -114,7 +113,7 @@ class SendGroups:
             Refused: too much waits for the disk.
             StorageError: nothing of them was stored.
         """
-        if self._flush_waits is not None and self._flush_waits.is_full:
+        if self._pending_answers.is_full:
             raise Refused(ResponseCode.SYSTEM_BUSY, "too many messages wait for the disk")
         began = perf_counter()
         pending = list(map(_PENDING, admitted))
@@ -125,17 +124,20 @@ class SendGroups:
         return result
 
     def _time(self, began: float, result: Appended) -> None:
-        """Count how long the messages take to be stored: under SYNC_FLUSH until the disk has them."""
-        times, count = self._counters.put_times, result.message_count
-        if self._flush_waits is None:
-            times.add(perf_counter() - began, count)
+        """Count how long the messages take until they may be answered: under SYNC_FLUSH until the disk has them."""
+        if result.end_offset <= self._store.confirmed_offset:
+            self._counters.put_times.add(perf_counter() - began, result.message_count)
         else:
+            self._time_later(began, result)
 
-            def flushed(error: StorageError | None) -> None:
-                if error is None:
-                    times.add(perf_counter() - began, count)
+    def _time_later(self, began: float, result: Appended) -> None:
+        times, count = self._counters.put_times, result.message_count
 
-            self._store.on_flushed(result.end_offset, flushed)
+        def confirmed(error: StorageError | None) -> None:
+            if error is None:
+                times.add(perf_counter() - began, count)
+
+        self._store.on_confirmed(result.end_offset, confirmed)
 
     def any_unsaved(self, admitted: Iterable[Admitted]) -> bool:
         """Whether the last change of one of their topics is not on disk yet: where a message waits for its time, or for
@@ -144,33 +146,26 @@ class SendGroups:
         unsaved = self._topics_saver.unsaved
         return bool(unsaved) and any((entry.later_topic or entry.pending.topic) in unsaved for entry in admitted)
 
-    @property
-    def sync_flush(self) -> bool:
-        """Whether messages whose producers want to wait for the disk have to."""
-        return self._flush_waits is not None
+    def is_confirmed(self, end_offset: int) -> bool:
+        """Whether everything below ``end_offset`` of the log may be answered."""
+        return end_offset <= self._store.confirmed_offset
 
-    async def settled(self, end_offset: int, *, unsaved: bool, waiting: bool) -> int:
-        """Wait until everything below ``end_offset`` may be answered; return the code for those who wait for the disk.
+    async def wait(self, end_offset: int, *, unsaved: bool, waiting: bool) -> int:
+        """Wait until everything below ``end_offset`` may be answered; return the code for the sends with WAIT=true.
 
         Args:
             end_offset: of the log.
             unsaved: whether the topics have to be saved.
-            waiting: whether anybody waits for the disk.
+            waiting: whether there are sends with WAIT=true.
 
         Raises:
             StorageError: topics that came into being, or were changed, could not be saved.
         """
         if unsaved:
             await self._topics_saver.saved()
-        if not waiting or self._flush_waits is None:
+        if not waiting or self.is_confirmed(end_offset):
             return ResponseCode.SUCCESS
-        return await self._flush_waits.settled(end_offset)
-
-    def _answer(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
-        if self._flush_waits is not None:
-            self._flush_waits.answer(connection, admitted, result)
-        else:
-            connection.send_raw(self._answers.encode_group(admitted, result, 0))
+        return await self._pending_answers.wait(end_offset)
 
     async def _answer_when_saved(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
         try:
@@ -179,7 +174,7 @@ class SendGroups:
             for entry in admitted:
                 self._refuse(connection, entry.request, error)
             return
-        self._answer(connection, admitted, result)
+        self._pending_answers.answer(connection, admitted, result)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

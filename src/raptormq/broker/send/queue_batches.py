@@ -214,13 +214,13 @@ class QueueBatchHandlers:
         work.is_unsaved = work.is_unsaved or self._sends.any_unsaved(entry for _, entry in group)
 
     def _answer(self, connection: Connection, work: _Request) -> Answer | Awaitable[Answer]:
-        if work.is_unsaved or (work.waiting and self._sends.sync_flush):
+        if work.is_unsaved or (work.waiting and not self._sends.is_confirmed(work.end_offset)):
             return self._answer_when_safe(connection, work)
         return work.answer()
 
     async def _answer_when_safe(self, connection: Connection, work: _Request) -> RemotingCommand:
         try:
-            code = await self._sends.settled(work.end_offset, unsaved=work.is_unsaved, waiting=bool(work.waiting))
+            code = await self._sends.wait(work.end_offset, unsaved=work.is_unsaved, waiting=bool(work.waiting))
         except Exception as error:  # noqa: BLE001 - the topic table could not be saved
             for index in work.stored:
                 work.refuse(index, self._sends.refusal(connection, work.request, error))

@@ -227,7 +227,7 @@ class Transactions:
             StorageError: it is to be tried again.
         """
         if halves := self._op_lacking:
-            result = await self._writer.stored([op_record(half, self._clock()) for half in halves])
+            result = await self._writer.write_confirmed([op_record(half, self._clock()) for half in halves])
             for half, op in zip(halves, result.queue_offsets, strict=True):
                 self._ledger.op_seen(op, [half])
             self._op_lacking = []
@@ -304,7 +304,7 @@ class Transactions:
     async def _take_up(self, half: StoredMessage, record: PendingRecord) -> None:
         self._resumed.add(half.physical_offset)  # before waiting, as in `_settle`
         try:
-            await self._writer.stored([record])
+            await self._writer.write_confirmed([record])
         except StorageError:
             self._resumed.remove(half.physical_offset)
             raise
@@ -327,7 +327,7 @@ class Transactions:
         offset = half.queue_offset
         self._ledger.decide(offset)  # before waiting: a second decision must not pass in between
         try:
-            result = await self._writer.stored([*records, op_record(offset, self._clock())])
+            result = await self._writer.write_confirmed([*records, op_record(offset, self._clock())])
         except StorageError:
             self._ledger.reopen(offset, self._clock())
             raise

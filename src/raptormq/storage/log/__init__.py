@@ -6,17 +6,21 @@ Knows offsets and bytes, not records.
 from __future__ import annotations
 
 from raptormq.storage.log.commit_log import CommitLog, SegmentWrite
-from raptormq.storage.log.flush import FlushCallback, FlushService
+from raptormq.storage.log.confirmation import Confirmation
+from raptormq.storage.log.flush import FlushService
+from raptormq.storage.log.offset_waiters import OffsetCallback, wait_for_offset
 from raptormq.storage.log.readahead import PageWarmer
 from raptormq.storage.log.segment import Segment
 from raptormq.storage.log.write_gate import WriteGate
 
 __all__ = [
     "CommitLog",
-    "FlushCallback",
+    "Confirmation",
     "FlushService",
+    "OffsetCallback",
     "PageWarmer",
     "Segment",
     "SegmentWrite",
     "WriteGate",
+    "wait_for_offset",
 ]

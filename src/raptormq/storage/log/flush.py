@@ -16,20 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
 
 from raptormq.errors import OutOfResources, StorageError
 from raptormq.logs import get_logger
 from raptormq.storage.fs import is_out_of_descriptors
 from raptormq.storage.log.commit_log import CommitLog
+from raptormq.storage.log.offset_waiters import OffsetCallback, OffsetWaiters, wait_for_offset
 from raptormq.storage.log.write_gate import WriteGate
 
 logger = get_logger(__name__)
 
 _FLUSH = "flush"
-
-FlushCallback = Callable[[StorageError | None], None]
 
 GROUP_COMMIT_WAIT_S = 0.004
 """Longest wait of a flush for as many bytes as the previous one wrote."""
@@ -39,14 +37,25 @@ class FlushService:
     """Flushes ``log``; before :meth:`start` only when :meth:`flush` is called."""
 
     def __init__(
-        self, log: CommitLog, gate: WriteGate, *, sync: bool, interval_ms: int, last_timestamp: Callable[[], int]
+        self,
+        log: CommitLog,
+        gate: WriteGate,
+        *,
+        sync: bool,
+        interval_ms: int,
+        last_timestamp: Callable[[], int],
+        flushed: OffsetCallback,
     ) -> None:
+        """``flushed`` is called, on the loop, after each flush that made something durable, and with the error after
+        the one that failed for good.
+        """
         self._log = log
         self._gate = gate
         self._sync = sync
         self._interval_s = interval_ms / 1000
         self._last_timestamp = last_timestamp
-        self._waiting: deque[tuple[int, FlushCallback]] = deque()
+        self._flushed = flushed
+        self._waiters = OffsetWaiters()
         self._failure: StorageError | None = None
         self._deferred: StorageError | None = None
         """Why the last flush could not start."""
@@ -56,14 +65,12 @@ class FlushService:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._on_progress: Callable[[], None] | None = None
         self.flushed_timestamp = 0
         """Records stored up to this time (ms) are durable."""
 
-    def start(self, loop: asyncio.AbstractEventLoop, on_progress: Callable[[], None]) -> None:
-        """Start the thread. ``on_progress`` is called on ``loop`` after every flush that made something durable."""
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the thread. Callbacks run on ``loop``."""
         self._loop = loop
-        self._on_progress = on_progress
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
         self._thread.start()
 
@@ -83,36 +90,22 @@ class FlushService:
                 self._group_complete.set()
             self._wake.set()
 
-    def on_flushed(self, end_offset: int, callback: FlushCallback) -> None:
-        """Call ``callback`` with None when everything below ``end_offset`` is durable, or with the error that prevents
-        it for good.
-        """
+    def _on_flushed(self, end_offset: int, callback: OffsetCallback) -> None:
         if end_offset <= self._log.flushed_offset:
             callback(None)
         elif self._failure is not None:
             callback(self._failure)
         else:
-            self._waiting.append((end_offset, callback))
+            self._waiters.add(end_offset, callback)
             self._wake.set()
 
     async def wait_flushed(self, end_offset: int) -> None:
-        """Return when everything below ``end_offset`` is durable.
+        """Return when everything below ``end_offset`` is durable, under ASYNC_FLUSH too.
 
         Raises:
             StorageError: it never will be.
         """
-        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def complete(error: StorageError | None) -> None:
-            if reached.done():  # cancelled
-                return
-            if error is None:
-                reached.set_result(None)
-            else:
-                reached.set_exception(error)
-
-        self.on_flushed(end_offset, complete)
-        await reached
+        await wait_for_offset(self._on_flushed, end_offset)
 
     def flush(self) -> None:
         """Flush in this thread, and call the callbacks that wait for it.
@@ -183,18 +176,11 @@ class FlushService:
     def _notify_loop(self) -> None:
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(self._on_loop)
+            self._loop.call_soon_threadsafe(self._complete)
         except RuntimeError:
             if not self._loop.is_closed():  # else the program is shutting down and nothing waits
                 raise
 
-    def _on_loop(self) -> None:
-        self._complete()
-        if self._on_progress is not None:
-            self._on_progress()
-
     def _complete(self) -> None:
-        flushed, failure, waiting = self._log.flushed_offset, self._failure, self._waiting
-        while waiting and (waiting[0][0] <= flushed or failure is not None):
-            end_offset, callback = waiting.popleft()
-            callback(None if end_offset <= flushed else failure)
+        self._waiters.complete(self._log.flushed_offset, self._failure)
+        self._flushed(self._failure)

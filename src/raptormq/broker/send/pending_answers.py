@@ -1,0 +1,113 @@
+"""Answers to sends that wait until the store confirms what was appended (Apache RocketMQ ``GroupCommitService``).
+
+A group of sends whose records are confirmed at once is answered at once. Any other group waits with one callback and
+one timer; no message has a future of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raptormq.broker.send.admitted import Admitted
+from raptormq.broker.send.answers import SendAnswers
+from raptormq.errors import StorageError
+from raptormq.protocol.codes import ResponseCode
+from raptormq.storage.queue import Appended
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+
+MAX_PENDING_GROUPS = 20_000
+"""Groups that wait at a time; beyond it sends are refused as "busy", for a disk that has stopped answering."""
+
+
+class PendingAnswers:
+    """Answers groups of sends when the store has confirmed them, or after ``timeout_s``."""
+
+    def __init__(self, store: MessageStore, answers: SendAnswers, timeout_s: float) -> None:
+        self._store = store
+        self._answers = answers
+        self._timeout_s = timeout_s
+        self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True while no more groups may wait."""
+        return self._count >= MAX_PENDING_GROUPS
+
+    def answer(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
+        """Answer a stored group when it is confirmed; a request with WAIT=false is answered at once."""
+        if result.end_offset <= self._store.confirmed_offset:
+            connection.send_raw(self._answers.encode_group(admitted, result, 0))
+        else:
+            self._answer_later(connection, admitted, result)
+
+    def _answer_later(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
+        waiting = [entry for entry in admitted if entry.wait]
+        if len(waiting) < len(admitted):
+            connection.send_raw(self._answers.encode_group(admitted, result, 0, waiting=False))
+        if waiting:
+            self._count += 1
+            group = _PendingGroup(connection, admitted, result, self._answers)
+            group.timer = asyncio.get_running_loop().call_later(self._timeout_s, group.timed_out)
+
+            def confirmed(error: StorageError | None) -> None:
+                self._count -= 1
+                group.confirmed(error)
+
+            self._store.on_confirmed(result.end_offset, confirmed)
+
+    async def wait(self, end_offset: int) -> int:
+        """Return the response code once everything below ``end_offset`` is confirmed: 0, or 10 when that takes longer
+        than the time-out or will never be.
+        """
+        done: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+
+        def confirmed(error: StorageError | None) -> None:
+            self._count -= 1
+            if not done.done():
+                done.set_result(error)
+
+        self._store.on_confirmed(end_offset, confirmed)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                error = await done
+        except TimeoutError:
+            return ResponseCode.FLUSH_DISK_TIMEOUT
+        return ResponseCode.SUCCESS if error is None else ResponseCode.FLUSH_DISK_TIMEOUT
+
+
+class _PendingGroup:
+    """One group; it is answered once, by the store or by the timer, whichever comes first."""
+
+    __slots__ = ("_admitted", "_answers", "_connection", "_result", "timer")
+
+    def __init__(
+        self, connection: Connection, admitted: list[Admitted], result: Appended, answers: SendAnswers
+    ) -> None:
+        self._connection = connection
+        self._admitted = admitted
+        self._result = result
+        self._answers = answers
+        self.timer: asyncio.TimerHandle | None = None
+
+    def confirmed(self, error: StorageError | None) -> None:
+        """The group is confirmed or, with ``error``, never will be."""
+        if self.timer is None:
+            return
+        self.timer.cancel()
+        self.timer = None
+        if error is None:
+            self._answer(ResponseCode.SUCCESS, "")
+        else:
+            self._answer(ResponseCode.FLUSH_DISK_TIMEOUT, f"stored, but not on disk: {error}")
+
+    def timed_out(self) -> None:
+        """The group is not confirmed in time."""
+        self.timer = None
+        self._answer(ResponseCode.FLUSH_DISK_TIMEOUT, "stored, but not on disk within syncFlushTimeout")
+
+    def _answer(self, code: int, remark: str) -> None:
+        frames = self._answers.encode_group(self._admitted, self._result, int(code), remark, waiting=True)
+        if frames:
+            self._connection.send_raw(frames)
