@@ -215,4 +215,4 @@ async def test_a_broker_nobody_can_find_is_not_ready(tmp_path: Path, free_port: 
     pairs = {"metricsPort": "0", "metricsHost": "127.0.0.1", "namesrvAddr": f"127.0.0.1:{free_port}"}
     async with running(tmp_path, pairs) as broker:
         assert await get(broker.metrics_port, "/healthz") == (200, "ok\n")
-        assert await get(broker.metrics_port, "/readyz") == (503, "registered with no name server\n")
+        assert await get(broker.metrics_port, "/readyz") == (503, "not registered with any name server\n")

@@ -325,7 +325,7 @@ def test_an_inner_batch_is_the_reason(raptormq: Run, dev_server: Any) -> None:
         (["--topic", "t", "--to", "LightCQ"], "'LightCQ' is not one of"),
         (["--topic", "missing", "--to", "BatchCQ"], "topic missing: it does not exist or no broker that has it is up"),
         (["--topic", "t\udcff", "--status"], "The specified topic contains illegal characters"),
-        (["--topic", "TBW102", "--to", "BatchCQ"], "which the broker fills itself, cannot be converted"),
+        (["--topic", "TBW102", "--to", "BatchCQ"], "are written by the broker and cannot be converted"),
     ],
 )
 def test_bad_orders_are_one_line(raptormq: Run, dev_server: Any, arguments: list[str], text: str) -> None:

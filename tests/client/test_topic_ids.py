@@ -184,7 +184,7 @@ async def test_a_pull_consumer_goes_on_at_the_begin_of_the_new_topic(
             while len(found) < len(OLD) + len(NEW):
                 found += [message.body for message in await consumer.poll()]
     assert found == OLD + NEW
-    assert "was deleted and made again" in caplog.text
+    assert "was deleted and recreated" in caplog.text
 
 
 async def test_who_names_a_topic_gets_nothing_of_another(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_who_names_a_topic_gets_nothing_of_another(tmp_path: Path) -> None
             consumer.offset_by_time(QUEUE, 1, topic_id=old),
             consumer.pull(QUEUE, 3, topic_id=old),
         ):
-            with pytest.raises(ServerError, match="was deleted and made again") as refused:
+            with pytest.raises(ServerError, match="was deleted and recreated") as refused:
                 await ask
             assert refused.value.code == 31002
         assert await consumer.topic_id(QUEUE) not in (None, old)

@@ -1,5 +1,5 @@
-"""The broker: takes messages in, keeps them through :mod:`raptormq.storage`, and serves them to consumers.
+"""The broker: receives messages, stores them in :mod:`raptormq.storage`, and serves them to consumers.
 
-:class:`raptormq.broker.broker.Broker` is the whole of it, embeddable in any asyncio program; the other modules are
-one concept each.
+:class:`raptormq.broker.broker.Broker` is the broker as one object, which any asyncio program can embed. Each of the
+other modules is one concept.
 """

@@ -1,12 +1,11 @@
-"""A broker as one object: built from its settings, started and stopped inside any event loop.
+"""The broker as one object: created from its settings, started and stopped in any event loop.
 
-``raptormq broker`` runs one, ``raptormq dev`` runs one next to a name server, tests run several. Data flow::
+``raptormq broker`` runs one, ``raptormq dev`` runs one beside a name server, tests run several. Data flow::
 
     connections --> Router --+--> SendGroups --> MessageStore --> ReputService --> PullService
                              `--> handlers/*  --> tables, registry, store         Registrar --> name servers
 
-:class:`PeriodicJobs` does what a broker does by the clock: it takes samples of the counters, and forgets clients and
-locks that have gone silent.
+:class:`PeriodicJobs` samples the counters and removes clients and locks that have expired.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ logger = get_logger(__name__)
 
 
 class PeriodicJobs:
-    """Runs a few quick jobs every ``period_s`` seconds on the loop."""
+    """Runs short jobs every ``period_s`` seconds in the event loop."""
 
     def __init__(self, jobs: Sequence[Callable[[], None]], period_s: float) -> None:
         self._jobs = jobs
@@ -39,11 +38,11 @@ class PeriodicJobs:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Run for the first time one period from now."""
+        """Schedule the first run in one period."""
         self._timer = asyncio.get_running_loop().call_later(self._period_s, self._run)
 
     def stop(self) -> None:
-        """Run no more."""
+        """Cancel the next run."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -58,12 +57,12 @@ class PeriodicJobs:
 
 
 _VIP_PORT_STEP = 2
-"""Java clients before 4.5 send to the port two below the one in the route, newer ones when they are told to
-(``com.rocketmq.sendMessageWithVIPChannel``)."""
+"""Offset of the VIP port. Java clients before 4.5 send to the port two below the one in the route, newer ones on
+request (``com.rocketmq.sendMessageWithVIPChannel``)."""
 
 
 class Broker:
-    """One broker. ``filesystem`` and ``clock`` (ms) are the seams that tests use."""
+    """One broker. ``filesystem`` and ``clock`` (ms) can be replaced in tests."""
 
     def __init__(
         self,
@@ -73,10 +72,10 @@ class Broker:
         clock: Callable[[], int] = now_ms,
         descriptors: int | None = None,
     ) -> None:
-        """``descriptors``: how many it may have open; as many as the process, unless it shares them with others.
+        """``descriptors`` is the number of file descriptors the broker may use; by default, the limit of the process.
 
         Raises:
-            ConfigError: they are too few, or settings do not go together.
+            ConfigError: there are too few descriptors, or settings contradict each other.
         """
         self.config = config
         self._clock = clock
@@ -98,21 +97,21 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port clients connect to; with 0 as the setting, known once it is started."""
+        """The listening port; with port 0 in the settings, known after the start."""
         return self._port
 
     @property
     def address(self) -> str:
-        """``host:port`` that is registered with the name servers."""
+        """The ``host:port`` that is registered with the name servers."""
         return client_address(self.config.network.advertised_host, self._port)
 
     @property
     def metrics_port(self) -> int | None:
-        """The port of /metrics, None without."""
+        """The port of /metrics, None when it is disabled."""
         return self._health.port if self._health is not None else None
 
     async def start(self) -> None:
-        """Open the store, serve, and register; on return clients are served.
+        """Open the store, serve clients and register. Clients are served when it returns.
 
         Raises:
             StorageError: the store cannot be opened.
@@ -149,7 +148,7 @@ class Broker:
             )
 
     async def _start_health(self) -> None:
-        """Serve probes and metrics before anything else, so that a long recovery can be watched."""
+        """Serve probes and metrics first, so that a long recovery can be monitored."""
         network = self.config.network
         if network.metrics_port >= 0:
             health = HealthServer(self._pages.by_path(), network.metrics_host, network.metrics_port)
@@ -157,7 +156,7 @@ class Broker:
             self._health = health
 
     async def _open_store(self) -> None:
-        """Recover in a thread; until it is done nothing else uses the store."""
+        """Recover in a thread; nothing else uses the store meanwhile."""
         await run_to_completion(self._store.open)
 
     async def _serve(self) -> None:
@@ -203,10 +202,10 @@ class Broker:
             await self._assembly.registrar.synced(PROPAGATION_TIMEOUT_S)
 
     async def stop(self) -> None:
-        """Leave the name servers, answer who waits, and close the store cleanly; takes less than 5 s.
+        """Unregister, answer held pulls, and close the store cleanly. Takes less than 5 s.
 
         Raises:
-            StorageError: something could not be written; the next start recovers as after a crash.
+            StorageError: a write failed; the next start recovers as after a crash.
         """
         if self._maintenance is not None:
             self._maintenance.stop()

@@ -1,7 +1,7 @@
-"""Conversion of queues from one type to the other: which topics may be converted, and the work in the background.
+"""Conversion of queues between SimpleCQ and BatchCQ: which topics may be converted, and the background task.
 
-The store builds, compares and switches (:mod:`raptormq.storage.conversion.manager`); here the topic table follows, by
-which senders and clients know the type. Neighbour: :mod:`raptormq.broker.handlers.conversions` takes the requests.
+The store builds, compares and switches the queues (:mod:`raptormq.storage.conversion.manager`). Here the topic table
+follows, which tells producers and consumers the type. :mod:`raptormq.broker.handlers.conversions` handles the requests.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from raptormq.storage.store import MessageStore
 logger = get_logger(__name__)
 
 _PAUSE_S = 1.0
-"""Before another attempt at what a full disk has prevented."""
+"""Pause before a step that failed for lack of disk space is retried."""
 
 
 class Conversions:
-    """Lets the converter work whenever there is something to do; the QueueTypes of the store."""
+    """Runs the converter when there is work; implements the QueueTypes of the store."""
 
     def __init__(self, store: MessageStore, topics: TopicTable, barrier: ChangeBarrier) -> None:
         self.converter = store.converter
@@ -35,32 +35,32 @@ class Conversions:
         topics.listen(self._topic_changed)
 
     def start(self) -> None:
-        """Begin; what an earlier run has begun goes on. A topic table that was lost, or is from before a conversion,
-        learns what type the queues are of.
+        """Start, and resume conversions of an earlier run. The queue types in a restored or outdated topic table are
+        corrected.
         """
         for topic in self._store.topics():
             self.set(topic, is_batch=self._store.is_batch_topic(topic))
         for topic, is_batch in self.converter.types().items():
             if topic in self._topics.configs:
                 self.set(topic, is_batch=is_batch)
-            elif self._store.queue_ids(topic):  # the table has been lost: what there is of queues stays
+            elif self._store.queue_ids(topic):  # the table was lost: the type of the existing queues counts
                 self.converter.drop_topic(topic)
-            else:  # deleted so shortly before a crash that the converter's file does not say so
+            else:  # the topic was deleted just before a crash, and the converter's file does not have that
                 self._store.delete_topic(topic)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop; what is half done goes on with the next start."""
+        """Stop; a conversion in progress resumes at the next start."""
         if self._task is not None:
             task, self._task = self._task, None
             await cancel_and_wait(task)
 
     async def order(self, topic: str, *, to_batch: bool) -> None:
-        """Let a topic be converted; raises as :meth:`QueueConverter.order`."""
+        """Start the conversion of a topic; raises as :meth:`QueueConverter.order`."""
         try:
             await self.converter.order(topic, self, to_batch=to_batch)
         finally:
-            self._wake.set()  # an order that could not be saved may be in the file all the same
+            self._wake.set()  # an order whose save failed may be in the file nevertheless
 
     def set(self, topic: str, *, is_batch: bool) -> None:
         """See :class:`raptormq.storage.conversion.job.QueueTypes`."""
@@ -84,7 +84,8 @@ class Conversions:
             topic = None
             try:
                 await self.converter.save_ledger()
-                topic = self.converter.next_topic()  # after what takes time: it may be stopped, or deleted, meanwhile
+                # after the slow steps: the topic may have been stopped or deleted meanwhile
+                topic = self.converter.next_topic()
                 if topic is not None:
                     is_well = await self.converter.convert(topic, self)
             except StorageError as error:

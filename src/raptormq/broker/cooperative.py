@@ -1,12 +1,12 @@
-"""Time on the broker's event loop: long requests that let others have their turn, and a clock for time limits.
+"""Cooperative work on the event loop, and clocks for time limits.
 
-:func:`run_cooperatively` and :func:`written` yield to the event loop during very large requests:
-a topic may have 65,536 queues, a client as many subscriptions.
+:func:`run_cooperatively` and :func:`written` yield to the event loop during very large requests: a topic may have
+65,536 queues, and a client as many subscriptions.
 
-:func:`steady_ms` is the clock of time limits inside the broker: it never jumps, unlike the time of day, which people
-and NTP set. :func:`steady_time_of_day` starts at the time of day and does not jump either.
+:func:`steady_ms` is a monotonic clock: unlike the time of day it is never set by people or NTP.
+:func:`steady_time_of_day` starts at the time of day and is monotonic too.
 
-Neighbour: :mod:`raptormq.storage.background` has the loop over many things.
+:mod:`raptormq.storage.background` has the loop over many items.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from raptormq.protocol.bodies.steps import Steps
 
 
 def steady_ms() -> int:
-    """Return ms since some moment in the past."""
+    """Return the ms of a monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 def steady_time_of_day(clock: Callable[[], int]) -> Callable[[], int]:
-    """Return a clock (ms) that shows the time of day that ``clock`` shows now and is not set with it later."""
+    """Return a monotonic clock (ms) that starts at the current time of ``clock``."""
     offset = clock() - steady_ms()
     return lambda: offset + steady_ms()
 
@@ -33,15 +33,15 @@ def steady_time_of_day(clock: Callable[[], int]) -> Callable[[], int]:
 T = TypeVar("T")
 
 STEPS_PER_YIELD = 64
-"""Steps that are worked off before other requests have their turn: they are small, and alike."""
+"""Steps between two yields to the event loop. Steps are short and of similar length."""
 LARGE_BODY_BYTES = 32_768
-"""Bodies from which on a request is worked off in turns, where it names many things."""
+"""Size of a request body from which on its items are processed cooperatively."""
 _LARGE = 2_048
-"""Items from which on a body is written by a thread."""
+"""Number of items from which on a body is encoded in a thread."""
 
 
 async def run_cooperatively(steps: Steps[T]) -> T:
-    """Return the result of ``steps``; others have their turn after every few."""
+    """Return the result of ``steps``; yields to the event loop every :data:`STEPS_PER_YIELD` steps."""
     while True:
         try:
             for _ in range(STEPS_PER_YIELD):
@@ -53,5 +53,7 @@ async def run_cooperatively(steps: Steps[T]) -> T:
 
 
 async def written(write: Callable[[], bytes], count: int) -> bytes:
-    """Return what ``write`` makes of ``count`` items; a thread does it for many, which nobody else may change."""
+    """Return the result of ``write``, which encodes ``count`` items. Large bodies are encoded in a thread; nothing else
+    may change the items meanwhile.
+    """
     return await asyncio.to_thread(write) if count >= _LARGE else write()

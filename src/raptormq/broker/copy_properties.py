@@ -1,4 +1,4 @@
-"""Gives the copies that the broker makes of messages properties that have room, and says of which it left some out."""
+"""Fits the properties of copied messages into the size limit, and reports those that are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = get_logger(__name__)
 
 
 class CopyProperties:
-    """Counts and logs what :func:`~raptormq.protocol.copied_properties.fitted` leaves out."""
+    """Counts and logs what :func:`~raptormq.protocol.copied_properties.fit_properties` leaves out."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -27,10 +27,10 @@ class CopyProperties:
         *,
         limit: int = MAX_PROPERTIES_BYTES,
     ) -> str:
-        """Return the text form of the properties of a copy for ``topic``; the others are those of ``fitted``.
+        """Return the properties of a copy for ``topic`` as text; the other parameters are those of ``fit_properties``.
 
         Raises:
-            MessageError: what is needed alone is longer than ``limit``.
+            MessageError: the needed properties alone are longer than ``limit``.
         """
         text, left_out = fit_properties(found, needed, optional, limit)
         if left_out:

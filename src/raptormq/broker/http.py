@@ -1,7 +1,8 @@
-"""What a broker answers to Prometheus and to the probes of Kubernetes, from the first moment of its start on.
+"""The broker's HTTP pages for Prometheus and for the Kubernetes probes. They are served from the beginning of the
+start.
 
-While the store recovers there is little to tell: that it does, and how far the building of queues and index has come.
-Neighbour: :mod:`~raptormq.transport.http` serves the pages.
+While the store recovers, only the progress of queues and index is reported. :mod:`~raptormq.transport.http` serves the
+pages.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from raptormq.transport.server import Server
 
 
 class Pages:
-    """The pages of one broker; :meth:`serving` tells that clients are served."""
+    """The pages of one broker; :meth:`serving` enables the metrics of a started broker."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
         self._identity = config.identity
@@ -26,23 +27,23 @@ class Pages:
         self._metrics = self._metrics_of(Counters())
 
     def serving(self, assembly: Assembly, server: Server) -> None:
-        """Tell of all parts of the broker from now on."""
+        """Report the metrics of all components from now on."""
         self._parts = assembly, server
         self._lags = LagCollector(self._store, assembly.topics)
         self._metrics = self._metrics_of(assembly.rates.counters)
 
     def by_path(self) -> dict[str, Page]:
-        """Return the pages."""
+        """Return the pages by path."""
         return {"/metrics": self.metrics, "/healthz": self.health, "/readyz": self.readiness}
 
     async def metrics(self) -> tuple[int, bytes]:
-        """Figures for Prometheus."""
+        """/metrics: the Prometheus metrics."""
         lags = await self._lags.collect() if self._lags is not None else GroupLags([], 0)
         return 200, await self._metrics.render(lags)
 
     async def health(self) -> tuple[int, bytes]:
-        """Unhealthy is what only a restart can mend: a disk that failed a write. A full disk is not, nor is a
-        process without descriptors.
+        """/healthz: unhealthy when only a restart can help, after a failed write. A full disk and a lack of descriptors
+        do not count.
         """
         try:
             self._store.check_writable()
@@ -53,11 +54,13 @@ class Pages:
         return 200, b"ok\n"
 
     async def readiness(self) -> tuple[int, bytes]:
-        """Ready is what clients can find; a full disk is no reason to keep consumers away."""
+        """/readyz: ready when clients can find the broker. A full disk does not count: consumers can still be
+        served.
+        """
         if self._parts is None:
-            return 503, f"recovering, {self._store.lag().bytes} bytes of log are left\n".encode()
+            return 503, f"recovering, {self._store.lag().bytes} bytes of log remaining\n".encode()
         if self._identity.name_servers and not self._parts[0].registrar.registered_count:
-            return 503, b"registered with no name server\n"
+            return 503, b"not registered with any name server\n"
         return 200, b"ready\n"
 
     def _metrics_of(self, counters: Counters) -> BrokerMetrics:

@@ -1,4 +1,4 @@
-"""Work that waits for the disk before the loop serves anybody."""
+"""Blocking work in a thread that must complete before its caller goes on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 async def run_to_completion(work: Callable[[], T]) -> T:
-    """Return what ``work`` returns, which a thread does. Who is cancelled waits until it is over all the same: the
-    files that it uses are closed afterwards.
+    """Run ``work`` in a thread and return its result. A cancelled caller still waits for the end, because the files
+    that ``work`` uses are closed afterwards.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:

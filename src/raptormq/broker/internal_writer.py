@@ -1,11 +1,10 @@
-"""Messages that the broker itself writes: retries, due delayed messages, halves of transactions, checkpoints of POP.
+"""Messages written by the broker itself: retries, due delayed messages, half messages, POP checkpoints.
 
-:class:`InternalWriter` appends them. They take the same way as a producer's (one append, then dispatch in the same turn
-of the loop) and count as received messages (``BrokerController.getEscapeBridge``, ``MessageStore.putMessage`` in Apache
-RocketMQ).
+:class:`InternalWriter` appends them. They are handled like a producer's messages: one append, then a dispatch in the
+same iteration of the event loop. They count as received messages (``BrokerController.getEscapeBridge``,
+``MessageStore.putMessage`` in Apache RocketMQ).
 
-:func:`record_copy` makes a message of the log into what is written again, when it is retried, due, asked about, or
-popped and not acknowledged.
+:func:`record_copy` creates the copy of a message that is retried, due, checked, or popped and not acknowledged.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from raptormq.storage.store import MessageStore
 def record_copy(
     message: StoredMessage, topic: str, queue_id: int, properties: str, retries: int = 0, *, once: bool = False
 ) -> PendingRecord:
-    """Return ``message`` for another place, with other properties (text form) and so many more reconsume times; body,
-    flags and birth stay. A copy that is to be made ``once`` names its origin; else that of ``message`` is forgotten.
+    """Return a copy of ``message`` for another queue, with new properties (text form) and ``retries`` added to its
+    reconsume times. Body, flags, born time and born host are kept. With ``once`` the copy records its origin; otherwise
+    the origin is cleared.
     """
     text = properties.encode()
     return PendingRecord(
@@ -52,10 +52,10 @@ class InternalWriter:
         self._counters = counters
 
     def write(self, records: Sequence[PendingRecord]) -> AppendResult:
-        """Append a group; it becomes visible in this turn of the loop, or once it is confirmed.
+        """Append a group. It becomes visible in this iteration of the event loop, or later, once it is confirmed.
 
         Raises:
-            StorageError: nothing of the group is stored (a full disk, a failed one, a record that fits no segment).
+            StorageError: nothing was stored (disk full or failed, or a record larger than a segment).
         """
         result = self._store.append(records)
         self._counters.stored(result)
@@ -66,16 +66,16 @@ class InternalWriter:
         """Append a group and wait until it is confirmed.
 
         Raises:
-            StorageError: as :meth:`write`, or the group never will be confirmed.
+            StorageError: as :meth:`write`, or the group will never be confirmed.
         """
         result = self.write(records)
         await self.wait_confirmed(result)
         return result
 
     async def wait_confirmed(self, written: AppendResult) -> None:
-        """Wait until a group is confirmed: it survives what the configuration says that it survives.
+        """Wait until a group is confirmed, as flush type and replication define it.
 
         Raises:
-            StorageError: it never will be.
+            StorageError: it will never be confirmed.
         """
         await self._store.wait_confirmed(written.end_offset)

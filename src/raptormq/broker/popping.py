@@ -1,4 +1,4 @@
-"""How the parts of POP consumption are put together."""
+"""Creates and connects the components of POP consumption."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from raptormq.transport.router import Router
 
 
 class Popping:
-    """POP consumption of one broker: handlers, waiters, and the service that brings messages back."""
+    """POP consumption of one broker: handlers, waiters, and the service that revives unacknowledged messages."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Popping:
         topics.listen_to_deletions(outstanding.forget_topic)
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the handlers with the router."""
         self._pops.register(router)
         self._acks.register(router)
         self._peeks.register(router)

@@ -1,12 +1,12 @@
-"""Tells every name server that this broker is there and what it serves (``BrokerOuterAPI``,
+"""Registers the broker and its topics with every name server (``BrokerOuterAPI``,
 ``BrokerController.registerBrokerAll``).
 
-REGISTER_BROKER (103) goes out every 30 s with all topics, and at once with those that have changed, or with all that
-are left when some were deleted: name servers drop what is not in a registration that says it has all. Names of name
-servers are resolved anew each time and every address behind a name is registered with, so that a headless Service
-reaches all its pods and a pod that moved is found again. A name server that cannot be reached is asked again every few
-seconds: a broker that nobody can find serves nobody. One that does not answer holds up nobody: the others are told of
-the next change without it, and it is told everything once it answers.
+REGISTER_BROKER (103) is sent every 30 s with all topics, and after a change with the changed topics. When a topic is
+deleted, all remaining topics are sent: name servers drop topics that are missing from a registration marked as
+complete. The names of name servers are resolved for each registration, and the broker registers with every address, so
+that a headless Service reaches all its pods, including those that moved. A name server that cannot be reached is
+retried every few seconds, because clients cannot find the broker without it. A name server that does not answer does
+not delay the others: they get the next change without it, and it gets a complete registration once it answers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from raptormq.transport.tls import ClientTls
 logger = get_logger(__name__)
 
 RETRY_S = 3.0
-"""Pause before a name server that failed is tried again."""
+"""Pause before a failed name server is tried again."""
 PATIENCE_S = 1.0
 """How long the others wait for a name server that does not answer."""
 RESOLVE_S = 5.0
@@ -47,7 +47,7 @@ _Server = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where clients (and slaves) reach this broker, ``host:port`` each."""
+    """Addresses (``host:port``) of this broker for clients and for slaves."""
 
     client: str
     replication: str
@@ -63,18 +63,18 @@ def parse_name_servers(text: str) -> list[tuple[str, int]]:
 
 
 class _DisconnectListener(RefuseRequests):
-    """Refuses what a name server asks for, and notes when one is gone."""
+    """Refuses requests of name servers, and reports closed connections."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self._server_lost = lost
 
     def closed(self, connection: Connection) -> None:
-        """Pass on (RequestHandler)."""
+        """Report a closed connection (RequestHandler)."""
         self._server_lost()
 
 
 class Registrar:
-    """Keeps the name servers informed while the broker runs."""
+    """Keeps the registration with the name servers up to date."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Registrar:
         limits: ConnectionLimits | None = None,
         tls: ClientTls | None = None,
     ) -> None:
-        """``limits`` (the credentials included) and ``tls`` of the connections to the name servers.
+        """``limits`` (with the credentials) and ``tls`` are for the connections to name servers.
 
         Raises:
             ConfigError: the list of name servers is malformed, or a file of ``tls`` cannot be used.
@@ -101,7 +101,7 @@ class Registrar:
         self._in_progress: dict[_Server, asyncio.Task[bool]] = {}
         self._addresses_in_progress: set[str] = set()
         self._logged_failures: dict[str, set[str]] = {}
-        """By address, what the log has of registrations that failed since the last that did not."""
+        """Address -> failures logged since the last successful registration."""
         self._outdated: set[_Server] = set()
         self._wake = asyncio.Event()
         self._change_count = 0
@@ -112,7 +112,7 @@ class Registrar:
 
     @property
     def registered_count(self) -> int:
-        """Addresses of name servers that took the last registration."""
+        """Number of name server addresses that accepted the last registration."""
         return len(self._registered)
 
     @property
@@ -120,13 +120,13 @@ class Registrar:
         return set().union(*self._registered_by_server.values())
 
     def start(self) -> None:
-        """Register now, which :meth:`settled` waits for, and from now on."""
+        """Register now, which :meth:`synced` waits for, and then after changes and periodically."""
         self._change_count += 1
         if self._servers:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topic_changed(self, topic: str) -> None:
-        """Register a topic at the end of this turn of the loop; one that was deleted by registering all others."""
+        """Schedule a registration of the topic; if it was deleted, of all remaining topics."""
         if topic in self._topics.configs:
             self._changed.add(topic)
         else:
@@ -135,13 +135,13 @@ class Registrar:
         self._wake.set()
 
     def permission_changed(self) -> None:
-        """Register all topics anew at the end of this turn of the loop."""
+        """Schedule a registration of all topics."""
         self._full_pending = True
         self._change_count += 1
         self._wake.set()
 
     async def synced(self, timeout_s: float) -> None:
-        """Wait until the changes made so far have been offered to all name servers, at most ``timeout_s``."""
+        """Wait until the changes so far have been sent to all name servers, at most ``timeout_s``."""
         if self._task is None or self._completed_count >= self._change_count:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -149,12 +149,12 @@ class Registrar:
         await asyncio.wait([waiter], timeout=timeout_s)
 
     def _server_lost(self) -> None:
-        """Register again at once when a name server goes: the one that takes its place knows no broker."""
+        """Register at once when a connection closes: the name server that replaces it knows no broker."""
         self._full_pending = True
         self._wake.set()
 
     async def request_any(self, command: RemotingCommand, seconds: float) -> RemotingCommand | None:
-        """Return what the first name server that can be reached answers, None when none can."""
+        """Return the answer of the first registered name server that answers; None without one."""
         for server in sorted(self._registered):
             try:
                 return await self._pool.request(server, command, seconds)
@@ -163,8 +163,8 @@ class Registrar:
         return None
 
     async def unregister(self) -> None:
-        """Stop registering and tell the name servers that the broker is going, also those that have not answered yet;
-        takes at most a second.
+        """Stop registering and unregister from the name servers, including those that have not answered yet; takes at
+        most one second.
         """
         if self._task is None:
             return
@@ -212,17 +212,17 @@ class Registrar:
         self._waiters = [entry for entry in self._waiters if entry[0] > count]
 
     async def _register(self, changed: set[str], *, everything: bool) -> bool:
-        """Register all topics, or those that have changed, with every name server, and all with those that have missed
-        something; True when none of them misses anything now.
+        """Send the changed topics to every name server, or all topics with ``everything`` or where an earlier
+        registration failed. True when no name server is outdated.
         """
         self._collect_results()
-        # The version must be that of these changes: a name server skips the next registration if it has the same one.
+        # The version must belong to these changes: a name server skips a registration with a known version.
         bodies: dict[bool, bytes] = {}
         for server in self._servers:
             whole = everything or server in self._outdated
             if not (whole or changed):
                 continue
-            if server in self._in_progress:  # with an earlier registration, still
+            if server in self._in_progress:  # an earlier registration is still in progress
                 self._outdated.add(server)
                 continue
             if whole not in bodies:
@@ -240,7 +240,7 @@ class Registrar:
                 self._outdated.add(server)
 
     async def _register_with_addresses(self, server: _Server, body: bytes, whole: bool) -> bool:
-        """Register with every address behind a name; True when all of them took it."""
+        """Register with every address of a name server; True when all of them accepted."""
         addresses = await _resolve(*server)
         self._addresses_in_progress.update(addresses)
         taken = await asyncio.gather(*(self._register_with_address(address, body, whole) for address in addresses))
@@ -287,12 +287,12 @@ class Registrar:
             return True
         hint = ""
         if answered.code == ResponseCode.NO_PERMISSION:
-            hint = "; it knows this broker by its innerClientAuthenticationCredentials"
+            hint = "; innerClientAuthenticationCredentials identifies this broker to it"
         self._log_once(address, f"name server {address} refuses the registration: {answered.remark}{hint}")
         return False
 
     def _log_once(self, address: str, message: str) -> None:
-        """Log a failure once per change of state rather than every few seconds."""
+        """Log a failure once per change of state, not for every attempt."""
         told = self._logged_failures.setdefault(address, set())
         if message not in told:
             told.add(message)
@@ -300,15 +300,15 @@ class Registrar:
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    """Return all addresses of a name server, none when its name cannot be resolved now."""
+    """Return all addresses of a name server; none when its name cannot be resolved."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(RESOLVE_S):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: the name breaks the rules of DNS names
+    except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: not a valid DNS name
         logger.warning("cannot resolve name server %s: %s", host, error)
         return []
-    # One family only: a name like localhost has an address of each, and the server listens on one of them.
+    # Use one family only: a name like localhost has an address of each, and the server listens on one of them.
     family = socket.AF_INET if any(entry[0] == socket.AF_INET for entry in found) else socket.AF_INET6
     addresses = {str(entry[4][0]) for entry in found if entry[0] == family}
     return [f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in sorted(addresses)]

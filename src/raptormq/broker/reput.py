@@ -1,9 +1,9 @@
-"""Makes appended records visible: log to queues, then held pulls (``ReputMessageService``,
+"""Makes appended records visible: builds the queues from the log, then notifies listeners (``ReputMessageService``,
 ``NotifyMessageArrivingListener``).
 
-A send schedules a run for later in the same turn of the loop, after the answers have been written; however many
-groups a turn brings, one run takes them all. A message is visible within a millisecond, unless the confirmed offset
-(SYNC_FLUSH, later replication) holds it back.
+A send schedules a run in the same iteration of the event loop, after the answers are written. One run handles all
+groups of the iteration. A message becomes visible within a millisecond, unless the confirmed offset (SYNC_FLUSH, later
+replication) is behind it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = get_logger(__name__)
 
 
 class ReputService:
-    """Runs the store's dispatch when there is something to do."""
+    """Runs the store's dispatch after appends."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -28,17 +28,17 @@ class ReputService:
         self._scheduled = False
 
     def listen_topics(self, listener: Callable[[set[str]], None]) -> None:
-        """Tell ``listener`` which topics have new messages; it must not raise and not change the set."""
+        """Call ``listener`` with the topics that have new messages. It must neither raise nor change the set."""
         self._topic_listeners.append(listener)
 
     def listen(self, listener: Callable[[Sequence[Arrival]], None], topic: str | None = None) -> None:
-        """Tell ``listener`` of the messages that become visible, with ``topic`` only when one of them is of that topic;
-        it must not raise.
+        """Call ``listener`` with the messages that become visible; with ``topic``, only when one of them belongs to it.
+        It must not raise.
         """
         self._listeners.append((topic, listener))
 
     def schedule(self) -> None:
-        """Dispatch once more in this turn of the loop."""
+        """Schedule a dispatch in this iteration of the event loop."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
@@ -48,7 +48,7 @@ class ReputService:
         try:
             arrivals = self._store.dispatch()
         except Exception:
-            # The records are safe in the log; the next run, or the recovery of the next start, indexes them.
+            # The records are in the log; the next run or the recovery indexes them.
             logger.exception("dispatch failed")
             return
         if arrivals:

@@ -1,4 +1,4 @@
-"""What works beside the requests: delivery of delayed messages, check-back of transactions, revival of popped ones."""
+"""Background services: delivery of delayed messages, transaction checks, revival of popped messages, conversions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Protocol
 
 
 class BackgroundService(Protocol):
-    """Started once the store serves and before clients can find the broker; stopped before the store closes."""
+    """Started after the store opens and before the broker registers; stopped before the store closes."""
 
     def start(self) -> None:
-        """Begin, inside the running loop; must not wait and must not raise."""
+        """Start in the running event loop. Must neither block nor raise."""
 
     async def stop(self) -> None:
-        """End soon and finish what is half done; may be called without a start, and must not raise."""
+        """Stop soon and finish the work in progress. May be called without a start. Must not raise."""
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel what a service does and wait for its end; what made it fail is raised."""
+    """Cancel the task of a service and wait for its end; its error is raised."""
     task.cancel()
-    await asyncio.wait([task])  # a cancellation of who waits here stays one
+    # Unlike `await task`, this keeps a cancellation of the caller distinct from that of the task
+    await asyncio.wait([task])
     if not task.cancelled():
         task.result()

@@ -1,13 +1,11 @@
-"""The broker's own tables and the files below ``config`` that they live in.
+"""The broker's tables and their files below ``config``.
 
-:func:`load_tables` reads the tables of an earlier run. :func:`restore_lost_topics` makes topics again whose table was
-lost: ``config/topics.json`` is gone or damaged, but there are queues. The backup of the file, where there is one, may
-be a change behind.
+:func:`load_tables` reads the tables. :func:`restore_lost_topics` restores topics from their queues when
+``config/topics.json`` is missing or damaged. Its backup, if there is one, may miss the last change.
 
-Otherwise the messages of these topics would be hidden until somebody made the topics again by hand, and what is delayed
-for them would be dropped when it is due. How many queues a topic had for reading and writing is not known any more: it
-gets as many as have ever had a message. The type of the queues follows in
-:meth:`raptormq.broker.conversions.Conversions.start`.
+Without this, the messages of these topics would be hidden until someone created the topics again, and delayed messages
+for them would be dropped when due. The original numbers of read and write queues are unknown: a topic gets as many as
+have ever had a message. :meth:`raptormq.broker.conversions.Conversions.start` restores the type of the queues.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ logger = get_logger(__name__)
 
 
 def restore_lost_topics(tables: Tables, store: MessageStore) -> Tables:
-    """Return ``tables`` with the topics that ``store`` has queues of, unless their last table was read."""
+    """Return ``tables`` with the topics of the queues in ``store``, unless the newest topic table was read."""
     if tables.topics_loaded:
         return tables
     topics = tables.topics
@@ -40,13 +38,13 @@ def restore_lost_topics(tables: Tables, store: MessageStore) -> Tables:
         count = max(store.queue_ids(topic)) + 1
         topics.restore(TopicConfig(topic, count, count, READ_WRITE))
     if lost:
-        logger.warning("topics.json is gone or damaged: %d topics were made again from their queues", len(lost))
+        logger.warning("topics.json is missing or damaged; restored %d topics from their queues", len(lost))
     return tables
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The broker's own tables with the files they live in."""
+    """The broker's tables and the files they are stored in."""
 
     topics: TopicTable
     groups: GroupTable
@@ -56,11 +54,11 @@ class Tables:
     timers_file: TimerProgressFile
     security: SecurityTables
     topics_loaded: bool
-    """False when the last table of topics was not there: a first start, or it was lost or damaged."""
+    """False when the newest topic table was not read: at a first start, or because it is missing or damaged."""
 
     @property
     def savers(self) -> tuple[TableSaver, ...]:
-        """Of the tables that administrators and clients change."""
+        """The savers of tables that administrators and clients change."""
         return self.topics_saver, self.groups_saver, self.security.users_saver, self.security.acls_saver
 
     def retry_save(self) -> None:
@@ -75,8 +73,8 @@ def load_tables(
     clock: Callable[[], int],
     save_deletions: Callable[[], Awaitable[None]],
 ) -> Tables:
-    """Read the tables of an earlier run and add what is missing. Topics are written after ``save_deletions``: no crash
-    may give one the messages of another that had its name.
+    """Read the tables and add what is missing. Topics are saved after ``deletions_saved``, so that no crash gives a
+    topic the messages of an earlier one of the same name.
 
     Raises:
         StoreDamaged: a file and its backup cannot be read.
@@ -99,7 +97,7 @@ def load_tables(
     topics.listen(tables.topics_saver.save_soon)
     topics.publish_ids_when(lambda topic: topic not in tables.topics_saver.unsaved)
     if count := topics.assign_missing_ids():
-        logger.info("%d topics of a table without topic ids have one now", count)
+        logger.info("assigned topic ids to %d topics of a table without ids", count)
     groups.listen(tables.groups_saver.save_soon)
     if not config.policies.auto_create_topic:
         topics.delete("TBW102")

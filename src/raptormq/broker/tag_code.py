@@ -1,4 +1,4 @@
-"""The tag code of a message from the text form of its properties, parsing no others (``tagsString2tagsCode``)."""
+"""Tag codes of messages, from the text form of their properties without decoding it (``tagsString2tagsCode``)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _PAIR = ord(PAIR_SEPARATOR)
 
 
 def tag_code(properties: bytes) -> int:
-    """Hash of the TAGS property of a text form, 0 without one; the last one counts."""
+    """Return the hash of the TAGS property in the text form, 0 without one. The last one counts."""
     return _hash(find_value(properties, _TAGS)) if _TAGS in properties else 0
 
 
 def tag_codes(rows: Sequence[BatchRow]) -> list[int]:
-    """Tag codes of all messages of a batch."""
+    """Return the tag codes of all messages of a batch."""
     codes: list[int] = []
     for _, _, _, properties in rows:
         before, found, behind = properties.rpartition(_TAGS)
         if not found:
             codes.append(0)
-        elif before and before[-1] != _PAIR:  # the end of a longer name
+        elif before and before[-1] != _PAIR:  # the end of a longer property name
             codes.append(tag_code(properties))
         else:
             codes.append(_hash(behind.partition(b"\x02")[0]))

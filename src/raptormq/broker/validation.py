@@ -1,6 +1,6 @@
-"""What many handlers ask first: does the topic exist, is the queue one of its queues, may the group consume.
+"""Checks shared by many handlers: the topic exists, it has the queue, the group may consume.
 
-A check that fails raises :class:`~raptormq.transport.router.Refused`, which becomes the answer.
+A failed check raises :class:`~raptormq.transport.router.Refused`, which becomes the answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
 
 MAX_GROUPS = 100_000
-"""Groups created by heartbeats and pulls at most: a client with random group names must not fill disk and memory."""
+"""Largest number of groups created by heartbeats and pulls: random group names must not fill disk and memory."""
 
 
 def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
@@ -27,9 +27,10 @@ def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
 
 
 def require_same_topic(topics: TopicTable, topic: str, meant: str | None) -> str | None:
-    """Return the id to tell to who asks for it; refuse with 17 or 31002 who means a topic that is gone.
+    """Return the topic id to put into the answer, None unless the request asks for it. Refuse with 17 or 31002 when the
+    request means a topic that was deleted.
 
-    ``meant`` is the request's field, see :mod:`raptormq.protocol.topic_ids`; what has no id may be any topic.
+    ``meant`` is the request's field, see :mod:`raptormq.protocol.topic_ids`. A topic without an id matches every id.
     """
     if meant is None:
         return None
@@ -42,13 +43,13 @@ def require_same_topic(topics: TopicTable, topic: str, meant: str | None) -> str
 
 
 def topic_recreated(topic: str, meant: str) -> Refused:
-    """Return the answer to who means a topic that was deleted since."""
-    remark = f"topic {topic} was deleted and made again: it is not the one with the id {meant:.40} any more"
+    """Return the refusal of a request that means a deleted topic."""
+    remark = f"topic {topic} was deleted and recreated; its id is no longer {meant:.40}"
     return Refused(ResponseCode.TOPIC_RECREATED, remark)
 
 
 def is_other_topic(topics: TopicTable, topic: str, meant: str) -> bool:
-    """Whether a topic has another id than ``meant``."""
+    """Return whether the topic has an id other than ``meant``."""
     config = topics.get(topic)
     return config is not None and config.topic_id not in ("", meant)
 
@@ -62,13 +63,13 @@ def require_read_queue(topics: TopicTable, topic: str, queue_id: int, connection
 
 
 def no_read_queue(config: TopicConfig, queue_id: int, connection: Connection) -> str:
-    """Return the remark to a request for a queue that a topic does not have, in RocketMQ's words."""
+    """Return RocketMQ's remark for a read queue that the topic does not have."""
     limits = f"topic:[{config.topic_name}] topicConfig.readQueueNums:[{config.read_queue_nums}]"
     return f"queueId[{queue_id}] is illegal, {limits} consumer:[/{connection.peer_name}]"
 
 
 def no_write_queue(config: TopicConfig, queue_id: int, producer: str) -> str:
-    """Return the remark to a message for a queue that a topic does not have, in RocketMQ's words."""
+    """Return RocketMQ's remark for a write queue that the topic does not have."""
     perm = "".join(
         letter if config.perm & bit else "-"
         for letter, bit in (("R", Perm.READ), ("W", Perm.WRITE), ("X", Perm.INHERIT))
@@ -83,7 +84,7 @@ def no_write_queue(config: TopicConfig, queue_id: int, producer: str) -> str:
 
 
 def require_group(groups: GroupTable, group: str, *, auto_create: bool) -> GroupConfig:
-    """Return the group's settings, created with defaults where that is allowed; refuse with 26 or 29."""
+    """Return the group's settings; a missing group is created with defaults where allowed. Refuse with 2, 26 or 29."""
     config = groups.get(group)
     if config is not None:
         return config

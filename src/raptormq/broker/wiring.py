@@ -1,4 +1,4 @@
-"""How a broker's parts are put together: who gets what, and who hears of whose changes. No behaviour of its own."""
+"""Creates the components of a broker and connects them. Contains no behaviour of its own."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ from raptormq.transport.router import Router
 logger = get_logger(__name__)
 
 PROPAGATION_TIMEOUT_S = 2.0
-"""Longest time an administrator's change waits for name servers; clients give up after 3 s."""
+"""Longest time a change waits for name servers; clients time out after 3 s."""
 _REPLICATION_PORT_STEP = 1
 
 
@@ -86,12 +86,12 @@ class Handlers(Protocol):
     """The handlers of one area."""
 
     def register(self, router: Router) -> None:
-        """Enter them into the table."""
+        """Register the handlers with the router."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The parts that the service starts, stops and asks."""
+    """The components that the broker starts, stops and queries."""
 
     router: Router
     topics: TopicTable
@@ -111,21 +111,21 @@ class Assembly:
     services: tuple[BackgroundService, ...]
 
     def expire_locks(self) -> None:
-        """Forget queue locks that nobody renews."""
+        """Remove expired queue locks."""
         self.locks.expire(steady_ms())
 
     def start_services(self) -> None:
-        """Start what works beside the requests."""
+        """Start the background services."""
         for service in self.services:
             service.start()
 
     async def stop_services(self) -> None:
-        """Stop it again, the last one first."""
+        """Stop the background services in reverse order."""
         for service in reversed(self.services):
             await service.stop()
 
     async def save_tables(self) -> None:
-        """Write what is not written yet; an error is logged, since there is nobody left to tell."""
+        """Save pending changes. An error is logged, because no request waits for it."""
         for saver in self.tables.savers:
             try:
                 await saver.saved()
@@ -134,14 +134,14 @@ class Assembly:
 
 
 class _ChangeBarrier:
-    """A change is settled when the tables are on disk and the name servers have heard of it."""
+    """Waits until the tables are on disk and the name servers have been informed."""
 
     def __init__(self, tables: Tables, registrar: Registrar) -> None:
         self._tables = tables
         self._registrar = registrar
 
     async def passed(self) -> None:
-        """Wait for both."""
+        """Wait for the tables and the name servers."""
         await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
         await self._registrar.synced(PROPAGATION_TIMEOUT_S)
 
@@ -154,7 +154,7 @@ def assemble(
     filesystem: FileSystem | None,
     clock: Callable[[], int],
 ) -> Assembly:
-    """Put a broker together around its open store.
+    """Create the components around an open store.
 
     Raises:
         StoreDamaged: a table cannot be read.
@@ -194,7 +194,7 @@ def assemble(
 
 
 def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> None:
-    """Tell those who do not ask the settings each time."""
+    """Apply settings to the components that do not read them on every use."""
     core.admission.settings_changed()
     apply_retention(core.config, core.store.config)
     if "autoCreateTopicEnable" in changed and core.config.policies.auto_create_topic:
@@ -205,7 +205,7 @@ def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> N
 
 
 def _set_queue_type(core: _Core, topic: str) -> None:
-    """Let the store know which queues a topic has before there are any."""
+    """Set the queue type of a topic in the store before it has queues."""
     config = core.topics.get(topic)
     if config is not None and config.attributes.get(QUEUE_TYPE) == BATCH_CQ:
         core.store.set_batch_topic(topic)
@@ -224,7 +224,9 @@ def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
 
 
 class _Core:
-    """What several areas share; handed to the functions below and to nothing else: each part gets what it needs."""
+    """Components shared by several areas. Passed only to the functions below: each component gets just what it
+    needs.
+    """
 
     def __init__(
         self,
@@ -288,7 +290,7 @@ def _timers(core: _Core) -> TimerDelivery:
 
 
 def _sends(core: _Core) -> SendGroups:
-    """Messages coming in."""
+    """Handlers of sends."""
     timeout = core.config.storage.sync_flush_timeout_ms / 1000
     pending = PendingAnswers(core.store, core.answers, timeout)
     saver = core.tables.topics_saver
@@ -296,18 +298,18 @@ def _sends(core: _Core) -> SendGroups:
 
 
 def _pulls(core: _Core) -> PullService:
-    """Messages going out."""
+    """The service that answers pulls."""
     answers = PullAnswers(core.topics, core.counters, core.statistics)
     return PullService(core.store, core.topics, core.resets, answers, core.config.pulling, core.counters, steady_ms)
 
 
 def _sending(core: _Core, sends: SendGroups) -> tuple[Handlers, ...]:
-    """Sends one by one, and for many queues at once."""
+    """Handlers of single sends and of sends to several queues."""
     return sends, QueueBatchHandlers(sends, core.admission, core.answers, core.gate.authorize)
 
 
 def _consuming(core: _Core) -> tuple[Handlers, ...]:
-    """What consumers need besides pulls."""
+    """Handlers for consumers, other than pulls."""
     return (
         LockHandlers(core.locks, core.registry, steady_ms),
         OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies),
@@ -333,21 +335,21 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
 
 
 def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | None) -> Handlers:
-    """Rebalancing by the broker."""
+    """Handlers of queue assignments."""
     path = Path(core.config.storage.root_dir) / "config" / "messageRequestMode.json"
     modes = RequestModes(modes_file(str(path), filesystem))
     return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
 
 
 def _replies(core: _Core) -> ReplyHandlers:
-    """Answers to requests."""
+    """Handlers of replies."""
     return ReplyHandlers(
         core.admission, core.writer, core.registry, core.store_host, core.clock, core.copies, core.config.policies
     )
 
 
 def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
-    """What operators ask for."""
+    """Handlers of administration requests."""
     core.topics.listen(lambda topic: _set_queue_type(core, topic))
     config = core.config
     security = core.tables.security
@@ -368,7 +370,7 @@ def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
 
 
 def _services(core: _Core) -> tuple[BackgroundService, ...]:
-    """What works beside the requests, in the order of its start."""
+    """Background services in the order of their start."""
     core.reput.listen(core.popping.waiters.arrived)
     core.reput.listen(core.delayed.arrived, SCHEDULE_TOPIC)
     core.reput.listen(core.transactions.arrived, HALF_TOPIC)

@@ -1,5 +1,5 @@
-"""Request handlers, one family per module.
+"""Request handlers, one area per module.
 
-Each class takes the few things its family needs and enters itself into the router's table by :meth:`register`; a new
-request code is one line there and one method.
+Each class receives what its area needs and registers its request codes with the router (``register``). A new request
+code is one line there and one method.
 """

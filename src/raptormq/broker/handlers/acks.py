@@ -55,7 +55,7 @@ class AckHandlers:
         self._clock = clock
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.ACK_MESSAGE, AckMessageRequestHeader, self.ack)
         router.add(RequestCode.BATCH_ACK_MESSAGE, None, self.batch_ack)
         router.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequestHeader, self.change)

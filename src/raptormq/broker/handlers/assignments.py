@@ -102,7 +102,7 @@ class AssignmentHandlers:
         self._broker_name = identity.broker_name
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.QUERY_ASSIGNMENT, None, self.query)
         router.add(RequestCode.SET_MESSAGE_REQUEST_MODE, None, self.set_mode)
         router.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, None, self.all_modes)

@@ -22,7 +22,7 @@ class CleanupHandlers:
         self._address = address
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, None, self.clean_queues)
         router.add(RequestCode.CLEAN_UNUSED_TOPIC, None, self.clean_topics)
         router.add(RequestCode.DELETE_EXPIRED_COMMITLOG, None, self.clean_log)

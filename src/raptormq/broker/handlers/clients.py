@@ -63,7 +63,7 @@ class ClientHandlers:
         topics.listen(lambda _: self._repeats.clear())
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.HEART_BEAT, None, self.heartbeat)
         router.add(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, self.unregister)
         router.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, self.members)

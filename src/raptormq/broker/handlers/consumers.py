@@ -54,7 +54,7 @@ class ConsumerHandlers:
         self._address = address
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, self.connections)
         router.add(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader, self.progress)
         router.add(RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader, self.all_progress)

@@ -26,7 +26,7 @@ class ConversionHandlers:
         self._conversions = conversions
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.CONVERT_QUEUE, ConvertQueueRequestHeader, self.convert)
 
     async def convert(

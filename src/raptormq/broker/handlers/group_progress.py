@@ -53,7 +53,7 @@ class GroupProgressHandlers:
         self._clock = clock
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.QUERY_CONSUME_TIME_SPAN, GroupAndTopicRequestHeader, self.time_spans)
         router.add(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader, self.clone)
         router.add(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader, self.topics)

@@ -44,7 +44,7 @@ class GroupHandlers:
         self._tell_forbidden = forbidden
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, self.put)
         router.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, self.put_list)
         router.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, self.all_configs)

@@ -30,7 +30,7 @@ class LockHandlers:
         self._clock = clock
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.LOCK_BATCH_MQ, None, self.lock)
         router.add(RequestCode.UNLOCK_BATCH_MQ, None, self.unlock)
 

@@ -47,7 +47,7 @@ class OffsetHandlers:
         self._policies = policies
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, self.query)
         router.add(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, self.update)
         router.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, self.search)

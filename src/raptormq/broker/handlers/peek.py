@@ -52,7 +52,7 @@ class PeekHandlers:
         self._policies = policies
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.PEEK_MESSAGE, PeekMessageRequestHeader, self.peek)
 
     async def peek(

@@ -68,7 +68,7 @@ class PopHandlers:
         self._clock = clock
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.POP_MESSAGE, PopMessageRequestHeader, self.pop)
         router.add(RequestCode.NOTIFICATION, NotificationRequestHeader, self.notification)
         router.add(RequestCode.POLLING_INFO, PollingInfoRequestHeader, self.polling_info)

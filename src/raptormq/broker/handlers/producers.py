@@ -19,7 +19,7 @@ class ProducerHandlers:
         self._registry = registry
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, self.connections)
         router.add(RequestCode.GET_ALL_PRODUCER_INFO, None, self.all)
 

@@ -50,7 +50,7 @@ class PullHandlers:
         self._subscriptions = SubscriptionFilters(registry, config.policies)
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.PULL_MESSAGE, PullMessageRequestHeader, self.pull)
         router.add(RequestCode.LITE_PULL_MESSAGE, PullMessageRequestHeader, self.lite_pull)
         router.on_closed(self._service.connection_closed)

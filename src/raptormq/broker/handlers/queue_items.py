@@ -27,7 +27,7 @@ class QueueItemHandlers:
         self._registry = registry
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader, self.items)
 
     async def items(

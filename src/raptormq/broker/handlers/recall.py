@@ -47,7 +47,7 @@ class RecallHandlers:
         self._clock = clock
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader, self.recall)
 
     async def recall(

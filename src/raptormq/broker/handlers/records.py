@@ -32,7 +32,7 @@ class RecordHandlers:
         self._records = records
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, self.view)
         router.add(RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader, self.query)
 

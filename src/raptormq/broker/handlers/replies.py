@@ -69,7 +69,7 @@ class ReplyHandlers:
         self._under_way = 0
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestHeader, self.reply)
         router.add(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeaderV2, self.reply)
 

@@ -48,7 +48,7 @@ class ResetHandlers:
         self._policies = config.policies
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, self.reset)
 
     def topic_changed(self, topic: str) -> None:

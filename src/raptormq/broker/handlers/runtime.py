@@ -76,7 +76,7 @@ class RuntimeHandlers:
         self._unknown_settings = "; ".join(warnings_for(config.given))
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.GET_BROKER_RUNTIME_INFO, None, self.runtime)
         router.add(RequestCode.GET_BROKER_CONFIG, None, self.settings)
 

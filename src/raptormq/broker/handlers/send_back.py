@@ -60,7 +60,7 @@ class SendBackHandlers:
         self._level_count = len(store.config.delays_ms)
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackRequestHeader, self.send_back)
 
     async def send_back(

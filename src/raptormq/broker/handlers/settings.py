@@ -23,7 +23,7 @@ class SettingsHandlers:
         self._barrier = barrier
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.UPDATE_BROKER_CONFIG, None, self.update)
 
     async def update(self, connection: Connection, command: RemotingCommand, __: None) -> RemotingCommand:

@@ -18,7 +18,7 @@ class StatisticsHandlers:
         self._statistics = statistics
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.VIEW_BROKER_STATS_DATA, ViewStatisticsRequestHeader, self.view)
 
     def view(self, _: Connection, command: RemotingCommand, header: ViewStatisticsRequestHeader) -> RemotingCommand:

@@ -52,7 +52,7 @@ class TopicHandlers:
         self._policies = policies
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, self.create)
         router.add(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, self.create_list)
         router.add(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader, self.delete)

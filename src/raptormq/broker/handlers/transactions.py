@@ -44,7 +44,7 @@ class TransactionHandlers:
         self._clock = clock
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.END_TRANSACTION, EndTransactionRequestHeader, self.end)
         router.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckRequestHeader, self.resume)
 

@@ -76,7 +76,7 @@ class SendGroups:
         self._born_hosts: dict[Connection, bytes] = {}
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add_group({int(code) for code in SEND_CODES}, self.handle)
         router.on_closed(self._forget_host)
 

@@ -79,7 +79,7 @@ class QueueBatchHandlers:
         self._held_bytes = 0
 
     def register(self, router: Router) -> None:
-        """Enter the handler into the table."""
+        """Register the request codes with the router."""
         router.add(RequestCode.SEND_QUEUE_BATCHES, QueueBatchesRequestHeader, self.handle)
 
     def handle(
