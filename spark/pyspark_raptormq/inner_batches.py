@@ -158,7 +158,7 @@ def _check_crcs(data: bytes, stated: Longs, body_at: Longs, body_end: Longs) -> 
     """Compare the bodies with the CRCs that their messages name; hardly any producer does."""
     for row in np.flatnonzero(stated).tolist():
         if crc32(data[body_at[row] : body_end[row]]) & 0x7FFFFFFF != stated[row]:
-            raise RecordError("a message of a batch does not have its CRC")
+            raise RecordError("a message of a batch has a wrong CRC")
 
 
 def _message_bounds(data: bytes, start: int, end: int) -> list[int]:
@@ -189,4 +189,4 @@ def _refuse_nested(data: bytes, bounds: list[int]) -> None:
         (body_length,) = _SIZE.unpack_from(data, start + _BODY_AT - 4)
         properties = data[start + _BODY_AT + body_length + 2 : end].decode("utf-8", "replace")
         if find_property(properties, INNER_NUM) is not None:
-            raise RecordError("an inner batch holds another one")
+            raise RecordError("an inner batch contains another one")

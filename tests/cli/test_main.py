@@ -70,7 +70,7 @@ def test_every_command_has_help_with_examples(path: tuple[str, ...], capsys: pyt
         (["produce", "t", "--key", ""], "give --key once for each; see raptormq produce --help\n"),
         (
             ["consume", "t", "--sql", "a ="],
-            "raptormq: not a filter: the filter ends at position 3, where more is expected\n",
+            "raptormq: not a filter: unexpected end of the filter at position 3\n",
         ),
         (["topic", "list", "-n", "nowhere"], "raptormq: address 'nowhere' is not host:port\n"),
         (["namesrv", "-c", "/nonexistent.conf"], "/nonexistent.conf: No such file or directory\n"),

@@ -52,7 +52,7 @@ async def sending(tmp_path: Path) -> AsyncIterator[Producer]:
 def test_a_group_is_text(wrong: Any) -> None:
     makes: list[Callable[[Any], object]] = [Producer, PushConsumer, BlockingProducer, lambda g: PullConsumer(group=g)]
     for make in makes:
-        with pytest.raises(MessageError, match="a group is text, not"):
+        with pytest.raises(MessageError, match="a group is a string, not"):
             make(wrong)
 
 
@@ -65,7 +65,7 @@ def test_an_argument_that_producers_do_not_have_is_named(make: Any) -> None:
 def test_none_is_no_group() -> None:
     wrong: Any = None
     for make in (Producer, PushConsumer, BlockingProducer):
-        with pytest.raises(MessageError, match="a group is text, not None"):
+        with pytest.raises(MessageError, match="a group is a string, not None"):
             make(wrong)
 
 
@@ -103,7 +103,7 @@ def test_an_expression_is_text_or_sql(wrong: Any) -> None:
     for subscribe in (PushConsumer("g").subscribe, PushConsumer("g").subscribe_batches):
         with pytest.raises(MessageError, match="a subscription is text or Sql"):
             subscribe("t", wrong, consume)  # type: ignore[arg-type]
-        with pytest.raises(MessageError, match="a topic is text"):
+        with pytest.raises(MessageError, match="a topic is a string"):
             subscribe(wrong, "*", consume)  # type: ignore[arg-type]
 
 
@@ -111,7 +111,7 @@ async def test_a_topic_is_text(tmp_path: Path) -> None:
     async with sending(tmp_path) as producer:
         wrong: Any = None
         async with AdminClient(client_config=producer._client_config) as admin:
-            with pytest.raises(MessageError, match="a topic is text, not None"):
+            with pytest.raises(MessageError, match="a topic is a string, not None"):
                 await admin.create_topic(wrong)
 
 
@@ -206,7 +206,7 @@ async def test_a_topic_is_created_with_settings_of_their_kinds(wrong: Any, named
 async def test_what_is_no_group_has_no_progress() -> None:
     async with AdminClient(name_servers="127.0.0.1:1") as admin:
         wrong: Any = 5
-        with pytest.raises(MessageError, match="a group is text, not 5"):
+        with pytest.raises(MessageError, match="a group is a string, not 5"):
             await admin.group_progress(wrong)
 
 

@@ -68,7 +68,7 @@ def test_what_a_copy_can_do_without_goes_before_anything_that_came() -> None:
 
 def test_needs_that_have_no_room_alone_are_an_error() -> None:
     assert merge_properties({}, padded(100)) == fit_properties({}, padded(100), limit=100).text
-    with pytest.raises(MessageError, match="101 bytes long, and have room for"):
+    with pytest.raises(MessageError, match="have 101 bytes, more than"):
         fit_properties({}, padded(101), limit=100)
     with pytest.raises(MessageError, match="longer than 32767"):
         merge_properties(padded(32_000), padded(800, "more"))

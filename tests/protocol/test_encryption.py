@@ -51,7 +51,7 @@ def test_compressed_bodies_are_decompressed_up_to_a_limit() -> None:
 
 
 def test_another_key_is_an_error() -> None:
-    with pytest.raises(RecordError, match="another key than k1"):
+    with pytest.raises(RecordError, match="not encrypted with the key k1"):
         decrypt_body(ENCRYPTED, b"K" * 32)
 
 

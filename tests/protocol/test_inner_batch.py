@@ -83,8 +83,8 @@ def test_a_bomb_is_refused() -> None:
     [
         (encode_batch(MESSAGES), 2, "holds 3 messages"),
         (encode_batch(MESSAGES), 4, "holds 3 messages"),
-        (encode_batch(MESSAGES)[:-1], 3, "cut"),
-        (encode_batch([(0, b"", b"INNER_NUM\x013\x02")]), 1, "holds another"),
+        (encode_batch(MESSAGES)[:-1], 3, "truncated"),
+        (encode_batch([(0, b"", b"INNER_NUM\x013\x02")]), 1, "contains another"),
         (b"", 0, "INNER_NUM"),
     ],
 )

@@ -76,12 +76,12 @@ def test_a_request_that_is_cut_or_damaged_is_an_error_or_other_parts(parts: list
     ("data", "words"),
     [
         (b"", "no parts"),
-        (encode_parts([PART])[:-1], "part 0 of the request is cut"),
-        (encode_parts([PART]) + b"\0" * 5, "part 1 of the request is cut"),
+        (encode_parts([PART])[:-1], "part 0 of the request is truncated"),
+        (encode_parts([PART]) + b"\0" * 5, "part 1 of the request is truncated"),
         (b"\x02" + encode_parts([PART])[1:], "unknown kind 2"),
         (encode_parts([PART, PART._replace(topic_index=1)]), "part 1 of the request is for topic 1"),
         (struct.pack(">BHiiiHI", 0, 0, 0, 0, 0, 1, 0) + b"\xff", "properties of part 0 are not UTF-8"),
-        (struct.pack(">BHiiiHI", 0, 0, 0, 0, 0, 0, 0xFFFF_FFFF), "part 0 of the request is cut"),
+        (struct.pack(">BHiiiHI", 0, 0, 0, 0, 0, 0, 0xFFFF_FFFF), "part 0 of the request is truncated"),
     ],
 )
 def test_what_is_wrong_is_named(data: bytes, words: str) -> None:
@@ -108,11 +108,11 @@ def test_what_does_not_fit_is_refused_before_it_is_sent() -> None:
 @pytest.mark.parametrize(
     ("data", "count", "words"),
     [
-        (encode_part_responses([PartResponse(0)]), 2, "1 answers to 2 parts"),
-        (encode_part_responses([PartResponse(0), PartResponse(0)]), 1, "2 answers to 1 parts"),
-        (encode_part_responses([PartResponse(0, text="id")])[:-1], 1, "answer to part 0 is cut"),
-        (b"\0", 1, "answer to part 0 is cut"),
-        (encode_part_responses([PartResponse(0, text="i")])[:-1] + b"\xff", 1, "answer to part 0 is not UTF-8"),
+        (encode_part_responses([PartResponse(0)]), 2, "1 results for 2 parts"),
+        (encode_part_responses([PartResponse(0), PartResponse(0)]), 1, "2 results for 1 parts"),
+        (encode_part_responses([PartResponse(0, text="id")])[:-1], 1, "response to part 0 is truncated"),
+        (b"\0", 1, "response to part 0 is truncated"),
+        (encode_part_responses([PartResponse(0, text="i")])[:-1] + b"\xff", 1, "response to part 0 is not UTF-8"),
     ],
 )
 def test_a_wrong_answer_is_named(data: bytes, count: int, words: str) -> None:

@@ -5,8 +5,8 @@ One record, big-endian, no padding::
 
     TOTALSIZE i32 | MAGIC i32 = 0 | BODYCRC i32 = 0 | FLAG i32 | BODYLEN i32 | body | PROPLEN i16 | properties UTF-8
 
-A program that sends messages of one size makes batches whose records all have the same lengths. Those are taken apart
-by one call of compiled code instead of one step for each record, which takes a third of the time.
+Batches of messages of one size have records with identical lengths. They are decoded by one ``struct`` call instead of
+one step per record, which takes a third of the time.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 OVERHEAD_BYTES = _HEAD.size + _SHORT.size
-"""Bytes of a record besides body and properties."""
+"""Size of a record without body and properties."""
 MAX_BATCH_RECORDS = 32_767
-"""Messages of a batch that is stored whole: its index item counts them in 16 bits with a sign."""
+"""Maximum messages of a batch that is stored whole: its queue item counts them in a signed 16-bit integer."""
 
 
 _SIZE_AND_BODY_LENGTH = struct.Struct(">i12xi")
 _PROPERTIES = itemgetter(3)
 _LAYOUTS = 64
 MAX_UNIFORM_RECORDS = 256
-"""Records of a batch that are taken apart at once: what is kept of a layout takes 300 bytes for each."""
+"""Maximum records of a batch that are decoded by one call: a cached layout takes 300 bytes per record."""
 
 
 class BatchRecord(NamedTuple):
@@ -45,14 +45,14 @@ class BatchRecord(NamedTuple):
 
 
 BatchRow = tuple[int, int, int, bytes]
-"""A record of a batch: its flag, the first byte of the body, the one behind the body, and the properties."""
+"""A record of a batch: its flag, start and end of the body, and the properties."""
 
 
 def encode_batch(records: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """Encode ``(flag, body, properties bytes)`` triples.
 
     Raises:
-        MessageError: properties that do not fit.
+        MessageError: the properties are too long.
     """
     parts: list[bytes] = []
     pack_head, pack_short = _HEAD.pack, _SHORT.pack
@@ -65,10 +65,10 @@ def encode_batch(records: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 class _Layout(NamedTuple):
-    """Where everything is in a batch of records with the same lengths."""
+    """The positions of all fields in a batch of records with the same lengths."""
 
     unpack: Callable[[bytes], tuple[Any, ...]]
-    """Size, CRC, flag, length of the body, length of the properties and properties of each record."""
+    """Returns size, CRC, flag, length of the body, length of the properties and properties of each record."""
     sizes: tuple[int, ...]
     no_crcs: tuple[int, ...]
     body_lengths: tuple[int, ...]
@@ -101,8 +101,8 @@ class UniformRecords(NamedTuple):
 
 
 def scan_uniform(data: bytes) -> UniformRecords | None:
-    """Find all records of a batch when they have the same lengths and no CRC, as nearly always; None says nothing of
-    the batch, which may also be damaged.
+    """Find all records of a batch if they have the same lengths and no CRC, the usual case. None means only that the
+    batch is of another kind; it may also be damaged.
     """
     length = len(data)
     if length < OVERHEAD_BYTES:
@@ -126,11 +126,12 @@ def scan_uniform(data: bytes) -> UniformRecords | None:
 
 
 def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool = False) -> list[BatchRow]:
-    """Find all records of a batch without copying their bodies. Clients leave BODYCRC 0; ``check_crc`` compares any
-    other.
+    """Find all records of a batch without copying their bodies.
+
+    Clients leave BODYCRC 0; ``check_crc`` verifies any other value.
 
     Raises:
-        RecordError: a record is cut, its lengths or CRC are wrong, or there are more than ``max_records``.
+        RecordError: a record is truncated, its lengths or CRC are wrong, or there are more than ``max_records``.
     """
     alike = scan_uniform(data)
     if alike is not None and (max_records is None or len(alike.flags) <= max_records):
@@ -146,23 +147,21 @@ def scan_batch(data: bytes, max_records: int | None = None, *, check_crc: bool =
             properties_at = body_at + body_length
             position += size
             if body_length < 0 or position > end or properties_at + 2 > position:
-                raise RecordError(f"record {len(rows)} of the batch is cut or lies about its size")
+                raise RecordError(f"record {len(rows)} of the batch is truncated or has a wrong size")
             if unpack_short(data, properties_at)[0] != position - properties_at - 2:
-                raise RecordError(f"record {len(rows)} of the batch has lengths that do not add up")
+                raise RecordError(f"record {len(rows)} of the batch has inconsistent lengths")
             if crc and check_crc and crc != crc32(data[body_at:properties_at]) & 0x7FFFFFFF:
-                raise RecordError(f"record {len(rows)} of the batch does not have its CRC")
-            if len(rows) >= most:  # what follows is not looked at
+                raise RecordError(f"record {len(rows)} of the batch has a wrong CRC")
+            if len(rows) >= most:  # the rest is not parsed
                 raise RecordError(f"the batch holds more than {max_records} records")
             append((flag, body_at, properties_at, data[properties_at + 2 : position]))
     except struct.error as error:
-        raise RecordError(f"record {len(rows)} of the batch is cut") from error
+        raise RecordError(f"record {len(rows)} of the batch is truncated") from error
     return rows
 
 
 def with_valid_utf8(rows: list[BatchRow]) -> list[BatchRow]:
-    """Return the records of a batch with properties that are UTF-8: what is not so is replaced, as Apache RocketMQ's
-    broker does.
-    """
+    """Return the records with invalid UTF-8 in their properties replaced, as the broker of Apache RocketMQ does."""
     if b"".join(map(_PROPERTIES, rows)).isascii():
         return rows
     return [
@@ -175,7 +174,7 @@ def decode_batch(data: bytes, max_records: int | None = None, *, check_crc: bool
     """Decode all records of a batch.
 
     Raises:
-        RecordError: as :func:`scan_batch`.
+        RecordError: see :func:`scan_batch`.
     """
     return [
         BatchRecord(flag, data[body_at:body_end], properties)

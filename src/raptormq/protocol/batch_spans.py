@@ -1,7 +1,7 @@
-"""Where the messages of a batch are, for those who do not want all of them decoded at once.
+"""Finds the messages of a batch without decoding all of them.
 
-The layout is drawn in `batch`, whose decoder is the reference for this one; inner batches are in `inner_batch`.
-Messages with the same lengths are found by one call of compiled code, as there.
+``batch`` draws the layout, and its decoder is the reference for this one. ``inner_batch`` describes inner batches.
+Messages with the same lengths are found by one ``struct`` call, as in ``batch``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _LAYOUTS = 64
 
 
 class MessageSpans(NamedTuple):
-    """Where the messages of a batch are, in columns with an entry for each message."""
+    """The positions of the messages of a batch, in columns with one entry per message."""
 
     flags: Sequence[int]
     bodies: Sequence[slice]
     body_ends: Sequence[int]
     ends: Sequence[int]
-    """Where the properties end. They begin 2 bytes after the body, behind their length."""
+    """End of the properties. They begin 2 bytes after the body, after their length."""
 
     def select(self, numbers: Sequence[int]) -> MessageSpans:
-        """Return some of them."""
+        """Return the entries with these numbers."""
         flags, bodies, body_ends, ends = self
         return MessageSpans(
             [flags[number] for number in numbers],
@@ -47,16 +47,16 @@ class MessageSpans(NamedTuple):
         )
 
     def starting_at(self, first: int) -> MessageSpans:
-        """Return them without those before `first`."""
+        """Return the entries from `first` on."""
         flags, bodies, body_ends, ends = self
         return MessageSpans(flags[first:], bodies[first:], body_ends[first:], ends[first:]) if first else self
 
 
 class _Layout(NamedTuple):
-    """Where everything is in a batch of messages with the same lengths."""
+    """The positions of all fields in a batch of messages with the same lengths."""
 
     unpack: Callable[[Bytes], tuple[int, ...]]
-    """Size, flag, length of the body and length of the properties of each message."""
+    """Returns size, flag, length of the body and length of the properties of each message."""
     sizes: tuple[int, ...]
     body_lengths: tuple[int, ...]
     properties_lengths: tuple[int, ...]
@@ -81,16 +81,18 @@ def _layout(count: int, size: int, body_length: int) -> _Layout:
 
 
 def locate_messages(data: Bytes, count: int) -> MessageSpans:
-    """Return the places of all messages of a batch (its body, decompressed), without copying anything.
+    """Return the positions of all messages of a batch (its decompressed body), without copying anything.
 
     Raises:
-        RecordError: a message is cut, its lengths do not add up, or there are not ``count`` of them.
+        RecordError: a message is truncated, its lengths are inconsistent, or there are not ``count`` messages.
     """
     return _located_at_once(data, count) or _located(data, count)
 
 
 def _located_at_once(data: Bytes, count: int) -> MessageSpans | None:
-    """Return the places when all messages have the same lengths, as nearly always; None says nothing of the batch."""
+    """Return the positions if all messages have the same lengths, the usual case. None means only that the batch is of
+    another kind.
+    """
     length = len(data)
     if not 0 < count <= MAX_UNIFORM_RECORDS or length < OVERHEAD_BYTES:
         return None
@@ -105,7 +107,7 @@ def _located_at_once(data: Bytes, count: int) -> MessageSpans | None:
 
 
 def _located(data: Bytes, count: int) -> MessageSpans:
-    """The same one by one; raises RecordError."""
+    """Find the messages one by one. Raises RecordError."""
     flags: list[int] = []
     bodies: list[slice] = []
     body_ends: list[int] = []
@@ -124,30 +126,30 @@ def _located(data: Bytes, count: int) -> MessageSpans:
                 or position > end
                 or unpack_short(data, body_end)[0] != size - body_length - OVERHEAD_BYTES
             ):
-                raise RecordError(f"message {len(flags)} of the batch is cut or has lengths that do not add up")
+                raise RecordError(f"message {len(flags)} of the batch is truncated or has inconsistent lengths")
             flags.append(flag)
             bodies.append(slice(body_at, body_end))
             body_ends.append(body_end)
             ends.append(position)
     except struct.error as error:
-        raise RecordError(f"message {len(flags)} of the batch is cut") from error
+        raise RecordError(f"message {len(flags)} of the batch is truncated") from error
     if len(flags) != count:
-        raise RecordError(f"the batch says that it holds {count} messages, and holds {len(flags)}")
+        raise RecordError(f"the batch declares {count} messages and holds {len(flags)}")
     return MessageSpans(flags, bodies, body_ends, ends)
 
 
 def check_messages(data: bytes, places: MessageSpans) -> None:
-    """Look at what brokers look at when a batch comes that they can read: for one that was compressed or encrypted it
-    is the reader who has to.
+    """Check what brokers check in batches that they can read. A batch that was compressed or encrypted is checked by
+    its reader.
 
     Raises:
-        RecordError: a message does not have the CRC that it names, or is a batch itself.
+        RecordError: a message has a wrong CRC, or is a batch itself.
     """
     unpack = _CRC.unpack_from
     may_nest = _INNER_NUM in data
     for number, (body, body_end, end) in enumerate(zip(places.bodies, places.body_ends, places.ends, strict=True)):
         (crc,) = unpack(data, body.start - _CRC_BEFORE_BODY)
         if crc and crc != crc32(data[body]) & 0x7FFFFFFF:
-            raise RecordError(f"message {number} of the batch does not have its CRC")
+            raise RecordError(f"message {number} of the batch has a wrong CRC")
         if may_nest and find_value(data[body_end + 2 : end], _INNER_NUM):
-            raise RecordError(f"message {number} of the batch is a batch")
+            raise RecordError(f"message {number} of the batch is itself a batch")

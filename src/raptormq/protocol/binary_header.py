@@ -5,7 +5,8 @@ Source: Apache RocketMQ ``RocketMQSerializable``. Layout, big-endian::
     code u16 | language u8 | version u16 | opaque i32 | flag i32 | remarkLen i32 | remark UTF-8 | extLen i32 | entries
     entry: keyLen u16 | key UTF-8 | valueLen i32 | value UTF-8
 
-A length of zero stands for an absent remark or map. A value of length zero is an empty string here (null in Java).
+A length of zero means that the remark or the map is absent. A value of length zero is decoded as an empty string (null
+in Java).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from raptormq.errors import CommandError, TextError
 from raptormq.protocol.json_header import Fields
 
 MAX_CODE = 0x7FFF
-"""Larger codes (the POP family) cannot be told apart from negative ones by Java peers."""
+"""Java peers cannot distinguish larger codes (the POP family) from negative ones."""
 
 _FIXED = struct.Struct(">HBHiii")
 _INT = struct.Struct(">i")
@@ -62,7 +63,7 @@ def _decode_entries(data: bytes, position: int, end: int) -> dict[str, str]:
         entries[key] = _slice(data, position, length).decode()
         position += length
     if position != end:
-        raise CommandError("last entry of the header map is cut")
+        raise CommandError("the last entry of the header map is truncated")
     return entries
 
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. A new one is a line here, a header declaration and a handler."""
+    """Code of a request. A new request needs a line here, a header declaration and a handler."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -111,8 +111,10 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
-    SEND_QUEUE_BATCHES = 30320  # ours, see protocol/queue_batches.py
-    CONVERT_QUEUE = 31001  # ours alone: RocketMQ has none between 3010 and 200050, and the binary header ends at 32767
+    SEND_QUEUE_BATCHES = 30320  # RaptorMQ only, see protocol/queue_batches.py
+    CONVERT_QUEUE = (
+        31001  # RaptorMQ only; RocketMQ has no codes from 3011 to 200049, and the binary header ends at 32767
+    )
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -123,7 +125,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What an answer says. 10, 11 and 12 mean "stored, but": the message is in the log."""
+    """Code of a response. 10, 11 and 12 mean that the message is stored, but not flushed or replicated in time."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -160,7 +162,7 @@ class ResponseCode(IntEnum):
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
-    TOPIC_RECREATED = 31002  # ours alone: the request means a topic that was deleted since, see topic_ids
+    TOPIC_RECREATED = 31002  # RaptorMQ only: the topic of the request was deleted and recreated, see topic_ids
 
 
 SEND_RETRY_CODES = frozenset(
@@ -175,4 +177,6 @@ SEND_RETRY_CODES = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Answers to a send after which another broker is tried (Apache RocketMQ ``DefaultMQProducer.retryResponseCodes``)."""
+"""Responses to a send after which another broker is tried (Apache RocketMQ
+``DefaultMQProducer.retryResponseCodes``).
+"""

@@ -1,7 +1,7 @@
-"""RemotingCommand: the one envelope of every request and response.
+"""RemotingCommand: the envelope of every request and response.
 
-Source: Apache RocketMQ ``RemotingCommand``. The header inside a frame comes in two encodings, one module each
-(:mod:`.json_header`, :mod:`.binary_header`); a response uses the encoding of its request.
+Source: Apache RocketMQ ``RemotingCommand``. The header of a frame has two encodings, :mod:`.json_header` and
+:mod:`.binary_header`. A response uses the encoding of its request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raptormq.protocol.frame import Frame, join_frame
 from raptormq.protocol.language import Language
 
 PROTOCOL_VERSION = 479
-"""Ordinal of V5_3_3 in RocketMQ's version list; clients derive features from it."""
+"""Ordinal of V5_3_3 in RocketMQ's list of versions. Clients derive features from it."""
 
 
 class SerializeType(IntEnum):
@@ -28,7 +28,7 @@ class SerializeType(IntEnum):
 
 
 class CommandFlag(IntFlag):
-    """Bits of ``flag``; an enumeration takes a microsecond, so what every request passes uses their numbers."""
+    """Bits of ``flag``. IntFlag operations take a microsecond, so hot code uses the integers."""
 
     RESPONSE = 1
     ONEWAY = 2
@@ -42,8 +42,8 @@ _RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
 class RemotingCommand:
     """One request or response.
 
-    ``ext_fields`` are the header's fields, always strings on both sides; ``body`` is opaque here. ``opaque`` pairs a
-    response with its request and is chosen by the sending connection.
+    ``ext_fields`` are the fields of the header, always strings. ``body`` is not interpreted here. ``opaque`` pairs a
+    response with its request; the sending connection chooses it.
     """
 
     code: int
@@ -57,8 +57,8 @@ class RemotingCommand:
     serialize_type: int = SerializeType.JSON
 
     def __repr__(self) -> str:
-        """Show everything but what is secret or long: the proof of who sends it, and the body, of which the length is
-        shown. What is printed by a log, a trace or a debugger must not be what others can sign in with.
+        """Show everything except secrets and the body, of which the length is shown. Logs, traces and debuggers must
+        not reveal a signature or token that others could use.
         """
         fields = {name: "…" if name in _PROOFS else value for name, value in self.ext_fields.items()}
         return (
@@ -69,19 +69,19 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        """True for an answer, false for a request."""
+        """Whether this is a response."""
         return bool(self.flag & _RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        """True for a request that must not be answered."""
+        """Whether this is a request that must not be answered."""
         return bool(self.flag & _ONEWAY)
 
 
 def request(
     code: int, header: schema.Header | None = None, body: bytes = b"", *, oneway: bool = False
 ) -> RemotingCommand:
-    """Build a request; the connection that sends it sets ``opaque``."""
+    """Build a request. The connection that sends it sets ``opaque``."""
     ext_fields = schema.encode_header(header) if header is not None else {}
     return RemotingCommand(code, ext_fields, body, flag=CommandFlag.ONEWAY if oneway else 0)
 
@@ -93,7 +93,7 @@ def response_to(
     header: schema.Header | None = None,
     body: bytes = b"",
 ) -> RemotingCommand:
-    """Build the response to ``request``: same opaque, same header encoding."""
+    """Build the response to ``request``, with the same opaque and the same encoding of the header."""
     return RemotingCommand(
         code,
         schema.encode_header(header) if header is not None else {},
@@ -106,17 +106,17 @@ def response_to(
 
 
 def refusal(error: TextError, serialize_type: int) -> RemotingCommand:
-    """Build the response to a request that could not be decoded because of its text."""
+    """Build the response to a request with text that could not be decoded."""
     asked = RemotingCommand(error.code, opaque=error.opaque, serialize_type=serialize_type)
     return response_to(asked, ResponseCode.SYSTEM_ERROR, str(error))
 
 
 def decode(frame: Frame) -> RemotingCommand:
-    """Decode what :class:`~raptormq.protocol.frame.FrameDecoder` returns.
+    """Decode a frame of :class:`~raptormq.protocol.frame.FrameDecoder`.
 
     Raises:
-        CommandError: the header is not in the encoding that it claims.
-        TextError: it is, but for text that UTF-8 cannot hold.
+        CommandError: the header is not valid in its encoding.
+        TextError: the header is valid except for text that is not UTF-8.
     """
     serialize_type, header, body = frame
     if serialize_type == 0:
@@ -130,8 +130,8 @@ def decode(frame: Frame) -> RemotingCommand:
 
 
 def encode_head(command: RemotingCommand, body_length: int) -> bytes:
-    """Encode everything up to the body, which the caller sends behind it as one or more buffers of ``body_length``
-    bytes.
+    """Encode everything up to the body. The caller sends the body after it, as buffers of ``body_length`` bytes in
+    total.
 
     Raises:
         CommandError: the header cannot be encoded, or is too long.

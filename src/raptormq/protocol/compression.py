@@ -1,7 +1,7 @@
-"""Bodies compressed by producers, as SYSFLAG tells (Apache RocketMQ ``CompressorFactory``): zlib, LZ4 frame, zstd.
+"""Compression of bodies, as declared by SYSFLAG (Apache RocketMQ ``CompressorFactory``): zlib, LZ4 frame, zstd.
 
-Brokers seldom look inside; producers compress once and consumers decompress once. So the libraries are loaded by who
-needs them.
+Producers compress once and consumers decompress once; brokers rarely look inside. So LZ4 and zstd are imported on first
+use.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from raptormq.protocol.record import Bytes, SysFlag
 _ZLIB_LEVEL = 5
 _ZSTD_STEP_BYTES = 512
 MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
-"""Bodies that grow beyond this are refused: nothing that was sent under the size limit of brokers legitimately does."""
+"""Maximum size of a decompressed body. No body that brokers accept under their size limit legitimately exceeds it."""
 
 
 class Compression(enum.Enum):
-    """How producers compress; the value is what SYSFLAG says of it."""
+    """Compression used by producers; the value is the bits of SYSFLAG."""
 
     LZ4 = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4)
     ZSTD = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD)
@@ -27,7 +27,7 @@ class Compression(enum.Enum):
 
 
 def compress(body: bytes, compression: Compression) -> tuple[bytes, int]:
-    """Return a body as it travels, with the bits for SYSFLAG; one that does not shrink stays plain."""
+    """Return the compressed body and its bits for SYSFLAG. A body that does not shrink stays uncompressed."""
     if compression is Compression.ZLIB:
         smaller = zlib.compress(body, _ZLIB_LEVEL)
     elif compression is Compression.LZ4:
@@ -42,11 +42,11 @@ def compress(body: bytes, compression: Compression) -> tuple[bytes, int]:
 
 
 def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """Return the plain body of a record with this SYSFLAG.
+    """Return the decompressed body of a record with this SYSFLAG.
 
     Raises:
-        RecordError: damaged, or of an unknown compression.
-        BodyTooLarge: longer than ``max_bytes``.
+        RecordError: the body is damaged, or its compression is unknown.
+        BodyTooLarge: the result is longer than ``max_bytes``.
     """
     if not sys_flag & SysFlag.COMPRESSED:
         return bytes(body)
@@ -71,12 +71,12 @@ def decompress(body: Bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSED_BYT
     if not complete:
         if len(plain) >= max_bytes:
             raise BodyTooLarge(f"the compressed body is longer than {max_bytes} bytes")
-        raise RecordError("the compressed body is cut")
+        raise RecordError("the compressed body is truncated")
     return plain
 
 
 def _decompress_zstd(body: Bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """Feed small steps: the library has no bound on the output, and 512 bytes grow to 16 MiB at most."""
+    """Decompress in small steps: the library has no limit of the output, and 512 bytes grow to 16 MiB at most."""
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor().decompressobj()

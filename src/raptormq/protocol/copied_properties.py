@@ -1,21 +1,23 @@
-"""Which properties the copy of a message keeps where not all of them have room.
+"""Which properties the copy of a message keeps if not all of them fit.
 
-A copy - retried, delayed, popped, asked about, given another id - has properties of its own beside those that its
-message came with, and a message may have come with all 32,767 bytes. Nobody is there any more who could be told to send
-less, so the copy is made all the same: with its body and with what fits. Left out, until it does, are
+A copy (of a retried, delayed, popped or checked message, or one that gets another id) has properties of its own in
+addition to those of the message, which may already have all 32,767 bytes. No sender is there to be told to send less,
+so the copy is made anyway, with the body and with the properties that fit. Properties are removed until the rest fits,
+in this order:
 
-1. what the copy would have gained and can do without;
+1. optional properties of the copy;
 2. properties of the application;
-3. KEYS, the sharding key and the ids of a batch (:data:`_LOOKED_UP`), by which nothing is delivered;
+3. KEYS, the sharding key and the ids of a batch (:data:`_LOOKED_UP`), which delivery does not need;
 4. TAGS;
-5. properties of the system that the copy does not need,
+5. system properties that the copy does not need.
 
-the largest of each class first. What the copy needs stays. The property ``__LEFT_OUT`` names what is missing of 2 to 5,
-in :data:`MAX_LEFT_OUT_BYTES` at most, and counts what it has no room to name; a copy of the copy adds to it::
+Within a class the largest is removed first. Properties that the copy needs are kept. The property ``__LEFT_OUT`` names
+the removed properties of classes 2 to 5, in at most :data:`MAX_LEFT_OUT_BYTES`, and counts those that it has no room to
+name. A copy of the copy adds to it::
 
     __LEFT_OUT 0x01 note,picture,+3 0x02
 
-Source: none. Apache RocketMQ refuses such copies (13), and hands the message to its consumer for ever.
+Apache RocketMQ has nothing similar: it refuses such copies (13) and redelivers the message for ever.
 """
 
 from __future__ import annotations
@@ -41,9 +43,11 @@ from raptormq.protocol.properties import (
 )
 
 MAX_LEFT_OUT_BYTES = 512
-"""Bytes of the value of ``__LEFT_OUT`` at most."""
+"""Maximum size of the value of ``__LEFT_OUT``."""
 ROOM_AT_BROKERS = 1_024
-"""What is left free for brokers in a copy that a client sends: region, cluster, and where it belongs while it waits."""
+"""Bytes that a client leaves free in a copy for properties that brokers add: region, cluster, and the original topic
+and queue.
+"""
 
 _LOOKED_UP = frozenset({KEYS, SHARDING_KEY, INNER_IDS})
 _BETWEEN = ","
@@ -54,19 +58,19 @@ _MARK_ROOM = len(LEFT_OUT) + _PAIR_OVERHEAD + MAX_LEFT_OUT_BYTES
 
 
 class FittedProperties(NamedTuple):
-    """Properties that have room."""
+    """Properties that fit."""
 
     text: str
     """The text form."""
     left_out: tuple[str, ...] = ()
-    """Names of what is missing, in the order in which it was left out."""
+    """Names of the removed properties, in the order of their removal."""
 
 
 def merge_properties(found: Mapping[str, str], needed: Mapping[str, str]) -> str:
-    """Return the text form of decoded properties, those that are ``needed`` in place of others of their name.
+    """Return the text form of decoded properties, with ``needed`` replacing properties of the same name.
 
     Raises:
-        MessageError: they have no room; for messages whose sender hears of it, all others :func:`fitted`.
+        MessageError: they are too long. Use this if the sender gets the error, otherwise :func:`fit_properties`.
     """
     return reencode_properties({**found, **needed})
 
@@ -77,16 +81,16 @@ def fit_properties(
     optional: Mapping[str, str] | None = None,
     limit: int = MAX_PROPERTIES_BYTES,
 ) -> FittedProperties:
-    """Return what has room of the properties of a message (``found``) in a copy.
+    """Return those properties of a message that fit into its copy.
 
     Args:
-        found: as :func:`~raptormq.protocol.properties.decode_properties` returns them.
-        needed: what the copy cannot do without; in place of others of their name.
-        optional: what it can do without, but for that the same.
-        limit: bytes of the text form in UTF-8.
+        found: the message's properties, as :func:`~raptormq.protocol.properties.decode_properties` returns them.
+        needed: properties that the copy needs; they replace properties of the same name.
+        optional: properties that the copy can do without, otherwise the same.
+        limit: maximum bytes of the text form in UTF-8.
 
     Raises:
-        MessageError: what is needed alone is longer than that.
+        MessageError: ``needed`` alone is longer than ``limit``.
     """
     more = optional or {}
     text = join_properties({**found, **more, **needed})
@@ -106,7 +110,7 @@ def fit_properties(
         size -= sizes[name]
         left_out.append(name)
     if size > room:
-        raise MessageError(f"the properties that a copy needs are {size} bytes long, and have room for {room}")
+        raise MessageError(f"the properties that a copy needs have {size} bytes, more than {room}")
     kept[LEFT_OUT] = _mark(before, left_out)
     return FittedProperties(join_properties(kept), tuple(left_out))
 
@@ -116,7 +120,7 @@ def _fits(text: str, limit: int) -> bool:
 
 
 def _rank(name: str) -> int:
-    """Return the class of a property, the first to be left out first."""
+    """Return the class of a property. Lower classes are removed first."""
     if name not in SYSTEM:
         return 0
     if name == TAGS:
@@ -125,7 +129,9 @@ def _rank(name: str) -> int:
 
 
 def _mark(before: str, left_out: Iterable[str]) -> str:
-    """Return the value that names what is left out now and what an earlier copy ``before`` has named."""
+    """Return the value of ``__LEFT_OUT``: the names in ``left_out`` and those in ``before``, its value in an earlier
+    copy.
+    """
     named: list[str] = []
     more, room = 0, MAX_LEFT_OUT_BYTES - len(_BETWEEN) - len(_MORE) - _MORE_DIGITS
     for name in dict.fromkeys(chain(filter(None, before.split(_BETWEEN)), left_out)):

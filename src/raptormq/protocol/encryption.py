@@ -1,21 +1,20 @@
-"""Bodies encrypted from end to end (AES-GCM), of one message or of a whole batch.
+"""End-to-end encryption of bodies (AES-GCM), of single messages or of whole batches.
 
 An encrypted body, big-endian::
 
      0  "RMQE"
      4  VERSION u8 = 1
-     5  COMPRESSION u16     how the plain body is compressed: bits of SYSFLAG, 0 = not at all
+     5  COMPRESSION u16     compression of the plain body: bits of SYSFLAG, 0 = none
      7  KEYIDLEN u8, key id UTF-8
-        NONCE 12 bytes      random; so one key is good for 2**32 messages or batches
+        NONCE 12 bytes      random, so one key may be used for 2**32 messages or batches
         ciphertext, tag 16 bytes
 
-Everything before the nonce is authenticated with the ciphertext. Bodies are compressed before they are encrypted and
-say so here: SYSFLAG has no COMPRESSED, lest somebody without the key tries to decompress. The property
-`properties.ENCRYPTION_KEY_ID` names the key where brokers and tools can see it; brokers neither have keys nor need
-them.
+Everything before the nonce is authenticated with the ciphertext. Bodies are compressed before they are encrypted.
+COMPRESSION records this instead of SYSFLAG, so that no reader without the key tries to decompress. The property
+`properties.ENCRYPTION_KEY_ID` names the key for brokers and tools. Brokers neither have keys nor need them.
 
-A batch that is stored whole (`inner_batch`) is encrypted as one: its record's body is drawn above, and has inside what
-would be its body otherwise. On other topics every message of a batch is encrypted by itself.
+A batch that is stored whole (`inner_batch`) is encrypted as one body, which is the body of its record. On other topics
+every message of a batch is encrypted separately.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ MAX_KEY_ID_BYTES = 255
 
 
 def is_encrypted_body(body: Bytes) -> bool:
-    """Whether a body begins like an encrypted one; no plain batch does, its first record would be too large."""
+    """Whether a body begins like an encrypted one. No plain batch does: its first record would be too large."""
     return body[: len(_MAGIC)] == _MAGIC
 
 
 def encrypt_body(plain: Bytes, compression: int, key_id: str, key: bytes, nonce: bytes) -> bytes:
-    """Encrypt a body that is compressed as the bits `compression` say; `nonce` is used once with `key`.
+    """Encrypt a body that is compressed as the bits `compression` say. `nonce` must be used once with `key`.
 
     Raises:
-        ConfigError: the package that encrypts is not installed.
+        ConfigError: the package cryptography is not installed.
     """
     try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # heavy, and installed by those who encrypt
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow to import, and an optional dependency
     except ImportError as error:
         raise _not_installed(error) from None
 
@@ -59,7 +58,7 @@ def encrypt_body(plain: Bytes, compression: int, key_id: str, key: bytes, nonce:
 
 
 def encryption_overhead(key_id: str) -> int:
-    """Return by how much a body grows that is encrypted with a key of this name."""
+    """Return the bytes that encryption with a key of this name adds to a body."""
     return _HEAD.size + len(key_id.encode()) + NONCE_BYTES + _TAG_BYTES
 
 
@@ -67,17 +66,17 @@ def key_id_of(body: Bytes) -> str:
     """Return the name of the key that a body is encrypted with.
 
     Raises:
-        RecordError: the body is not encrypted, of another version, or cut.
+        RecordError: the body is not encrypted, of another version, or truncated.
     """
     return _split(body)[1]
 
 
 def decrypt_body(body: Bytes, key: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """Return the plain, decompressed body.
+    """Return the decrypted and decompressed body.
 
     Raises:
-        RecordError: damaged, encrypted with another key (WrongKey), or longer than `max_bytes`.
-        ConfigError: the package that decrypts is not installed.
+        RecordError: the body is damaged, encrypted with another key (WrongKey), or longer than `max_bytes`.
+        ConfigError: the package cryptography is not installed.
     """
     try:
         from cryptography.exceptions import InvalidTag
@@ -92,21 +91,21 @@ def decrypt_body(body: Bytes, key: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTE
             data[nonce_at : nonce_at + NONCE_BYTES], data[nonce_at + NONCE_BYTES :], data[:nonce_at]
         )
     except InvalidTag:
-        raise WrongKey(f"the body is damaged, or was encrypted with another key than {key_id}") from None
+        raise WrongKey(f"the body is damaged or was not encrypted with the key {key_id}") from None
     return decompress(plain, compression, max_bytes)
 
 
 def _split(body: Bytes) -> tuple[int, str, int]:
-    """Return the compression, the key id and where the nonce begins."""
+    """Return the compression, the key id and the position of the nonce."""
     try:
         magic, version, compression, length = _HEAD.unpack_from(body)
         nonce_at = _HEAD.size + length
         if magic != _MAGIC or version != _VERSION or len(body) < nonce_at + NONCE_BYTES + _TAG_BYTES:
-            raise RecordError("the body is not encrypted as its properties say, or cut")
+            raise RecordError("the body is not encrypted, as its properties declare, or is truncated")
         return compression, bytes(body[_HEAD.size : nonce_at]).decode(), nonce_at
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the encrypted body is damaged: {error}") from None
 
 
 def _not_installed(error: ImportError) -> ConfigError:
-    return ConfigError(f"encryption needs the package cryptography, pip install 'raptormq[encryption]': {error}")
+    return ConfigError(f"encryption needs the package cryptography; run pip install 'raptormq[encryption]': {error}")

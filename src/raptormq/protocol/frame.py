@@ -1,4 +1,4 @@
-"""Frames: how commands are cut out of a byte stream.
+"""Frames: splits a byte stream into commands.
 
 A frame (Apache RocketMQ ``NettyDecoder``, ``RemotingCommand``), all integers big-endian::
 
@@ -8,8 +8,8 @@ A frame (Apache RocketMQ ``NettyDecoder``, ``RemotingCommand``), all integers bi
     +--------+--------+------------+----------------+----------------+
              `------------------ L bytes ---------------------------'
 
-``L`` does not count itself; ``type`` says how the header is serialised (0 JSON, 1 ROCKETMQ binary). This module knows
-lengths only; :mod:`raptormq.protocol.command` knows what is inside.
+``L`` does not include its own four bytes. ``type`` is the encoding of the header (0 JSON, 1 ROCKETMQ binary). This
+module handles lengths only; :mod:`raptormq.protocol.command` decodes headers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import struct
 from raptormq.errors import FrameError
 
 MAX_FRAME_BYTES = 16_777_216
-"""Largest ``L`` accepted, as in the reference (``com.rocketmq.remoting.frameMaxLength``)."""
+"""Default maximum of ``L``, as in Apache RocketMQ (``com.rocketmq.remoting.frameMaxLength``)."""
 
 Frame = tuple[int, bytes, bytes]
 """``(serialize type, header, body)`` of a frame."""
 PIECE_BYTES = 64
-"""What every piece of an unfinished frame takes besides its bytes."""
+"""Memory that each piece of an incomplete frame takes in addition to its bytes."""
 _MIN_PAYLOAD_BYTES = 4
 _LENGTH = struct.Struct(">i")
 _WORD = struct.Struct(">I")
@@ -33,10 +33,10 @@ _HEADER_LENGTH = 0xFFFFFF
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frames; what arrives in one read, or begins its frame in another, is copied once.
+    """Splits a byte stream into frames. Most bytes are copied once.
 
-    It holds at most one incomplete frame, so memory is bounded by ``max_frame_bytes`` plus one read; a length that is
-    out of bounds is refused as soon as its four bytes are there, before anything is allocated for it.
+    The decoder holds at most one incomplete frame, so memory is bounded by ``max_frame_bytes`` plus one read. A length
+    that is out of bounds is refused as soon as its four bytes have arrived, before anything is allocated for it.
     """
 
     __slots__ = ("_knows_length", "_max_frame_bytes", "_pending", "_pieces", "missing_bytes")
@@ -44,18 +44,18 @@ class FrameDecoder:
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pieces: list[bytes] = []
-        self._knows_length = False  # then the pieces are of the payload, else of the length prefix
+        self._knows_length = False  # whether the pieces belong to the payload or to the length prefix
         self._pending = 0
         self.missing_bytes = 0
-        """Bytes that the incomplete payload or length prefix lacks; 0 when there is none."""
+        """Bytes that are missing from the incomplete payload or length prefix; 0 if there is none."""
 
     @property
     def held_bytes(self) -> int:
-        """The memory that these take: a peer that sends byte by byte takes more than it sends."""
+        """Memory of the incomplete frame. A peer that sends byte by byte occupies more than it sends."""
         return self._pending + PIECE_BYTES * len(self._pieces)
 
     def clear(self) -> None:
-        """Let go of what is incomplete; the stream is lost."""
+        """Discard the incomplete frame; the stream cannot be decoded further."""
         self._pieces.clear()
         self._pending = self.missing_bytes = 0
 
@@ -63,20 +63,20 @@ class FrameDecoder:
         """Return the frames that ``data`` completes, in order.
 
         Raises:
-            FrameError: a length is out of bounds, or the header longer than its frame. The stream is lost: close the
-                connection.
+            FrameError: a length is out of bounds, or the header is longer than its frame. The stream cannot be decoded
+                further: close the connection.
         """
         frames: list[Frame] = []
         position = 0
         pieces = self._pieces
         if pieces:
             missing = self.missing_bytes
-            if (size := len(data)) < missing:  # a large frame arrives in many reads: join once, not at every read
+            if (size := len(data)) < missing:  # join the pieces of a large frame once, not at every read
                 pieces.append(data)
                 self.missing_bytes = missing - size
                 self._pending += size
                 return frames
-            if self._knows_length:  # nothing behind the frame is copied once more
+            if self._knows_length:  # bytes after the frame are not copied again
                 frames.append(_join_pieces(pieces, memoryview(data)[:missing]))
                 position = missing
             else:
@@ -111,7 +111,7 @@ class FrameDecoder:
         self._pieces.append(piece)
 
     def _keep_beginning(self, data: bytes) -> None:
-        """Keep what ends before the length of the header does.
+        """Keep bytes that end before the length of the header is complete.
 
         Raises:
             FrameError: the length of the frame is out of bounds.
@@ -126,11 +126,11 @@ class FrameDecoder:
         self._pieces.append(data)
 
     def _out_of_bounds(self, length: int) -> FrameError:
-        return FrameError(f"frame length {length} is outside {_MIN_PAYLOAD_BYTES}..{self._max_frame_bytes}")
+        return FrameError(f"the frame length {length} is outside {_MIN_PAYLOAD_BYTES}..{self._max_frame_bytes}")
 
 
 def _join_pieces(pieces: list[bytes], last: memoryview) -> Frame:
-    """Return the frame of a payload in pieces, the first of which has the length of its header.
+    """Return the frame whose payload arrived in pieces. The first piece has the length of the header.
 
     Raises:
         FrameError: the header is longer than the payload.
@@ -147,13 +147,13 @@ def _join_pieces(pieces: list[bytes], last: memoryview) -> Frame:
 
 
 def _too_long(header_bytes: int, payload_bytes: int) -> FrameError:
-    return FrameError(f"header of {header_bytes} bytes does not fit the payload of {payload_bytes} bytes")
+    return FrameError(f"the header of {header_bytes} bytes is longer than the payload of {payload_bytes} bytes")
 
 
 def join_frame(serialize_type: int, header: bytes, body_length: int) -> bytes:
-    """Return length prefix, header length and ``header``; the caller sends ``body_length`` bytes of body behind it.
+    """Return length prefix, header length and ``header``. The caller sends ``body_length`` bytes of body after them.
 
-    The body stays apart so that slices of a mapped file can follow without being copied.
+    The body is separate so that slices of a mapped file can be sent without being copied.
     """
     return b"%b%c%b%b" % (
         _LENGTH.pack(4 + len(header) + body_length),

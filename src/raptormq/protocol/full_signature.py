@@ -1,19 +1,19 @@
-"""A signature of everything that a request says, and of when: ours, beside the one of :mod:`.signing`.
+"""A signature of a whole request and its time. It is specific to RaptorMQ and complements :mod:`.signing`.
 
-RocketMQ's signature covers the values of the ext fields and the body. It covers no code, no names of fields, no time:
-who sees a signed request can send its values again under another code, in other fields, and as often as he likes. This
-one closes that. It is one more ext field, which the classic signature covers like any other, so that Apache's servers
-take it without looking at it::
+RocketMQ's signature covers the values of the ext fields and the body, but not the code, the names of fields or the
+time. Whoever observes a signed request can replay its values under another code or in other fields, any number of
+times. The full signature prevents this. It is one more ext field, which the classic signature covers, so that Apache's
+servers accept it without interpreting it::
 
     FullSignature = "1:<time>:<session>:<number>:<base64(HMAC-SHA256(secret key, signed text in UTF-8 | body))>"
 
     signed text:  "RaptorMQ 1 <code> <flag> <version> <time> <session> <number> <count of fields> "
-                  "<length of name>:<name><length of value>:<value>" for each ext field but Signature and
+                  "<length of name>:<name><length of value>:<value>" for each ext field except Signature and
                   FullSignature, ordered by name; lengths in characters
 
-Time is in milliseconds since 1970. A session is a connection: its requests have ever larger numbers, so that a server
-notices one that comes again without remembering all (:mod:`raptormq.security.full_signatures`). Its name is 16
-hexadecimal digits of a random number.
+Time is in milliseconds since 1970. A session is a connection, identified by 16 random hexadecimal digits. The numbers
+of its requests increase, so that a server detects a replay without remembering all requests
+(:mod:`raptormq.security.full_signatures`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIGNATURES = frozenset({SIGNATURE, FULL_SIGNATURE})
 
 @dataclass(frozen=True, slots=True)
 class SignatureStamp:
-    """When a request was signed: ``time_ms`` since 1970, and as which of a session."""
+    """Time and place of a signature: ``time_ms`` since 1970, and the number of the request in its session."""
 
     time_ms: int
     session: str
@@ -42,18 +42,20 @@ class SignatureStamp:
 
 @dataclass(frozen=True, slots=True)
 class FullSignature:
-    """What a request carries."""
+    """The decoded field of a request."""
 
     moment: SignatureStamp
     digest: str
 
     def matches(self, request: RemotingCommand, secret_key: str) -> bool:
-        """True when it was made for exactly this request with ``secret_key``; takes the same time for any wrong one."""
+        """Whether the signature was made for exactly this request with ``secret_key``. Runs in constant time for wrong
+        signatures.
+        """
         return hmac.compare_digest(_digest(request, self.moment, secret_key), self.digest)
 
 
 def sign_fully(request: RemotingCommand, credentials: Credentials, moment: SignatureStamp) -> None:
-    """Add both signatures and who made them; those that the request has already are replaced."""
+    """Add both signatures and their signer to ``request``, replacing existing ones."""
     fields = request.ext_fields
     set_signer(fields, credentials)
     digest = _digest(request, moment, credentials.secret_key)
@@ -62,7 +64,7 @@ def sign_fully(request: RemotingCommand, credentials: Credentials, moment: Signa
 
 
 def read_full_signature(text: str) -> FullSignature | None:
-    """Return what the field says, None when it is not of the form above."""
+    """Decode the field; return None if it does not have the form above."""
     found = _FORM.fullmatch(text)
     return FullSignature(SignatureStamp(int(found[1]), found[2], int(found[3])), found[4]) if found else None
 
@@ -73,6 +75,6 @@ def _digest(request: RemotingCommand, moment: SignatureStamp, secret_key: str) -
     texts = [f"{len(name)}:{name}{len(fields[name])}:{fields[name]}" for name in names]
     envelope = f"{int(request.code)} {int(request.flag)} {request.version}"
     head = f"RaptorMQ 1 {envelope} {moment.time_ms} {moment.session} {moment.number} {len(names)} "
-    # "replace" would make different texts the same
+    # "replace" would map different texts to the same bytes
     content = (head + "".join(texts)).encode("utf-8", "surrogatepass") + request.body
     return base64.b64encode(hmac.digest(secret_key.encode(), content, "sha256")).decode()

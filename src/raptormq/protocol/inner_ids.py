@@ -1,13 +1,13 @@
-"""The unique ids of the messages in a batch that brokers cannot look into, compressed or encrypted as a whole.
+"""The unique ids of the messages in a batch that brokers cannot read, because it is compressed or encrypted as a whole.
 
-The producer says them in a property of the batch, so that a message is found by its own id as one of a plain batch is::
+The producer lists them in a property of the batch, so that a message is found by its own id, as in a plain batch::
 
-    __INNER_IDS = run *("," run)          in the order of the messages, as many ids as INNER_NUM says
-    run         = id ["*" count]          the ids of a run follow each other: only their counter differs,
+    __INNER_IDS = run *("," run)          in the order of the messages, as many ids as INNER_NUM
+    run         = id ["*" count]          consecutive ids: only their counter differs,
                                           the last four hexadecimal digits, and after FFFF comes 0000
 
-Ids made together are one run (:mod:`~raptormq.protocol.message_id`), some 40 bytes for a batch of any size. The
-property is ours: Apache RocketMQ keeps it as it keeps one of the application.
+Ids created together are one run (:mod:`~raptormq.protocol.message_id`), about 40 bytes for a batch of any size. The
+property is specific to RaptorMQ. Apache RocketMQ preserves it like a property of the application.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from raptormq.protocol.naturals import parse_natural
 from raptormq.protocol.properties import INNER_IDS, INNER_NUM, find_property
 
 MAX_CHARS = 1024
-"""Of a value; a batch of which it would be longer says nothing."""
+"""Maximum length of the value. A batch that would exceed it has no such property."""
 _ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
 _COUNT_DIGITS = 5
 
 
 def pack_ids(ids: Sequence[str]) -> str:
-    """Return the value for these ids; empty when it would be too long, or one is no id that `message_id` makes."""
+    """Return the value for these ids, or an empty string if it would be too long or an id is not of the form that
+    `message_id` creates.
+    """
     if not ids or not all(map(_ID.fullmatch, ids)):
         return ""
     if ids == ids_from(ids[0], len(ids)):
@@ -37,8 +39,8 @@ def pack_ids(ids: Sequence[str]) -> str:
 
 
 def unpack_ids(properties: str) -> list[str]:
-    """Return the ids that a batch with these properties says, all of one length; none when it says none, or not as many
-    as its messages.
+    """Return the ids in the properties of a batch, all of one length. The result is empty if the property is missing or
+    invalid, or if the number of ids differs from INNER_NUM.
     """
     value = find_property(properties, INNER_IDS)
     if value is None or len(value) > MAX_CHARS:
@@ -57,7 +59,7 @@ def unpack_ids(properties: str) -> list[str]:
 
 
 def _runs(ids: Sequence[str]) -> Iterator[str]:
-    """Yield the runs, each as its text."""
+    """Yield the text of each run."""
     first, count = ids[0], 1
     for before, message_id in pairwise(ids):
         if message_id == ids_from(before, 2)[1]:

@@ -1,8 +1,8 @@
 """JSON encoding of the header (serialise type 0), the default of Java clients and the only one of ali-ons.
 
 Source: Apache RocketMQ ``RemotingSerializable``. Keys: ``code``, ``language`` (name), ``version``, ``opaque``,
-``flag``, ``remark`` (absent when null), ``extFields``, ``serializeTypeCurrentRPC``; unknown keys are ignored, order
-means nothing.
+``flag``, ``remark`` (absent if null), ``extFields``, ``serializeTypeCurrentRPC``. Unknown keys are ignored, and the
+order is not significant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Fields = tuple[int, int, int, int, int, str | None, dict[str, str]]
 _INT32 = 1 << 31
 _NAMES = "code", "version", "opaque", "flag", "language", "extFields"
 _USUAL = itemgetter(*_NAMES)
-"""What nearly all headers have, with one call."""
+"""Gets the fields of nearly all headers with one call."""
 _USUAL_AND_DEFAULTS = _NAMES, (None, 0, 0, 0, None, None)
 _LANGUAGE_NAMES = {code: language.name for code, language in BY_CODE.items()}
 
@@ -29,12 +29,12 @@ _LANGUAGE_NAMES = {code: language.name for code, language in BY_CODE.items()}
 def decode(data: bytes) -> Fields:
     """Decode header bytes.
 
-    Values of ``extFields`` that travel as JSON numbers or booleans (ali-ons sends them so) become the strings that
-    JavaScript would print; null values are dropped.
+    Values of ``extFields`` that are JSON numbers or booleans (ali-ons sends them) become the strings that JavaScript
+    would print. Null values are dropped.
 
     Raises:
         CommandError: not a JSON object, or a field of the wrong type.
-        TextError: a key or value is no text, and nothing else is wrong.
+        TextError: a key or value is not valid text, and nothing else is wrong.
     """
     try:
         fields: Any = orjson.loads(data)
@@ -47,7 +47,7 @@ def decode(data: bytes) -> Fields:
     except KeyError:
         code, version, opaque, flag, language_name, ext_fields = map(fields.get, *_USUAL_AND_DEFAULTS)
     integers = type(code) is type(version) is type(opaque) is type(flag) is int
-    if not integers or (code | version | opaque | flag) >> 31:  # one is negative or too large
+    if not integers or (code | version | opaque | flag) >> 31:  # a number is negative or too large
         _check_integers(code=code, version=version, opaque=opaque, flag=flag)
     remark: Any = fields.get("remark")
     if remark is not None and type(remark) is not str:
@@ -58,7 +58,7 @@ def decode(data: bytes) -> Fields:
         raise CommandError("header field extFields is not an object")
     else:
         try:
-            "".join(ext_fields.values())  # the quickest way to see that all are strings, as they nearly always are
+            "".join(ext_fields.values())  # the fastest check that all values are strings, the usual case
         except TypeError:
             ext_fields = {key: _text(value) for key, value in ext_fields.items() if value is not None}
     language = BY_NAME.get(language_name, Language.OTHER) if type(language_name) is str else Language.OTHER
@@ -66,12 +66,12 @@ def decode(data: bytes) -> Fields:
 
 
 def _not_json(data: bytes, error: ValueError) -> CommandError:
-    """Return the error for a header that is not JSON, or would be if its text were other text.
+    """Return the error for a header that is not JSON: a TextError if only its text is invalid, else a CommandError.
 
     Raises:
-        CommandError: more is wrong with it.
+        CommandError: more than the text is invalid.
     """
-    # All escapes for halves of characters, pairs or not, become others.
+    # All escapes of surrogates, paired or not, are replaced by escapes of other characters.
     legible = data.decode(errors="replace").encode().replace(rb"\ud", rb"\uf").replace(rb"\uD", rb"\uF")
     if legible == data:
         return CommandError(f"header is not JSON: {error}")
@@ -94,10 +94,10 @@ def encode(
     remark: str | None,
     ext_fields: dict[str, str],
 ) -> bytes:
-    """Encode header bytes; ``extFields`` is always there, because Java clients dereference it.
+    """Encode header bytes. ``extFields`` is always present, because Java clients dereference it.
 
     Raises:
-        CommandError: a text is none that UTF-8 can hold.
+        CommandError: a text cannot be encoded as UTF-8.
     """
     fields: dict[str, Any] = {
         "code": code,
@@ -113,7 +113,7 @@ def encode(
     try:
         return orjson.dumps(fields)
     except TypeError as error:
-        raise CommandError(f"a header cannot be encoded: {error}") from None
+        raise CommandError(f"the header cannot be encoded: {error}") from None
 
 
 def _text(value: object) -> str:

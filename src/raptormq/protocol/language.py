@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Language(IntEnum):
-    """Language of the peer's implementation; for statistics only."""
+    """Programming language of the peer; for statistics and the features of clients."""
 
     JAVA = 0
     CPP = 1

@@ -1,5 +1,5 @@
-"""Messages as applications see them: :class:`Message` to send, :class:`MessageExt` received, :class:`MessageQueue` in
-between.
+"""Messages as applications see them: :class:`Message` to send, :class:`MessageExt` received, :class:`MessageQueue`
+where they are stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """One queue of a topic on one broker; the order (topic, broker, queue) is the one that rebalancing relies on."""
+    """One queue of a topic on one broker. Rebalancing relies on the order (topic, broker, queue)."""
 
     topic: str
     broker_name: str
@@ -28,10 +28,10 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """When a message is to be delivered: made by one of the three methods.
+    """When a message is delivered. Create it with one of the three class methods.
 
     Raises:
-        MessageError: no such property, or its value is no number of 64 bits.
+        MessageError: the property is not a delay, or its value is not a 64-bit integer.
     """
 
     property_name: str
@@ -39,29 +39,31 @@ class Delay:
 
     def __post_init__(self) -> None:
         if self.property_name not in DELAY_PROPERTIES:
-            raise MessageError(f"{self.property_name!r} delays no message; use by, by_level or until of Delay")
+            raise MessageError(
+                f"{self.property_name!r} is not a delay property; use Delay.by, Delay.by_level or Delay.until"
+            )
         value: object = self.value
         if not isinstance(value, int) or value not in _INT64:
-            raise MessageError(f"a delay is a whole number of 64 bits, not {value!r}")
+            raise MessageError(f"a delay is a 64-bit integer, not {value!r}")
 
     @classmethod
     def by_level(cls, level: int) -> Delay:
-        """After the delay of a level of the broker, from 1 (1 s) to 18 (2 h) as brokers are delivered.
+        """Deliver after the delay of a level of the broker: by default from 1 (1 s) to 18 (2 h).
 
         Raises:
-            MessageError: no number, or a level below 1.
+            MessageError: not an integer, or below 1.
         """
         delay = cls(names.DELAY, level)
         if level < 1:
-            raise MessageError(f"{level} is no delay level, the first one is 1")
+            raise MessageError(f"{level} is not a delay level; the first level is 1")
         return delay
 
     @classmethod
     def by(cls, seconds: float) -> Delay:
-        """After so many seconds, counted from when the broker has the message; 0 or less is no delay.
+        """Deliver this many seconds after the broker has received the message. 0 or less means no delay.
 
         Raises:
-            MessageError: no number.
+            MessageError: not a number.
         """
         try:
             milliseconds = round(seconds * 1000)
@@ -71,10 +73,10 @@ class Delay:
 
     @classmethod
     def until(cls, timestamp_ms: int) -> Delay:
-        """At a time, in milliseconds since 1970; a time that has passed is no delay.
+        """Deliver at a time, in milliseconds since 1970. A time in the past means no delay.
 
         Raises:
-            MessageError: no whole number.
+            MessageError: not an integer.
         """
         return cls(names.TIMER_DELIVER_MS, timestamp_ms)
 
@@ -83,9 +85,9 @@ class Delay:
 class Message:
     """A message to send.
 
-    ``tags`` is the one word brokers filter by, without ``||``; ``keys`` are the words it can be found by, without
-    spaces; ``properties`` are the application's own. With ``wait_stored`` false the broker answers before the message
-    is flushed or replicated. With ``delay`` consumers get it later.
+    ``tags`` is the single tag by which brokers filter, without ``||``. ``keys`` are the words by which the message can
+    be found, without spaces. ``properties`` are those of the application. If ``wait_stored`` is false, the broker
+    responds before the message is flushed or replicated. ``delay`` defers the delivery to consumers.
     """
 
     topic: str
@@ -98,7 +100,7 @@ class Message:
     delay: Delay | None = None
 
     def all_properties(self) -> dict[str, str]:
-        """Application properties and the system's own, as they travel."""
+        """Return the properties of the application and of the system, as they are sent."""
         merged = dict(self.properties)
         if self.keys:
             merged[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
@@ -112,11 +114,11 @@ class Message:
 
 @dataclass(slots=True)
 class MessageExt:
-    """A message as it was stored, with where it is.
+    """A received message with its position.
 
-    ``message_id`` is the producer's unique key where there is one, else the offset id; times are milliseconds since
-    1970; ``body`` is decompressed. ``properties`` are all there are, the system's too, ``user_properties`` the
-    application's own.
+    ``message_id`` is the unique key of the producer or, without one, the offset id. Times are milliseconds since 1970.
+    ``body`` is decompressed. ``properties`` has all properties, including those of the system; ``user_properties`` has
+    those of the application.
     """
 
     topic: str
@@ -146,5 +148,5 @@ class MessageExt:
 
     @property
     def user_properties(self) -> dict[str, str]:
-        """The application's own properties alone: what a message that is sent on can take along."""
+        """The properties of the application alone: those that a forwarded message can keep."""
         return {name: value for name, value in self.properties.items() if name not in names.SYSTEM}

@@ -1,8 +1,8 @@
 """The two message ids (Apache RocketMQ ``MessageDecoder.createMessageId``, ``MessageClientIDSetter``).
 
-Offset id, made by the broker: upper-case hex of ``ip (4 or 16) | port i32 | physical offset i64``; whoever holds it
-knows which broker to ask and where the record is. Unique id, made by the client: upper-case hex of ``ip (4 or 16) |
-pid u16 | class loader hash i32 | ms since the month began i32 | counter u16``; tools read the time from it.
+Offset id, made by the broker: upper-case hex of ``ip (4 or 16) | port i32 | physical offset i64``. It identifies the
+broker and the position of the record. Unique id, made by the client: upper-case hex of ``ip (4 or 16) | pid u16 | class
+loader hash i32 | ms since the month began i32 | counter u16``. Tools read the time from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OffsetId:
 
 
 def encode_host(host: str, port: int) -> bytes:
-    """Return ``ip | port i32`` as it stands in records and ids, 8 bytes for IPv4 and 20 for IPv6.
+    """Return ``ip | port i32`` as in records and ids: 8 bytes for IPv4 and 20 for IPv6.
 
     Raises:
         MessageError: ``host`` is not an address (names have to be resolved before).
@@ -57,7 +57,7 @@ def parse_offset_id(text: str) -> OffsetId:
         MessageError: not 32 or 56 hexadecimal digits.
     """
     if len(text) not in (32, 56):
-        raise MessageError(f"an offset message id has 32 or 56 hexadecimal digits: {text[:60]!r}")
+        raise MessageError(f"an offset message id has 32 or 56 hexadecimal digits, not {text[:60]!r}")
     try:
         data = binascii.unhexlify(text)  # bytes.fromhex would skip spaces
     except ValueError as error:
@@ -67,12 +67,12 @@ def parse_offset_id(text: str) -> OffsetId:
 
 
 def ids_from(first: str, count: int) -> list[str]:
-    """Return the unique id ``first`` and those that follow it when they are made together."""
+    """Return ``count`` consecutive unique ids, beginning with ``first``."""
     return _numbered(first[:-4], int(first[-4:], 16), count)
 
 
 def _numbered(prefix: str, counter: int, count: int) -> list[str]:
-    """Return unique ids that begin alike; 256 at a time differ in their last two digits alone."""
+    """Return unique ids with a common prefix; 256 at a time differ only in their last two digits."""
     end = counter + count
     ids: list[str] = []
     while counter < end:
@@ -85,9 +85,9 @@ def _numbered(prefix: str, counter: int, count: int) -> list[str]:
 
 
 class UniqueIdFactory:
-    """Makes unique ids: the same prefix per process, then time and a counter.
+    """Creates unique ids: a prefix per process, the time and a counter.
 
-    ``now_ms`` is passed to each call, so that the caller owns the clock. A counter of 16 bits wraps; within one
+    ``now_ms`` is passed to each call, so that the caller owns the clock. The 16-bit counter wraps: within one
     millisecond 65,536 ids are distinct.
     """
 
@@ -100,7 +100,7 @@ class UniqueIdFactory:
         self._now_ms = -1
         self._prefix_now = ""
         self.id_length = len(self._prefix) + 12
-        """Characters of an id."""
+        """Length of an id in characters."""
 
     def next_id(self, now_ms: int) -> str:
         """Return a new id, 32 (IPv4) or 56 (IPv6) hexadecimal digits."""
@@ -118,7 +118,7 @@ class UniqueIdFactory:
         return _numbered(self._prefix_now, first, count)
 
     def _enter(self, now_ms: int) -> None:
-        """What is the same for all ids of a millisecond is made once."""
+        """Compute the part that all ids of a millisecond have in common."""
         if not self._month_start_ms <= now_ms < self._next_month_ms:
             self._enter_month(now_ms)
         self._now_ms = now_ms

@@ -1,12 +1,13 @@
-"""Natural numbers that travel as text: in properties, in headers, in handles."""
+"""Natural numbers in text: in properties, headers and handles."""
 
 from __future__ import annotations
 
 
 def parse_natural(text: str | None, most_digits: int) -> int | None:
-    """Return the number that ASCII digits stand for; None without a text, for anything else, and for more digits.
+    """Return the number that ASCII digits represent, or None for any other text and for more than ``most_digits``
+    digits.
 
-    The limit is for what peers write: Python refuses to read thousands of digits, with an error of its own.
+    The limit protects against input of peers: Python raises an error of its own for thousands of digits.
     """
     if not text or len(text) > most_digits or not text.isascii() or not text.isdigit():
         return None

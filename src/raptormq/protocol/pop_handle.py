@@ -1,13 +1,13 @@
-"""What a popped message is acknowledged by: property POP_CK and the infos of a pop's answer (``ExtraInfoUtil``,
-``KeyBuilder``).
+"""The handle by which a popped message is acknowledged: property POP_CK and the infos in the response to a pop
+(``ExtraInfoUtil``, ``KeyBuilder``).
 
-Handle, separated by blanks: offset that the pop began at, time of the pop (ms), invisible time (ms), revive queue, kind
-of topic, broker name, queue id, and the message's own queue offset, which may be absent::
+Parts of a handle, separated by blanks: start offset of the pop, time of the pop (ms), invisible time (ms), revive
+queue, kind of topic, broker name, queue id, and the queue offset of the message, which may be absent::
 
     100 1700000000000 60000 3 0 broker-a 0 101
 
-Kind of topic: 0 the topic itself, 1 its retry topic ``%RETRY%group_topic``, 2 ``%RETRY%group+topic``. The infos of an
-answer have an entry for each queue, separated by ``;``: ``kind queue start`` and ``kind queue offset,offset``.
+Kind of topic: 0 the topic itself, 1 its retry topic ``%RETRY%group_topic``, 2 ``%RETRY%group+topic``. The infos of a
+response have an entry for each queue, separated by ``;``: ``kind queue start`` and ``kind queue offset,offset``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PopHandle:
 
     @property
     def is_orderly(self) -> bool:
-        """True for a message of an orderly pop."""
+        """Whether the message is from an orderly pop."""
         return self.revive_queue == POP_ORDER_REVIVE_QUEUE
 
 
@@ -43,7 +43,7 @@ def parse_handle(text: str) -> PopHandle:
     """Decode a handle; raises :class:`MessageError`."""
     parts = text.split(" ")
     if len(parts) < _FEWEST_PARTS:
-        raise MessageError(f"a handle of a popped message has at least {_FEWEST_PARTS} parts: {text!r:.80}")
+        raise MessageError(f"the handle of a popped message has at least {_FEWEST_PARTS} parts, unlike {text!r:.80}")
     try:
         start, pop_time, invisible, revive_queue = map(int, parts[:4])
     except ValueError as error:
@@ -52,7 +52,7 @@ def parse_handle(text: str) -> PopHandle:
 
 
 def build_handle(handle: PopHandle, topic: str, queue_id: int, offset: int) -> str:
-    """Return the handle of one message of ``topic``, which is the one it is stored in."""
+    """Return the handle of one message; ``topic`` is the topic in which it is stored."""
     parts = (
         handle.start_offset, handle.pop_time, handle.invisible_time, handle.revive_queue, topic_kind(topic),
         handle.broker_name, queue_id, offset,
@@ -61,29 +61,29 @@ def build_handle(handle: PopHandle, topic: str, queue_id: int, offset: int) -> s
 
 
 def topic_kind(topic: str) -> str:
-    """Return 0, 1 or 2 for the topic a message is stored in."""
+    """Return the kind (0, 1 or 2) of the topic in which a message is stored."""
     if not topic.startswith(RETRY_PREFIX):
         return "0"
     return "2" if "+" in topic else "1"
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
-    """Return the topic of what ``group`` has popped from ``topic`` and not acknowledged in time; its second form cannot
-    be that of another pair of names.
+    """Return the topic for messages that ``group`` has popped from ``topic`` and not acknowledged in time. The ``v2``
+    form is unambiguous: no other pair of names has the same one.
     """
     return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 
 def real_topic(topic: str, group: str, kind: str) -> str:
-    """Return the topic that a message of ``topic`` is stored in."""
+    """Return the topic in which a message of ``topic`` is stored."""
     return {"1": f"{RETRY_PREFIX}{group}_{topic}", "2": f"{RETRY_PREFIX}{group}+{topic}"}.get(kind, topic)
 
 
 def start_info(topic: str, queue_id: int, start: int) -> str:
-    """Return a queue's entry of ``startOffsetInfo``."""
+    """Return the entry of a queue in ``startOffsetInfo``."""
     return f"{topic_kind(topic)} {queue_id} {start}"
 
 
 def offsets_info(topic: str, queue_id: int, offsets: Sequence[int]) -> str:
-    """Return a queue's entry of ``msgOffsetInfo``."""
+    """Return the entry of a queue in ``msgOffsetInfo``."""
     return f"{topic_kind(topic)} {queue_id} {','.join(map(str, offsets))}"

@@ -4,7 +4,7 @@ Text form, UTF-8, at most 32,767 bytes::
 
     name 0x01 value 0x02 name 0x01 value 0x02 …        (the last 0x02 may be absent)
 
-Names and values are never empty; a name that comes twice counts with its last value.
+Names and values are never empty. If a name occurs twice, the last value counts.
 """
 
 from __future__ import annotations
@@ -58,13 +58,15 @@ TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_DELETE_KEY = "TIMER_DEL_UNIQKEY"
 ENCRYPTION_KEY_ID = "__ENCRYPTION_KEY"
-"""Ours: the body is drawn in `encryption`. Also among the properties of a batch that is, or holds, such bodies."""
+"""RaptorMQ only: the key of an encrypted body, see `encryption`. A batch has it too if it is encrypted or contains
+encrypted bodies.
+"""
 
 INNER_IDS = "__INNER_IDS"
-"""Ours: the unique ids of the messages in a batch that brokers cannot look into, drawn in `inner_ids`."""
+"""RaptorMQ only: the unique ids of the messages in a batch that brokers cannot read, see `inner_ids`."""
 
 LEFT_OUT = "__LEFT_OUT"
-"""Ours: what a copy of the message has no room for, drawn in `copied_properties`."""
+"""RaptorMQ only: the properties that a copy of the message has no room for, see `copied_properties`."""
 
 KEY_SEPARATOR = " "
 _PAIR_BYTE = ord(PAIR_SEPARATOR)
@@ -127,9 +129,9 @@ RESERVED = frozenset(
         "__CRC32#",
     }
 )
-"""Names that an application may not set as its own properties."""
+"""Names that an application must not set as its own properties."""
 SYSTEM = RESERVED | {ENCRYPTION_KEY_ID, INNER_IDS, LEFT_OUT}
-"""The same with ours: what is not among them is the application's."""
+"""The same with the names specific to RaptorMQ. All other names belong to the application."""
 
 _INT_MAX = (1 << 31) - 1
 _INT_DIGITS = len(str(_INT_MAX))
@@ -139,7 +141,7 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     """Return the text form; the caller encodes it as UTF-8.
 
     Raises:
-        MessageError: a name or value is empty or holds a separator, or the text is too long.
+        MessageError: a name or value is empty or contains a separator, or the text is too long.
     """
     parts: list[str] = []
     for name, value in properties.items():
@@ -148,14 +150,16 @@ def encode_properties(properties: Mapping[str, str]) -> str:
         parts += name, NAME_SEPARATOR, value, PAIR_SEPARATOR
     text = "".join(parts)
     if text.count(NAME_SEPARATOR) != len(properties) or text.count(PAIR_SEPARATOR) != len(properties):
-        raise MessageError("a property holds one of the separators \\x01 and \\x02")
+        raise MessageError("a property contains one of the separators \\x01 and \\x02")
     _check_length(text)
     return text
 
 
 def reencode_properties(decoded: Mapping[str, str]) -> str:
-    """Return the text form of what :func:`decode_properties` returned and names of our own; unlike
-    :func:`encode_properties` it takes what others have sent, a name separator inside a value, as the reference does.
+    """Return the text form of what :func:`decode_properties` returned, with added properties.
+
+    Unlike :func:`encode_properties` it accepts what other clients have sent, such as a name separator inside a value,
+    as Apache RocketMQ does.
 
     Raises:
         MessageError: the text is too long.
@@ -166,7 +170,7 @@ def reencode_properties(decoded: Mapping[str, str]) -> str:
 
 
 def join_properties(decoded: Mapping[str, str]) -> str:
-    """Return the same, however long it is."""
+    """Return the text form without checking its length."""
     return "".join(f"{name}{NAME_SEPARATOR}{value}{PAIR_SEPARATOR}" for name, value in decoded.items())
 
 
@@ -176,7 +180,7 @@ def _check_length(text: str) -> None:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Return the properties of a text form; pairs without a name or a value are skipped, as the reference does."""
+    """Return the properties of a text form. Pairs without a name or a value are skipped, as in Apache RocketMQ."""
     properties: dict[str, str] = {}
     for pair in text.split(PAIR_SEPARATOR):
         name, separator, value = pair.partition(NAME_SEPARATOR)
@@ -186,7 +190,9 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def find_property(text: str, name: str) -> str | None:
-    """Return one property of a text form without parsing the others; the hot path of brokers. The last one counts."""
+    """Return one property of a text form without parsing the others, for the hot path of brokers. The last occurrence
+    counts.
+    """
     start = text.rfind(PAIR_SEPARATOR + name + NAME_SEPARATOR)
     if start < 0:
         if not text.startswith(name + NAME_SEPARATOR):
@@ -198,18 +204,18 @@ def find_property(text: str, name: str) -> str | None:
 
 
 def has_key(text: str, key: str) -> bool:
-    """Whether the text form of a message's properties has a key: its unique one, or a word of KEYS."""
+    """Whether a message with these properties has the key, either as its unique key or in KEYS."""
     return key in (find_property(text, KEYS) or "").split(KEY_SEPARATOR) or key == find_property(text, UNIQUE_KEY)
 
 
 def find_number(text: str, name: str) -> int | None:
-    """Return a property that is a number from 0 to 2^31 - 1, None where it is missing or anything else."""
+    """Return a property that is a number from 0 to 2^31 - 1, or None if it is missing or anything else."""
     number = parse_natural(find_property(text, name), _INT_DIGITS)
     return number if number is not None and number <= _INT_MAX else None
 
 
 def find_value(text: bytes, name: bytes) -> bytes:
-    """Return the value of one property of the UTF-8 text form, empty without it; the last one counts. ``name`` ends
+    r"""Return one property of the UTF-8 text form, empty if it is missing. The last occurrence counts. ``name`` ends
     with its separator, as in ``b"TAGS\x01"``.
     """
     at = text.rfind(name)

@@ -1,7 +1,7 @@
-"""Handles by which a producer takes a timer message back (``RecallMessageHandle``).
+"""Handles by which a producer recalls a timer message (``RecallMessageHandle``).
 
-URL-safe base64 of five words with a space between: ``v1 topic broker time id``. The time is when the message is due
-(ms since 1970), the id its unique key.
+URL-safe base64 of five words separated by spaces: ``v1 topic broker time id``. The time is when the message is due (ms
+since 1970), the id is its unique key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """A handle taken apart; ``due`` is as it came, and may not be a number."""
+    """A decoded handle. ``due`` is unchecked and may not be a number."""
 
     topic: str
     broker_name: str
@@ -25,15 +25,15 @@ class RecallHandle(NamedTuple):
 
 
 def encode_recall_handle(handle: RecallHandle) -> str:
-    """Return the text that travels."""
+    """Return the encoded handle."""
     return base64.urlsafe_b64encode(" ".join((_VERSION, *handle)).encode()).decode()
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Take a handle apart.
+    """Decode a handle.
 
     Raises:
-        MessageError: it is none.
+        MessageError: the text is not a handle.
     """
     try:
         padded = text + "=" * (-len(text) % 4)

@@ -4,7 +4,7 @@ Source: Apache RocketMQ ``MessageDecoder``, ``CommitLog``. Layout, big-endian (o
 
      0  TOTALSIZE i32            whole record
      4  MAGIC i32                v1 0xDAA320A7, v2 0xDAA320AB (topic length in 2 bytes instead of 1)
-     8  BODYCRC i32              CRC-32(body) & 0x7FFFFFFF, over the bytes as stored (maybe compressed)
+     8  BODYCRC i32              CRC-32(body) & 0x7FFFFFFF, over the bytes as stored (possibly compressed)
     12  QUEUEID i32
     16  FLAG i32                 the application's
     20  QUEUEOFFSET i64          assigned at the append
@@ -20,7 +20,7 @@ Source: Apache RocketMQ ``MessageDecoder``, ``CommitLog``. Layout, big-endian (o
         TOPICLEN u8 (v1) | u16 (v2), topic UTF-8
         PROPLEN i16, properties UTF-8 (see properties.py)
 
-The end of a segment that has no room for the next record is ``remaining i32 | BLANK_MAGIC i32 | anything``.
+If a segment has no room for the next record, it ends with a filler: ``remaining i32 | BLANK_MAGIC i32 | anything``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAGIC_V1 = 0xDAA320A7 - (1 << 32)
 MAGIC_V2 = 0xDAA320AB - (1 << 32)
 BLANK_MAGIC = 0xCBD43194 - (1 << 32)
 BLANK_BYTES = 8
-"""A record leaves at least this much of its segment free, for the filler."""
+"""Every record leaves at least this much of its segment free, for the filler."""
 
 QUEUE_OFFSET_AT = 20
 PHYSICAL_OFFSET_AT = 28
@@ -74,14 +74,14 @@ _FIXED_V4 = struct.Struct(">iiIiiqqiq8sq8siqi")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 _V6_HOSTS = 0x30
-_WRONG_CRC = "the body does not have the CRC of its record"
+_WRONG_CRC = "the body has a wrong CRC"
 
 Bytes = bytes | bytearray | memoryview
 
 
 @dataclass(slots=True)
 class StoredMessage:
-    """One decoded record; ``properties`` is the text form, hosts are packed ``ip | port`` (8 or 20 bytes)."""
+    """A decoded record. ``properties`` is the text form, hosts are packed ``ip | port`` (8 or 20 bytes)."""
 
     topic: str
     queue_id: int
@@ -101,16 +101,16 @@ class StoredMessage:
 
 
 def encode_record(message: StoredMessage) -> bytes:
-    """Encode a record with the offsets and times that ``message`` holds; ``total_size`` is computed.
+    """Encode a record with the offsets and times of ``message``; ``total_size`` is computed.
 
-    The host flags of ``sys_flag`` follow the lengths of the hosts.
+    The host bits of ``sys_flag`` follow from the lengths of the hosts.
 
     Raises:
-        RecordError: topic, properties or a host do not fit their fields.
+        RecordError: topic, properties or a host do not fit into their fields.
     """
     topic, properties = message.topic.encode(), message.properties.encode()
     if len(topic) > 0xFFFF or len(properties) > 0x7FFF:
-        raise RecordError(f"topic of {len(topic)} or properties of {len(properties)} bytes do not fit a record")
+        raise RecordError(f"topic of {len(topic)} or properties of {len(properties)} bytes do not fit into a record")
     if len(message.born_host) not in (8, 20) or len(message.store_host) not in (8, 20):
         raise RecordError("a host has neither 8 nor 20 bytes")
     v2 = len(topic) > MAX_V1_TOPIC_BYTES
@@ -155,17 +155,18 @@ def record_size(data: Bytes, position: int = 0) -> int:
         raise RecordError(f"{len(data) - position} bytes are too few for a record")
     size, magic = _SIZE_MAGIC.unpack_from(data, position)
     if magic not in (MAGIC_V1, MAGIC_V2):
-        raise RecordError(f"no record: magic {magic & 0xFFFFFFFF:#x}")
+        raise RecordError(f"not a record: magic {magic & 0xFFFFFFFF:#x}")
     if size < MIN_RECORD_BYTES or position + size > len(data):
-        raise RecordError(f"record of {size} bytes does not fit {len(data) - position}")
+        raise RecordError(f"a record of {size} bytes does not fit into {len(data) - position} bytes")
     return int(size)
 
 
 def decode_record(data: Bytes, position: int = 0, *, check_crc: bool = True) -> StoredMessage:
-    """Decode the record that starts at ``position``; nothing outside its ``total_size`` bytes is read.
+    """Decode the record that starts at ``position``. Nothing outside its ``total_size`` bytes is read.
 
     Raises:
-        RecordError: cut, of another format, with lengths that do not add up, or (with ``check_crc``) a damaged body.
+        RecordError: the record is truncated, of another format, or has inconsistent lengths or (with ``check_crc``) a
+            damaged body.
     """
     message, crc, body_at, body_end = _decode(data, position)
     message.body = bytes(data[body_at:body_end])
@@ -175,10 +176,11 @@ def decode_record(data: Bytes, position: int = 0, *, check_crc: bool = True) -> 
 
 
 def decode_view(data: memoryview, position: int = 0) -> tuple[StoredMessage, memoryview]:
-    """Decode a record without copying its body: `StoredMessage.body` is empty, the body is a slice of ``data``.
+    """Decode a record without copying its body: `StoredMessage.body` is empty, the body is returned as a slice of
+    ``data``.
 
     Raises:
-        RecordError: see `decode_record`; the CRC is compared (ChecksumError).
+        RecordError: see `decode_record`. A wrong CRC raises ChecksumError.
     """
     message, crc, body_at, body_end = _decode(data, position)
     body = data[body_at:body_end]
@@ -188,7 +190,7 @@ def decode_view(data: memoryview, position: int = 0) -> tuple[StoredMessage, mem
 
 
 def _decode(data: Bytes, position: int) -> tuple[StoredMessage, int, int, int]:
-    """Return the message without its body, the body's CRC, start and end."""
+    """Return the message without its body, and CRC, start and end of the body."""
     size = record_size(data, position)
     end = position + size
     try:
@@ -215,7 +217,7 @@ def _decode(data: Bytes, position: int) -> tuple[StoredMessage, int, int, int]:
             times, prepared, body_length = _AFTER_HOSTS.unpack_from(data, body_at - _AFTER_HOSTS.size)
         body_end = body_at + body_length
         if body_length < 0 or body_end > end:
-            raise RecordError(f"body of {body_length} bytes does not fit the record")
+            raise RecordError(f"a body of {body_length} bytes does not fit into the record")
         topic, properties = _decode_texts(bytes(data[body_end:end]), 1 if magic == MAGIC_V1 else 2)
     except (struct.error, UnicodeDecodeError) as error:
         raise RecordError(f"the record is damaged: {error}") from error
@@ -240,7 +242,7 @@ def _decode(data: Bytes, position: int) -> tuple[StoredMessage, int, int, int]:
 
 
 def _decode_hosts(data: Bytes, at: int, sys_flag: int) -> tuple[bytes, int, bytes, int]:
-    """Return the born host at ``at``, the store time, the store host, and where the body begins."""
+    """Return the born host at ``at``, the store time, the store host, and the position of the body."""
     born_host, at = _host(data, at, bool(sys_flag & SysFlag.BORN_HOST_V6))
     (stored,) = _LONG.unpack_from(data, at)
     store_host, at = _host(data, at + 8, bool(sys_flag & SysFlag.STORE_HOST_V6))
@@ -248,7 +250,7 @@ def _decode_hosts(data: Bytes, at: int, sys_flag: int) -> tuple[bytes, int, byte
 
 
 def _decode_texts(tail: bytes, width: int) -> tuple[str, str]:
-    """Return topic, behind its length of ``width`` bytes, and properties: all that follows the body."""
+    """Return topic and properties from the bytes after the body. The length of the topic has ``width`` bytes."""
     topic_end = width + int.from_bytes(tail[:width], "big")
     (properties_length,) = _SHORT.unpack_from(tail, topic_end)
     if properties_length < 0 or topic_end + 2 + properties_length != len(tail):
@@ -262,7 +264,7 @@ def _host(data: Bytes, at: int, v6: bool) -> tuple[bytes, int]:
 
 
 def iter_records(data: Bytes, *, check_crc: bool = True) -> Iterator[StoredMessage]:
-    """Decode records back to back, as in a pull response.
+    """Decode consecutive records, as in a pull response.
 
     Raises:
         RecordError: at the first record that cannot be decoded; those before it have been yielded.

@@ -1,9 +1,9 @@
-"""Where the messages of a pull are, for those who do not want all of them decoded at once.
+"""Finds the messages of a pull response without decoding all of them.
 
-Of stored records that hold one message as it was sent - neither compressed nor encrypted, no inner batch, IPv4 hosts, a
-short topic - everything is checked that `record.decode_view` checks, and only their places are kept. What is not so, or
-not right, is left to `decode_view`, which is the reference for this one and says what is wrong.
-Neighbour: `batch_spans` does it for the messages of an inner batch.
+A plain record holds one message as it was sent: neither compressed nor encrypted, no inner batch, IPv4 hosts, a short
+topic. Plain records get all checks of `record.decode_view`, and only their positions are kept. All others, including
+damaged ones, are left to `decode_view`, which is the reference for this module and reports what is wrong. `batch_spans`
+does the same for the messages of an inner batch.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
 from raptormq.protocol.record import MAGIC_V1, MIN_RECORD_BYTES
 
 BODY_AT = 88
-"""Where the body of a record with IPv4 hosts begins."""
+"""Position of the body in a record with IPv4 hosts."""
 _HEAD = struct.Struct(">iiI8xq8xi44xi")
 _NOT_PLAIN = 0x1 | 0x30 | 0xC0
 """Compressed, IPv6 hosts, inner batches (`SysFlag`)."""
 _ENCRYPTED = (names.ENCRYPTION_KEY_ID + names.NAME_SEPARATOR).encode()
 
 RecordSpan = tuple[int, int, int, int]
-"""Where one record is: its queue offset, its first byte, the end of its body, its end."""
+"""The position of one record: its queue offset, its start, the end of its body, its end."""
 
 
 def locate_records(data: memoryview, position: int) -> tuple[list[RecordSpan], int]:
-    """Return the places of the plain records from `position` on, and where the first record is that is not plain, or
-    the end; nothing is copied but topics and properties, to be looked at.
+    """Return the positions of the plain records from `position` on, and the position of the first record that is not
+    plain, or the end. Only topics and properties are copied, to be checked.
     """
     places: list[RecordSpan] = []
     add, unpack, end = places.append, _HEAD.unpack_from, len(data)
@@ -49,14 +49,16 @@ def locate_records(data: memoryview, position: int) -> tuple[list[RecordSpan], i
 
 
 def _is_plain_tail(tail: bytes) -> bool:
-    """Whether topic and properties, each behind its length, are text, fill the bytes and tell of no encryption."""
+    """Whether topic and properties, each after its length, are valid text, fill the bytes, and do not mark the body as
+    encrypted.
+    """
     length_at = 1 + tail[0]
     length = len(tail) - length_at - 2
     if not 0 <= length <= MAX_PROPERTIES_BYTES or tail[length_at] << 8 | tail[length_at + 1] != length:
         return False
     if _ENCRYPTED in tail:
         return False
-    if not tail.isascii():  # a length may be the reason
+    if not tail.isascii():  # a length byte may be the reason
         try:
             tail[1:length_at].decode()
             tail[length_at + 2 :].decode()

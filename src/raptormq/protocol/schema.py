@@ -1,8 +1,8 @@
-"""Header declarations: a dataclass declared once gives the decoder, the encoder and the checks.
+"""Declarations of headers: a dataclass from which decoder, encoder and checks are generated.
 
-A header is a dataclass derived from :class:`Header`. Field names are snake_case; the wire name is the camelCase form
-unless ``wire("x")`` says otherwise. The type decides the text form: ``str``, ``int`` (32 or 64 bit alike), ``bool``
-("true"/"false"). A field without a default is required; one with default ``None`` is left out when it is ``None``::
+A header is a dataclass derived from :class:`Header`. Field names are snake_case. The wire name is the camelCase form
+unless ``wire("x")`` says otherwise. The type determines the text form: ``str``, ``int`` (32 or 64 bit alike), ``bool``
+("true"/"false"). A field without a default is required. A field with default ``None`` is omitted when it is ``None``::
 
     @dataclass(slots=True)
     class PullMessageRequestHeader(Header):
@@ -10,7 +10,7 @@ unless ``wire("x")`` says otherwise. The type decides the text form: ``str``, ``
         queue_id: int
         max_msg_bytes: int | None = None
 
-Decoder and encoder of each class are compiled on first use: the send path decodes a dozen fields for every message.
+Decoder and encoder of each class are compiled on first use, because the send path decodes a dozen fields per message.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ H = TypeVar("H", bound=Header)
 
 
 def wire(name: str, default: Any = _MISSING) -> Any:
-    """Declare a field whose wire name is not the camelCase form of its own."""
+    """Declare a field whose wire name is not the camelCase form of its name."""
     return dataclasses.field(default=default, metadata={_WIRE_NAME: name})
 
 
 def encode_header(header: Header) -> dict[str, str]:
-    """Return the header's ext fields; ``None`` is left out."""
+    """Return the ext fields of a header; ``None`` is omitted."""
     cls = type(header)
     codec = _codecs.get(cls) or _codec(cls)
     return codec[0](header)
 
 
 def decode_header(cls: type[H], ext_fields: dict[str, str]) -> H:
-    """Build a ``cls`` from ext fields; unknown ones are ignored.
+    """Build a ``cls`` from ext fields; unknown fields are ignored.
 
     Raises:
-        HeaderError: a required field is missing or a value does not have the declared type; the text names the field.
+        HeaderError: a required field is missing or a value does not have the declared type. The message names the
+            field.
     """
     codec = _codecs.get(cls) or _codec(cls)
     header: H = codec[1](ext_fields)
@@ -94,7 +95,7 @@ def _encoder(cls: type) -> Callable[[Any], dict[str, str]]:
 
 
 def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
-    """Compile ``v0 = ext["a"]; v1 = int(ext["b"]); …``; the slow path runs only to say what is wrong."""
+    """Compile ``v0 = ext["a"]; v1 = int(ext["b"]); …``. On an error, a slow path finds the faulty field."""
     fields = _fields(cls)
     lines: list[str] = ["get = ext.get"]
     required_integers: list[str] = []
@@ -110,7 +111,7 @@ def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
             lines.append(f"else: v{index} = {convert.format(f'v{index}')}")
             if kind is int:
                 lines.append(f"if v{index} and v{index} >> 63: in_range(v{index})")
-    if required_integers:  # a longer integer would fail much later, in a struct; few are negative
+    if required_integers:  # a longer integer would fail later, in a struct; negative ones are rare
         lines.append(f"if ({' | '.join(required_integers)}) >> 63: in_range({', '.join(required_integers)})")
     lines.append(f"return cls({', '.join(f'v{index}' for index in range(len(fields)))})")
     lines = ["try:", *(f"    {line}" for line in lines), "except (KeyError, ValueError): pass", "raise complaint(ext)"]
@@ -123,7 +124,7 @@ def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
 
 
 def _compiled(parameter: str, lines: list[str], names: dict[str, Any]) -> Callable[[Any], Any]:
-    """Return the function of these lines."""
+    """Return the function with this body."""
     exec(f"def function({parameter}):\n" + "".join(f"    {line}\n" for line in lines), names)
     function: Callable[[Any], Any] = names["function"]
     return function

@@ -1,11 +1,11 @@
-"""Signatures of requests, as Apache RocketMQ's ``AclClientRPCHook`` makes them and ``AclSigner`` checks them.
+"""Signatures of requests, as Apache RocketMQ's ``AclClientRPCHook`` creates them and ``AclSigner`` verifies them.
 
-Signed is the text of all ext fields, ordered by name, values alone, followed by the body::
+The signed content is the values of all ext fields, ordered by name, followed by the body::
 
     AccessKey, [SecurityToken], and the header's own fields --> values joined --> UTF-8 | body
     Signature = base64(HMAC-SHA1(secret key, that))
 
-It says nothing about the request's code, the names of its fields, or its time: see :mod:`.full_signature`.
+It does not cover the request's code, the names of its fields, or its time: see :mod:`.full_signature`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _LAST_LATE_VERSION = 399
-"""Ordinal of V4_9_3: clients up to it add ``_UNIQUE_KEY_QUERY`` after they have signed."""
+"""Ordinal of V4_9_3. Clients up to this version add ``_UNIQUE_KEY_QUERY`` after signing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who signs, and with what. The secret is never printed."""
+    """The identity and the key of a signer. The secrets are never printed."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -38,22 +38,22 @@ class Credentials:
 
 
 def sign(request: RemotingCommand, credentials: Credentials) -> None:
-    """Add the fields that say who sends ``request``; a signature it already has is replaced."""
+    """Sign ``request``; an existing signature is replaced."""
     fields = request.ext_fields
     set_signer(fields, credentials)
     fields[SIGNATURE] = signature(signed_content(fields, request.body), credentials.secret_key)
 
 
 def set_signer(fields: dict[str, str], credentials: Credentials) -> None:
-    """Add the fields that say who signs."""
+    """Add the fields that identify the signer."""
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token:
         fields[SECURITY_TOKEN] = credentials.security_token
 
 
 def is_signed_with(request: RemotingCommand, secret_key: str) -> bool:
-    """True when the signature of a received request was made with ``secret_key``; takes the same time for any wrong
-    one.
+    """Whether the signature of a received request was made with ``secret_key``. Runs in constant time for wrong
+    signatures.
     """
     given = request.ext_fields.get(SIGNATURE)
     if given is None:
@@ -66,7 +66,7 @@ def is_signed_with(request: RemotingCommand, secret_key: str) -> bool:
 
 
 def signed_content(fields: Mapping[str, str], body: bytes) -> bytes:
-    """Return the bytes that are signed."""
+    """Return the bytes to sign."""
     text = "".join([fields[name] for name in sorted(fields) if name != SIGNATURE])
     return text.encode("utf-8", "replace") + body
 

@@ -1,4 +1,4 @@
-"""Tags: the one word by which brokers filter, and its hash in the consume queue.
+"""Tags: the attribute by which brokers filter, and its hash in the consume queue.
 
 Source: Apache RocketMQ ``MessageExtBrokerInner.tagsString2tagsCode`` (Java ``String.hashCode``) and ``FilterAPI``.
 """
@@ -15,7 +15,7 @@ TAG_SEPARATOR = "||"
 
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``: ``h = 31 * h + unit`` over UTF-16 units, as a signed 32-bit integer."""
+    """Return Java's ``String.hashCode``: ``h = 31 * h + unit`` over UTF-16 units, as a signed 32-bit integer."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for index in range(0, len(units), 2):
@@ -24,15 +24,15 @@ def java_hash(text: str) -> int:
 
 
 def tag_hash(tags: str | None) -> int:
-    """Tags code of a consume queue item: the hash of the whole TAGS property, 0 without one."""
+    """Return the tag code of a consume queue item: the hash of the whole TAGS property, 0 without one."""
     return java_hash(tags) if tags else 0
 
 
 def parse_expression(expression: str) -> frozenset[str]:
-    """Split ``"A || B"`` into its tags; an empty set stands for "all".
+    """Split ``"A || B"`` into its tags. An empty set means all messages.
 
     Raises:
-        MessageError: nothing but separators.
+        MessageError: the expression has only separators.
     """
     text = expression.strip()
     if text in ("", SUBSCRIBE_ALL):

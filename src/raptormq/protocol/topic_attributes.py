@@ -1,13 +1,13 @@
-"""What attributes of topics are called, and the two types of queues (Apache RocketMQ ``TopicAttributes``, ``CQType``).
+"""Names of topic attributes, and the two types of queues (Apache RocketMQ ``TopicAttributes``, ``CQType``).
 
-Which values an attribute takes, and which may be changed, is for brokers to say.
+Brokers decide which values are valid and which attributes may be changed.
 """
 
 from __future__ import annotations
 
 QUEUE_TYPE = "queue.type"
 SIMPLE_CQ = "SimpleCQ"
-"""A queue with one item for each message: what a topic has that says nothing."""
+"""A queue with one item per message; the default."""
 BATCH_CQ = "BatchCQ"
-"""A queue with one item for each batch."""
+"""A queue with one item per batch."""
 MESSAGE_TYPE = "message.type"

@@ -8,14 +8,14 @@ from raptormq.errors import MessageError
 
 MAX_TOPIC_LENGTH = 127
 MAX_DERIVED_TOPIC_LENGTH = 255
-"""Limit for ``%RETRY%`` and ``%DLQ%`` topics, whose names are longer than the group's."""
+"""Limit for ``%RETRY%`` and ``%DLQ%`` topics, whose names are longer than the name of their group."""
 MAX_GROUP_LENGTH = 120
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
 AUTO_CREATE_TOPIC = "TBW102"
-"""Its configuration is the template of topics that are created by the first message."""
+"""Its configuration is the template of topics that are created by their first message."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -32,7 +32,7 @@ NOT_SENDABLE = frozenset(
 SYSTEM_TOPICS = NOT_SENDABLE | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TIMER_TOPIC, TRACE_TOPIC}
 SYSTEM_PREFIX = "rmq_sys_"
 REVIVE_PREFIX = f"{SYSTEM_PREFIX}REVIVE_LOG_"
-"""Topics in which brokers keep what was popped and acknowledged; the cluster's name follows."""
+"""Topics in which brokers record what was popped and acknowledged; the name of the cluster follows."""
 SYSTEM_GROUPS = frozenset(
     {
         "CID_ONS-HTTP-PROXY",
@@ -55,39 +55,41 @@ _SHOWN = 40
 
 
 def retry_topic(group: str) -> str:
-    """Topic of the messages that ``group`` has to consume again."""
+    """Return the topic of messages that are redelivered to ``group``."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Topic of the messages that ``group`` has given up."""
+    """Return the dead-letter topic of ``group``."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """Topic of the replies to requests, one for each cluster."""
+    """Return the topic of the replies to requests, one for each cluster."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def is_derived_topic(topic: str) -> bool:
-    """True for the retry topic and the dead letters of a group, which brokers make with one queue; they take messages
-    one by one.
+    """Whether this is the retry or dead-letter topic of a group. Brokers create these with one queue, and they accept
+    only single messages.
     """
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def is_system_topic(topic: str) -> bool:
-    """True for topics that the broker itself owns."""
+    """Whether the topic belongs to the broker itself."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """True for consumer groups of brokers and tools, some of which Apache RocketMQ enters into every broker's table."""
+    """Whether the consumer group belongs to brokers or tools. Apache RocketMQ adds some of these to every broker's
+    table.
+    """
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def topic_name_error(topic: str) -> str | None:
-    """Return what is wrong with the name of a topic, in RocketMQ's words; None when nothing is."""
+    """Return what is wrong with the name of a topic, in RocketMQ's words, or None if it is valid."""
     if not topic.strip():
         return "The specified topic is blank."
     if len(topic) > _max_length(topic):
@@ -102,11 +104,11 @@ def _max_length(topic: str) -> int:
 
 
 def check_topic(topic: str) -> None:
-    """Raise :class:`MessageError` when ``topic`` is no text, empty, too long or has a character outside
+    """Raise :class:`MessageError` if ``topic`` is not a string, empty, too long, or has a character outside
     ``%|a-zA-Z0-9_-``.
     """
     if not isinstance(topic, str):
-        raise MessageError(f"a topic is text, not {topic!r}")
+        raise MessageError(f"a topic is a string, not {topic!r}")
     if (fault := topic_name_error(topic)) is not None:
         shown = topic if len(topic) <= _SHOWN else f"{topic[:_SHOWN]}…"
         limit = _max_length(topic)
@@ -115,11 +117,11 @@ def check_topic(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Raise :class:`MessageError` when ``group`` is no text, empty, too long or has a character outside
+    """Raise :class:`MessageError` if ``group`` is not a string, empty, too long, or has a character outside
     ``%|a-zA-Z0-9_-``.
     """
     if not isinstance(group, str):
-        raise MessageError(f"a group is text, not {group!r}")
+        raise MessageError(f"a group is a string, not {group!r}")
     if not group.strip():
         raise MessageError("the group is blank")
     if len(group) > MAX_GROUP_LENGTH:

@@ -187,8 +187,8 @@ async def test_the_largest_message_and_one_byte_more(tmp_path: Path) -> None:
     ("body", "remark"),
     [
         (b"", "empty"),
-        (b"\0\0", "is cut"),
-        (b"\0\0\0\x16" + b"\0" * 12 + b"\0\0\1\0" + b"\0\0", "is cut or lies about its size"),
+        (b"\0\0", "is truncated"),
+        (b"\0\0\0\x16" + b"\0" * 12 + b"\0\0\1\0" + b"\0\0", "is truncated or has a wrong size"),
     ],
 )
 async def test_damaged_batches_are_refused_whole(tmp_path: Path, body: bytes, remark: str) -> None:

@@ -132,8 +132,8 @@ async def test_what_cannot_be_read_is_refused_as_a_whole(tmp_path: Path) -> None
     assert {each.code for each in (*answers, unknown, headless)} == {ResponseCode.SYSTEM_ERROR}
     assert [each.remark for each in answers] == [
         "the request has no parts",
-        "part 0 of the request is cut",
-        "part 1 of the request is cut",
+        "part 0 of the request is truncated",
+        "part 1 of the request is truncated",
     ]
 
 
@@ -254,7 +254,7 @@ async def test_a_large_request_is_taken_apart_when_those_before_had_their_turn(
         answers = [await each for each in second]
         assert {each.code for each in await first} == {0}
         assert [each.code for each in answers] == [ResponseCode.SYSTEM_ERROR, 0, 0]
-        assert answers[0].remark == "part 0 of the request is cut"
+        assert answers[0].remark == "part 0 of the request is truncated"
         assert bodies(await peer.pull("t", 0, 2, count=2)) == [b"a", b"b"]
 
 

@@ -76,7 +76,7 @@ async def test_the_blocking_producer_takes_back_too(tmp_path: Path) -> None:
 
 
 async def test_a_level_below_1_and_a_delay_in_a_batch_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(MessageError, match="0 is no delay level"):
+    with pytest.raises(MessageError, match="0 is not a delay level"):
         Delay.by_level(0)
     async with Cluster(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:
         with pytest.raises(MessageError, match="a message of a batch cannot be delayed"):

@@ -63,7 +63,7 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
         has_keys = "KEYS\x01" in text and bool((find_property(text, names.KEYS) or "").strip(names.KEY_SEPARATOR))
         count, texts, keys, tag = look_inside(body, unique_key, has_keys=has_keys)
         if said is not None and inner_count(text) != count:
-            raise RecordError(f"the batch says that it holds {said} messages, and holds {count}")
+            raise RecordError(f"the batch declares {said} messages and holds {count}")
         if tag and find_property(text, names.TAGS) is not None:
             tag = b""
     if text and text[-1] != names.PAIR_SEPARATOR:
@@ -131,16 +131,16 @@ def _examine(body: bytes) -> list[bytes]:
             properties_at = position + 22 + length
             position += size
             if length < 0 or size < OVERHEAD_BYTES or position > end:
-                raise RecordError(f"message {len(texts)} of the batch is cut or lies about its size")
+                raise RecordError(f"message {len(texts)} of the batch is truncated or has a wrong size")
             if unpack_short(body, properties_at - 2)[0] != position - properties_at:
-                raise RecordError(f"message {len(texts)} of the batch has lengths that do not add up")
+                raise RecordError(f"message {len(texts)} of the batch has inconsistent lengths")
             if crc and crc != crc32(body[properties_at - 2 - length : properties_at - 2]) & 0x7FFFFFFF:
-                raise RecordError(f"message {len(texts)} of the batch does not have its CRC")
+                raise RecordError(f"message {len(texts)} of the batch has a wrong CRC")
             append(body[properties_at:position])
             if len(texts) > MAX_BATCH_RECORDS:  # the others are not looked at: 4 MiB hold 190,000
                 raise RecordError(f"a batch of more than {MAX_BATCH_RECORDS} messages")
     except struct.error:
-        raise RecordError(f"message {len(texts)} of the batch is cut") from None
+        raise RecordError(f"message {len(texts)} of the batch is truncated") from None
     if not texts:
         raise RecordError("the batch is empty")
     return texts

@@ -1,5 +1,5 @@
-"""SQL92 filters: which messages a consumer wants, told by their properties (RocketMQ's ``rocketmq-filter``).
+"""SQL92 filters: expressions over properties that select messages (RocketMQ's ``rocketmq-filter``).
 
-``tokens`` cuts the text, ``parser`` understands it, ``values`` compares as Java does, ``message_filter`` is what
-brokers and clients use.
+``tokens`` splits the text, ``parser`` parses it, ``values`` compares values as Java does, ``message_filter`` is the
+interface for brokers and clients.
 """

@@ -1,6 +1,6 @@
 """A compiled SQL92 filter, applied to messages (RocketMQ ``ExpressionMessageFilter``).
 
-Compiled filters are shared by everyone who uses the same text; the cache is bounded.
+Compiled filters are shared by all users of the same text, in a bounded cache.
 """
 
 from __future__ import annotations
@@ -15,34 +15,36 @@ from raptormq.protocol.sql92.parser import parse
 
 _CACHED_FILTERS = 512
 _MAX_TERMS_PER_READ = 100_000
-"""Terms evaluated by one read of a queue at most: a few milliseconds."""
+"""Maximum terms that one read of a queue evaluates: a few milliseconds."""
 _MAX_BYTES_PER_READ = 2 << 20
-"""Properties that one read takes apart at most: 60 ms."""
+"""Maximum bytes of properties that one read decodes: 60 ms."""
 _MAX_TERM_BYTES_PER_READ = 32 << 20
-"""The same times the terms, since each may search through the longest of them: 150 ms at worst, mostly nothing."""
+"""Maximum product of these bytes and the terms, since each term may search the longest property: 150 ms at worst,
+normally close to nothing.
+"""
 
 
 class MessageFilter:
-    """Tells which messages an expression wants."""
+    """Selects the messages that match an expression."""
 
     __slots__ = ("_evaluate", "max_scanned", "max_scanned_bytes")
 
     def __init__(self, evaluate: Evaluate, terms: int) -> None:
         self._evaluate = evaluate
         self.max_scanned = _MAX_TERMS_PER_READ // terms
-        """How many messages one read may apply it to."""
+        """Maximum messages that one read may apply the filter to."""
         self.max_scanned_bytes = min(_MAX_BYTES_PER_READ, _MAX_TERM_BYTES_PER_READ // terms)
-        """How long their properties may be together."""
+        """Maximum total length of their properties."""
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """True for a message that is wanted; one whose values cannot be compared is not."""
+        """Return whether a message matches. A message whose values cannot be compared does not match."""
         try:
             return self._evaluate(properties) is True
         except ValueError:
             return False
 
     def wants(self, properties: bytes) -> bool:
-        """The same for the text form that is stored."""
+        """Return the same for the stored text form of the properties."""
         return self.matches(decode_properties(str(properties, "utf-8", "replace")))
 
 
@@ -50,7 +52,7 @@ def compile_filter(expression: str) -> MessageFilter:
     """Return the filter of an SQL92 expression.
 
     Raises:
-        FilterError: it cannot be understood, or is too large.
+        FilterError: the expression is invalid or too large.
     """
     compiled = _compiled(expression)
     if isinstance(compiled, FilterError):

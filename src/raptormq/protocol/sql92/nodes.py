@@ -1,4 +1,4 @@
-"""Parts of a compiled SQL92 filter: functions from properties to values, with what the parser must know of them.
+"""Nodes of a compiled SQL92 filter: functions from properties to values, with the facts that the parser needs.
 
 Three-valued logic: ``None`` is "unknown", which is not a match. Source: RocketMQ ``LogicExpression``,
 ``ComparisonExpression``, ``UnaryExpression``.
@@ -18,7 +18,7 @@ Evaluate = Callable[[Properties], Value]
 
 
 class Kind(Enum):
-    """What an expression is, as far as the grammar's checks ask."""
+    """Kind of an expression, for the checks of the grammar."""
 
     NUMBER = auto()
     TEXT = auto()
@@ -26,14 +26,14 @@ class Kind(Enum):
     """The constants TRUE, FALSE and NULL."""
     PROPERTY = auto()
     BOOLEAN = auto()
-    """A comparison, or comparisons tied by AND, OR, NOT."""
+    """A comparison, or comparisons combined by AND, OR, NOT."""
     NEGATED = auto()
     """A value with a minus sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An expression; ``value`` is that of a constant, ``depth`` counts the calls that an evaluation nests."""
+    """An expression. ``value`` is that of a constant, ``depth`` is the nesting of calls in an evaluation."""
 
     kind: Kind
     evaluate: Evaluate
@@ -47,7 +47,7 @@ def constant(kind: Kind, value: Value) -> Node:
 
 
 def named(name: str) -> Node:
-    """A property; unknown where the message does not have it."""
+    """A property; unknown if the message does not have it."""
     return Node(Kind.PROPERTY, lambda properties: properties.get(name))
 
 
@@ -56,21 +56,21 @@ def _boolean(evaluate: Evaluate, *parts: Node) -> Node:
 
 
 def truth(node: Node) -> Node:
-    """A part of AND, OR, NOT, or the whole: a property by itself is text and so never true.
+    """An operand of AND, OR or NOT, or the whole expression. A property alone is text and therefore never true.
 
     Raises:
-        FilterError: a number or a text stands where a condition belongs.
+        FilterError: the node is a number or a text.
     """
     if node.kind in (Kind.BOOLEAN, Kind.TRUTH):
         return node
     if node.kind is not Kind.PROPERTY:
-        raise FilterError("the filter has a number or a text where a condition belongs")
+        raise FilterError("the filter has a number or a text where a condition is expected")
     value = node.evaluate
     return _boolean(lambda properties: None if value(properties) is None else False, node)
 
 
 def all_of(nodes: Sequence[Node]) -> Node:
-    """AND: false as soon as one is false, unknown when one is unknown."""
+    """AND: false as soon as one operand is false, unknown if one is unknown."""
     parts = [node.evaluate for node in nodes]
 
     def evaluate(properties: Properties) -> Value:
@@ -87,7 +87,7 @@ def all_of(nodes: Sequence[Node]) -> Node:
 
 
 def any_of(nodes: Sequence[Node]) -> Node:
-    """OR: true as soon as one is true, unknown when one is unknown."""
+    """OR: true as soon as one operand is true, unknown if one is unknown."""
     parts = [node.evaluate for node in nodes]
 
     def evaluate(properties: Properties) -> Value:
@@ -115,7 +115,7 @@ def negation(node: Node) -> Node:
 
 
 def minus(node: Node) -> Node:
-    """A minus sign; what it makes of text is unknown."""
+    """A minus sign; unknown for text."""
     operand = node.evaluate
     return Node(Kind.NEGATED, lambda properties: negated(operand(properties)), node.depth + 1)
 
@@ -142,10 +142,11 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def order(left: Node, right: Node, holds: Callable[[int], bool]) -> Node:
-    """``<``, ``<=``, ``>`` or ``>=``: ``holds`` tells for a negative number, 0 or a positive one.
+    """``<``, ``<=``, ``>`` or ``>=``. ``holds`` gets a negative number, 0 or a positive number, and returns whether the
+    comparison is true.
 
     Raises:
-        FilterError: one side is a condition or a constant that is no number.
+        FilterError: a side is a condition or a constant that is not a number.
     """
     for node in (left, right):
         if node.kind in (Kind.BOOLEAN, Kind.TRUTH, Kind.TEXT):
@@ -163,10 +164,10 @@ def member(node: Node, texts: frozenset[str], *, inside: bool) -> Node:
     """IN and NOT IN.
 
     Raises:
-        FilterError: the left side is no property.
+        FilterError: the left side is not a property.
     """
     if node.kind is not Kind.PROPERTY:
-        raise FilterError("only a property can be looked for by IN")
+        raise FilterError("the left side of IN has to be a property")
     operand = node.evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -177,7 +178,9 @@ def member(node: Node, texts: frozenset[str], *, inside: bool) -> Node:
 
 
 def text_search(node: Node, found: Callable[[str, str], bool], text: str, *, wanted: bool) -> Node:
-    """CONTAINS, STARTSWITH and ENDSWITH: false, also with NOT, for an empty ``text`` and for what is no text."""
+    """CONTAINS, STARTSWITH and ENDSWITH. False, also with NOT, for an empty ``text`` and for values that
+    are not text.
+    """
     operand = node.evaluate
 
     def evaluate(properties: Properties) -> Value:

@@ -26,7 +26,7 @@ from raptormq.protocol.sql92.values import compare, integer
 
 MAX_CHARACTERS = 16_384
 MAX_TERMS = 1_024
-"""Literals and properties of one filter; the texts of an IN count as one."""
+"""Maximum literals and properties of one filter; the texts of an IN count as one."""
 MAX_DEPTH = 64
 
 _SEARCHES: dict[str, Callable[[str, str], bool]] = {
@@ -43,10 +43,10 @@ _ORDERS: dict[str, Callable[[int], bool]] = {
 
 
 def parse(text: str) -> tuple[Node, int]:
-    """Return the condition that ``text`` stands for, and how many terms it has.
+    """Return the condition of ``text`` and its number of terms.
 
     Raises:
-        FilterError: it cannot be understood, or is too long or too deep.
+        FilterError: the text is invalid, too long or nested too deeply.
     """
     if len(text) > MAX_CHARACTERS:
         raise FilterError(f"the filter has {len(text)} characters, more than {MAX_CHARACTERS}")
@@ -180,7 +180,7 @@ def _between(value: Node, low: Node, high: Node, *, positive: bool) -> Node:
     both = nodes.all_of([nodes.order(value, low, _ORDERS[">="]), nodes.order(value, high, _ORDERS["<="])])
     constants = low.kind is high.kind is Kind.NUMBER
     if constants and low.value is not None and high.value is not None and compare(high.value, low.value) < 0:
-        raise FilterError(f"BETWEEN {low.value} AND {high.value} holds for nothing")
+        raise FilterError(f"BETWEEN {low.value} AND {high.value} is never true")
     return both
 
 
@@ -208,5 +208,5 @@ def _shallow(node: Node) -> Node:
 
 def _unexpected(token: tokens.Token) -> FilterError:
     if token.kind == tokens.END:
-        return FilterError(f"the filter ends at position {token.at}, where more is expected")
+        return FilterError(f"unexpected end of the filter at position {token.at}")
     return FilterError(f"unexpected {token.text:.40} at position {token.at} of the filter")

@@ -1,6 +1,6 @@
-"""Words of an SQL92 filter (the token rules of RocketMQ's ``SelectorParser.jj``).
+"""Tokens of an SQL92 filter (the token rules of RocketMQ's ``SelectorParser.jj``).
 
-The text is cut lazily, because the parser stops after a complete expression and never looks at what follows.
+The text is tokenized lazily, because the parser stops after a complete expression and never reads what follows.
 Keywords are case-insensitive; ``-- …`` up to the end of a line and ``/* … */`` are comments.
 """
 
@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    """One word. ``kind`` is one of the constants above, a keyword, or the sign itself."""
+    """One token. ``kind`` is one of the constants above, a keyword, or the sign itself."""
 
     kind: str
     text: str
@@ -36,7 +36,7 @@ class Token(NamedTuple):
 
 
 class TokenReader:
-    """Hands out the tokens of a text, with a look at the next two."""
+    """Returns the tokens of a text one by one, with lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -44,20 +44,20 @@ class TokenReader:
         self._ahead: list[Token] = []
 
     def peek(self, steps: int = 0) -> Token:
-        """Return the next token, or the one after it, without taking it.
+        """Return the token ``steps`` positions ahead without consuming it.
 
         Raises:
-            FilterError: what comes there is no token.
+            FilterError: there is no valid token.
         """
         while len(self._ahead) <= steps:
             self._ahead.append(self._read())
         return self._ahead[steps]
 
     def take(self) -> Token:
-        """Return the next token and go on.
+        """Consume the next token and return it.
 
         Raises:
-            FilterError: what comes there is no token.
+            FilterError: there is no valid token.
         """
         token = self.peek()
         self._ahead.pop(0)

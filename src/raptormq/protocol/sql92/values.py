@@ -1,9 +1,9 @@
-"""Values of SQL92 filters and how they compare: as in Java, since properties are text and constants are typed.
+"""Values of SQL92 filters and their comparison, as in Java: properties are text and constants are typed.
 
-Types: ``None``, ``bool``, ``int`` (32 bits), :class:`Long`, ``float``, ``str``. Where two types meet, the text is
-converted to the other side's type; text that cannot be converted raises :class:`ValueError`, upon which the message
-does not match, whatever the rest of the expression says. ``bool`` and numbers are never equal and compare as "less".
-Source: RocketMQ ``ComparisonExpression.__compare``, Java ``Double.compareTo``, ``Double.valueOf``.
+Types: ``None``, ``bool``, ``int`` (32 bits), :class:`Long`, ``float``, ``str``. If one operand is text, it is converted
+to the type of the other. Text that cannot be converted raises :class:`ValueError`, and the message does not match,
+regardless of the rest of the expression. A ``bool`` and a number are never equal and compare as "less". Source:
+RocketMQ ``ComparisonExpression.__compare``, Java ``Double.compareTo``, ``Double.valueOf``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class Long(int):
-    """A number outside the 32 bits of Java's ``int``: text is compared with it in 64 bits."""
+    """An integer outside the 32 bits of Java's ``int``: text is compared with it in 64 bits."""
 
     __slots__ = ()
 
@@ -34,13 +34,13 @@ Value = bool | int | float | str | None
 
 
 def integer(text: str) -> int:
-    """Return a literal's value; raises ValueError beyond 64 bits."""
+    """Return the value of a literal. Raises ValueError beyond 64 bits."""
     value = _ranged(text, LONG_MIN, LONG_MAX)
     return value if INT_MIN <= value <= INT_MAX else Long(value)
 
 
 def double(text: str) -> float:
-    """Return the value of text as ``Double.valueOf`` reads it; raises ValueError."""
+    """Return the value of text as ``Double.valueOf`` parses it. Raises ValueError."""
     word = text.strip(_JAVA_WHITE_SPACE)
     if word in _NAMED:
         return _NAMED[word]
@@ -56,15 +56,15 @@ def double(text: str) -> float:
 
 
 def negated(value: Value) -> Value:
-    """Return ``-value``, None for what is no number."""
+    """Return ``-value``, or None if it is not a number."""
     kind = type(value)
     if kind is Long:
-        return Long(-value)  # type: ignore[operator]  # kind says it is a number
+        return Long(-value)  # type: ignore[operator]  # kind is a number type
     return -value if kind is int or kind is float else None  # type: ignore[operator]
 
 
 def equals(left: Value, right: Value) -> bool | None:
-    """Evaluate ``left = right``: None when only the left side is missing, False when only the right side is."""
+    """Evaluate ``left = right``: None if only the left side is missing, False if only the right side is."""
     if left is None:
         return True if right is None else None
     if right is None:
@@ -73,10 +73,11 @@ def equals(left: Value, right: Value) -> bool | None:
 
 
 def ordered(left: Value, right: Value) -> int | None:
-    """Return how two values of ``<``, ``<=``, ``>``, ``>=`` compare, None when one is missing; text counts as number.
+    """Return how two operands of ``<``, ``<=``, ``>``, ``>=`` compare, or None if one is missing. Two texts compare as
+    numbers.
 
     Raises:
-        ValueError: text that is no number.
+        ValueError: a text is not a number.
     """
     if left is None or right is None:
         return None
@@ -86,10 +87,10 @@ def ordered(left: Value, right: Value) -> int | None:
 
 
 def compare(left: bool | float | str, right: bool | float | str) -> int:
-    """Return a negative number, 0 or a positive one.
+    """Return a negative number, 0 or a positive number.
 
     Raises:
-        ValueError: the text of one side is not of the other side's type.
+        ValueError: the text of one side cannot be converted to the type of the other side.
     """
     left_type, right_type = type(left), type(right)
     if left_type is not right_type:
@@ -97,7 +98,7 @@ def compare(left: bool | float | str, right: bool | float | str) -> int:
             left = _converted(str(left), right_type)
         elif right_type is str:
             if left_type is bool:
-                raise ValueError("a truth value on the left is not compared with text")
+                raise ValueError("a boolean on the left is not compared with text")
             right = _converted(str(right), left_type)
         elif bool in (left_type, right_type):
             return -1
@@ -122,7 +123,7 @@ def _ranged(text: str, low: int, high: int) -> int:
 
 
 def _compare_doubles(left: float, right: float) -> int:
-    """NaN equals itself and is above everything, -0.0 is below 0.0 (``Double.compareTo``)."""
+    """NaN equals itself and is greater than everything, -0.0 is less than 0.0 (``Double.compareTo``)."""
     if left < right:
         return -1
     if left > right:
