@@ -25,7 +25,7 @@ TIMES = struct.Struct(">qq")
 SEAL = slice(504, 512)
 SETTLED, ALL = 12, 16
 """With these the index counts so many entries that one bit makes them none."""
-NAMES_THE_DAMAGE = re.compile("is damaged|keys in .* are not found|the checkpoint (says|knows)")
+NAMES_THE_DAMAGE = re.compile("is damaged|keys in .* cannot be found|the checkpoint (says|knows)")
 Found = dict[str, list[str]]
 
 

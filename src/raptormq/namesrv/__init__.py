@@ -1,7 +1,7 @@
-"""The name server: which brokers live, which topics they serve, and a small key-value store (RocketMQ
+"""The name server: live brokers, the topics that they serve, and a small key-value store (RocketMQ
 ``NamesrvController``).
 
-:mod:`~raptormq.namesrv.table` is the pure state, :mod:`~raptormq.namesrv.views` what is answered from it,
-:mod:`~raptormq.namesrv.handlers` one small file per family of request codes, :mod:`~raptormq.namesrv.service` the
-process part. Name servers do not talk to each other: every broker registers with every one of them.
+:mod:`~raptormq.namesrv.table` is the pure state, :mod:`~raptormq.namesrv.views` the responses derived from it,
+:mod:`~raptormq.namesrv.handlers` has one module per family of request codes, and :mod:`~raptormq.namesrv.service`
+starts and stops the server. Name servers do not communicate: every broker registers with each of them.
 """

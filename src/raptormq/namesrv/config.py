@@ -46,7 +46,7 @@ JVM_KEYS = frozenset(
         "useEpollNativeSelector",
     }
 )
-"""Keys of the reference that size its thread pools and buffers: taken without a word, they have no meaning here."""
+"""Keys that size RocketMQ's thread pools and buffers. They have no meaning here and are accepted without a warning."""
 
 
 def _home(name: str) -> str:
@@ -54,81 +54,82 @@ def _home(name: str) -> str:
 
 
 OPEN_CODES = f"{RequestCode.GET_ROUTEINFO_BY_TOPIC:d},{RequestCode.GET_BROKER_CLUSTER_INFO:d}"
-"""What every client asks a name server: where a topic is, and which brokers there are."""
+"""Requests of every client: routes of topics and the list of brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerAccess(AccessControl):
-    """Who may send requests. Where things are anybody may ask, unless the white lists say otherwise."""
+    """Access control of a name server. By default routes and the broker list are open to everybody."""
 
     authentication_whitelist: str = setting(OPEN_CODES, "authenticationWhitelist", parse=request_codes)
     """Request codes that need no signature, separated by commas."""
     authorization_whitelist: str = setting(OPEN_CODES, "authorizationWhitelist", parse=request_codes)
     """Request codes that need no permission, separated by commas."""
     auth_config_path: str = setting(lambda: _home("auth"), "authConfigPath", parse=file_path)
-    """Folder of the tables of users and of what they may do."""
+    """Folder of the tables of users and ACLs."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameServerConfig:
-    """What ``namesrv.conf`` may say; immutable, a change by request makes a new one."""
+    """Settings of ``namesrv.conf``; immutable, an update by request creates a new value."""
 
     listen_port: int = setting(9876, "listenPort", parse=integer(0, 65535))
-    """TCP port; 0 lets the system choose."""
+    """TCP port; with 0 the system chooses one."""
     bind_address: str = setting("0.0.0.0", "bindAddress")
-    """Address listened on; by default all IPv4 addresses of the host."""
+    """Listening address; by default all IPv4 addresses of the host."""
     kv_config_path: str = setting(lambda: _home("kvConfig.json"), "kvConfigPath", parse=file_path)
     """File of the key-value store."""
     config_store_path: str = setting(lambda: _home("namesrv.properties"), "configStorePath", parse=file_path)
-    """File into which settings changed by UPDATE_NAMESRV_CONFIG (318) are written; with ``-c`` it is that file."""
+    """File that receives settings changed by UPDATE_NAMESRV_CONFIG (318); with ``-c`` it is that file."""
     order_message_enable: bool = setting(False, "orderMessageEnable", parse=parse_bool)
-    """Routes carry the fixed queue counts of ordered topics."""
+    """Whether routes include the fixed queue counts of ordered topics."""
     return_order_topic_config_to_broker: bool = setting(True, "returnOrderTopicConfigToBroker", parse=parse_bool)
-    """A broker's registration is answered with the fixed queue counts."""
+    """Whether the response to a broker's registration includes the fixed queue counts."""
     support_acting_master: bool = setting(False, "supportActingMaster", parse=parse_bool)
-    """The lowest slave of a group without master is shown as its (read-only) master."""
+    """Whether the slave with the lowest id of a group without master is shown as its (read-only) master."""
     enable_all_topic_list: bool = setting(True, "enableAllTopicList", parse=parse_bool)
     """Whether GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206) is answered."""
     enable_topic_list: bool = setting(True, "enableTopicList", parse=parse_bool)
     """Whether the topic lists by cluster and of system topics (224, 304) are answered."""
     delete_topic_with_broker_registration: bool = setting(False, "deleteTopicWithBrokerRegistration", parse=parse_bool)
-    """Topics missing from a registration are removed, also when the broker does not say that it has named all (those of
-    Apache RocketMQ do not)."""
+    """Remove topics that are missing from a registration, also when the broker does not declare it complete (brokers of
+    Apache RocketMQ do not).
+    """
     scan_not_active_broker_interval_ms: int = setting(5000, "scanNotActiveBrokerInterval", parse=integer(1, 3_600_000))
-    """Time between two searches for silent brokers, milliseconds."""
+    """Interval of searches for silent brokers, milliseconds."""
     need_wait_for_service: bool = setting(False, "needWaitForService", parse=parse_bool)
-    """Routes are refused after the start, until the brokers had time to register."""
+    """Refuse route requests after the start until brokers had time to register."""
     wait_seconds_for_service: int = setting(45, "waitSecondsForService", parse=integer(0, 86_400))
-    """How long they are refused, seconds."""
+    """How long route requests are refused, seconds."""
     max_idle_seconds: int = setting(120, "serverChannelMaxIdleTimeSeconds", parse=integer(1, 86_400))
-    """A connection that was silent for this long is closed, seconds."""
+    """A connection that is silent for this long is closed, seconds."""
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList")
-    """Keys that no request may change, separated by semicolons."""
+    """Keys that requests must not change, separated by semicolons."""
     enable_controller: bool = setting(False, "enableControllerInNamesrv", parse=switched_off)
-    """Controller mode (election by the name servers) does not exist here; replication groups elect their own leader."""
+    """Controller mode (election by the name servers) is not supported; replication groups elect their own leader."""
     notify_min_broker_id_changed: str = setting("false", "notifyMinBrokerIdChanged", parse=choice("false"))
-    """Brokers learn about their group from registrations alone."""
+    """Not supported: brokers learn about their group from the responses to their registrations."""
     metrics_host: str = setting("0.0.0.0", "metricsPromExporterHost", "metricsHost")
     metrics_port: int = setting(-1, "metricsPort", "metricsPromExporterPort", parse=integer(-1, 65_535))
-    """GET /metrics, /healthz and /readyz; 0 takes a free port, -1 serves none."""
+    """Port of GET /metrics, /healthz and /readyz; 0 chooses a free port, -1 disables them."""
     access: NameServerAccess = field(default_factory=NameServerAccess)
     tls: ServerTls | None = None
-    """How peers may connect, None: plainly. Neither shown nor changed by requests, as in RocketMQ."""
+    """TLS settings; None without TLS. Requests neither show nor change them, as in RocketMQ."""
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """The pairs that they come from."""
+    """The key-value pairs that the settings were read from."""
 
     @classmethod
     def from_pairs(cls, pairs: Mapping[str, str]) -> NameServerConfig:
         """Return the settings for RocketMQ ``key = value`` pairs.
 
         Raises:
-            ConfigError: a value cannot be used.
+            ConfigError: a value is invalid.
         """
         return replace(load_settings(cls, pairs), tls=server_tls(pairs), given=dict(pairs))
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
-    """Return one line per key that neither this name server nor Apache RocketMQ knows."""
+    """Return one line for each key that neither this name server nor Apache RocketMQ knows."""
     return unknown_key_warnings(pairs, known_keys(NameServerConfig) | JVM_KEYS | TLS_KEYS)
 
 
@@ -137,10 +138,10 @@ def load_name_server_config(
 ) -> tuple[NameServerConfig, list[str]]:
     """Return the settings of a ``namesrv.conf`` (or the defaults) with ``overrides`` on top, and the warnings to print.
 
-    Changes by request go into the same file unless it names another ``configStorePath``.
+    Updates by request are written to the same file unless it sets another ``configStorePath``.
 
     Raises:
-        ConfigError: the file cannot be read or a value cannot be used.
+        ConfigError: the file cannot be read or a value is invalid.
     """
     pairs = read_properties(path) if path is not None else {}
     pairs |= overrides or {}

@@ -1,9 +1,8 @@
-"""What a name server answers to Prometheus and to probes, where ``metricsPort`` is set.
+"""Metrics and probes of a name server, served when ``metricsPort`` is set.
 
     raptormq_namesrv_<figure>
 
-What only grows is a counter; its name ends in ``_total``. Neighbour: :mod:`~raptormq.transport.http` serves
-the pages.
+Counters end in ``_total``. Neighbour: :mod:`~raptormq.transport.http` serves the pages.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from raptormq.transport.http import Page
 from raptormq.transport.server import Server
 
 Figure = tuple[str, str, int]
-"""Name, what it is, value."""
+"""Name, description, value."""
 
 
 class Pages(Collector):
-    """The pages of one name server that serves."""
+    """The pages of one running name server."""
 
     def __init__(
         self,
@@ -41,17 +40,17 @@ class Pages(Collector):
         self._server = server
 
     def by_path(self) -> dict[str, Page]:
-        """Return the pages."""
+        """Return the pages by path."""
         return {"/metrics": self.metrics, "/healthz": self.alive, "/readyz": self.alive}
 
     async def metrics(self) -> tuple[int, bytes]:
-        """Figures for Prometheus."""
+        """Metrics in Prometheus format."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return 200, generate_latest(registry)
 
     async def alive(self) -> tuple[int, bytes]:
-        """Who answers here serves."""
+        """A name server that answers is alive and ready."""
         return 200, b"ok\n"
 
     def collect(self) -> Iterator[Metric]:

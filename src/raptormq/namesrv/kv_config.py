@@ -1,11 +1,11 @@
 """The name server's key-value store, kept in one JSON file (RocketMQ ``KVConfigManager``).
 
-File layout, the reference's own, so that either program reads the other's::
+File layout, the same as RocketMQ's, so that either program reads the other's file::
 
     {"configTable": {"<namespace>": {"<key>": "<value>"}}}
 
-A change is on disk before it is answered; a damaged file is replaced by its backup (:mod:`raptormq.json_file`).
-Namespace ``ORDER_TOPIC_CONFIG`` holds the fixed queue counts of ordered topics.
+A change is on disk before it is answered; a damaged file is replaced by its backup (:mod:`raptormq.json_file`). The
+namespace ``ORDER_TOPIC_CONFIG`` holds the fixed queue counts of ordered topics.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ class KvConfig:
 
     def __init__(self, path: Path) -> None:
         self._path = path = path.absolute()
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None  # who may read it may read the next one
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None  # keep the mode of an existing file
         self._files = DiskFiles(mode)
         without = "without it ordered topics have no fixed queues"
         self._file = JsonFile(str(path), self._files, key="configTable", without=without)
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
-        """Read the file; one that does not exist is an empty store.
+        """Read the file; the store is empty when it does not exist.
 
         Raises:
-            ConfigError: the file and its backup cannot be read or are not of the layout above; the text says what to
-                do.
+            ConfigError: the file and its backup cannot be read, or have another layout; the text says what to do.
         """
         try:
             self._table = self._file.load(_decode) or {}
@@ -50,7 +49,7 @@ class KvConfig:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return a copy of a namespace, ``None`` when it has never been written."""
+        """Return a copy of a namespace; None when it has never been written."""
         table = self._table.get(namespace)
         return None if table is None else dict(table)
 
@@ -58,12 +57,12 @@ class KvConfig:
         """Set one value.
 
         Raises:
-            ConfigError: the file cannot be written; the value is then not set either.
+            ConfigError: the file cannot be written; the value is not set.
         """
         self._replace(namespace, self._table.get(namespace, {}) | {key: value})
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove one value, if it is there; errors as for :meth:`put`."""
+        """Remove one value if it exists; errors as for :meth:`put`."""
         table = self._table.get(namespace, {})
         if key in table:
             self._replace(namespace, {other: value for other, value in table.items() if other != key})

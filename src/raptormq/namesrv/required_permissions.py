@@ -1,10 +1,12 @@
-"""What each request to a name server needs (the ``RocketMQAction`` of RocketMQ's headers ``header.namesrv``): Get or
-Update on the clusters that it is about, and on all of them (``Cluster:*``) where it is about none in particular.
+"""The permissions that requests to a name server require (the ``RocketMQAction`` of RocketMQ's headers
+``header.namesrv``): Get or Update on the clusters that a request names, or on all clusters (``Cluster:*``) when it
+names none.
 
-A registration can push out brokers of other clusters than it names: it needs Update on theirs, too.
+A registration can displace brokers of clusters that it does not name: it requires Update on these clusters, too.
 
-Different from RocketMQ, whose name servers never ask: a topic is deleted (216) by who may delete it on its brokers
-(215), and its route (105), where that is not open to everybody, is for whoever may do anything with the topic.
+RocketMQ's name servers have no authorization. Two requests differ from the annotations of its headers. Deleting a topic
+(216) requires the permission to delete it on a broker (215). A route (105), unless it is open to everybody, requires
+any permission on the topic.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _READS = frozenset(
         RequestCode.AUTH_LIST_ACL,
     }
 )
-"""Requests that change nothing; all others need Update."""
+"""Read-only requests; all others require Update."""
 
 _NAMED: dict[int, tuple[str, ...]] = {
     RequestCode.REGISTER_BROKER: ("clusterName", "brokerName", "brokerAddr"),
@@ -53,16 +55,16 @@ _NAMED: dict[int, tuple[str, ...]] = {
     RequestCode.ADD_WRITE_PERM_OF_BROKER: ("brokerName",),
     RequestCode.GET_TOPICS_BY_CLUSTER: ("cluster",),
 }
-"""Request -> the fields of its header that say which clusters it is about; others may be written beside them."""
+"""Header fields, by request code, that name the clusters of a request; other fields are ignored."""
 
 
 def permission_resolver(table: RouteTable) -> PermissionResolver:
-    """Return what tells the needs of requests to the name server of ``table``."""
+    """Return the function that determines the permissions required by requests to the name server of ``table``."""
     return partial(permissions_of, table=table)
 
 
 def permissions_of(request: RemotingCommand, table: RouteTable) -> list[RequiredPermission]:
-    """Return all that ``request`` needs."""
+    """Return the permissions that ``request`` requires."""
     fields = request.ext_fields
     if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
         return [
@@ -80,7 +82,7 @@ def permissions_of(request: RemotingCommand, table: RouteTable) -> list[Required
 
 
 def _clusters(named: Mapping[str, str], table: RouteTable) -> list[str]:
-    """Return the clusters that a request names, and those of the brokers and addresses that it names."""
+    """Return the clusters named by a request, and those of the brokers and addresses that it names."""
     live = table.live.get(named.get("brokerAddr", ""))
     brokers = [named.get("brokerName", ""), live.broker_name if live else ""]
     groups = [table.groups[name] for name in brokers if name in table.groups]

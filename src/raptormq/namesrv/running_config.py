@@ -1,8 +1,8 @@
-"""The settings in force, which requests may change while the name server runs.
+"""The current settings, which requests may change while the name server runs.
 
-A change is checked like a file is, kept in the file named by ``configStorePath`` and then takes effect; where the
-server listens and stores changes with the next start only. Access control changes by no request: who may change
-settings would make himself a super user.
+An update is validated like a file, written to the file named by ``configStorePath``, and then takes effect. The
+listening address and the file paths take effect at the next start. Requests cannot change access control: whoever may
+change settings could make himself a super user.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class RunningConfig:
         self._first_keys = first_keys(NameServerConfig)
 
     def forbidden(self, pairs: Mapping[str, str]) -> list[str]:
-        """Return the keys that no request may change."""
+        """Return the keys that requests must not change."""
         black_list = _NEVER.union(self.current.config_black_list.split(";"))
         return [key for key in pairs if key in black_list]
 
     def update(self, pairs: Mapping[str, str]) -> None:
-        """Apply ``pairs`` on top of what is in force.
+        """Apply ``pairs`` on top of the current settings.
 
         Raises:
-            ConfigError: a value cannot be used or the file cannot be written; nothing was changed.
+            ConfigError: a value is invalid or the file cannot be written; nothing was changed.
         """
         changes = {self._first_keys.get(key, key): value for key, value in pairs.items()}
         changed = load_settings(NameServerConfig, self._given | changes)

@@ -1,8 +1,8 @@
-"""Access control of a name server: what lets requests in, and the requests that manage users and their rights (3001 to
-3010), which mqadmin sends to a name server as to a broker (``-b``).
+"""Access control of a name server: the gate, and the requests that manage users and ACLs (3001 to 3010), which mqadmin
+sends to a name server as to a broker (``-b``).
 
-RocketMQ's name servers have none. Its tables are this name server's own: users are made with each one, or come from its
-settings.
+RocketMQ's name servers have no access control. Each name server has tables of its own: users are created on each one,
+or come from its settings.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class NameServerSecurity:
     """The tables, and the gate in front of the handlers."""
 
     def __init__(self, access: NameServerAccess, table: RouteTable, clock: Callable[[], int]) -> None:
-        """``clock`` gives milliseconds since 1970.
+        """``clock`` returns milliseconds since 1970.
 
         Raises:
-            ConfigError: the folder of the tables cannot be made.
+            ConfigError: the folder of the tables cannot be created.
             StoreDamaged: a table and its backup cannot be read.
         """
         folder = Path(access.auth_config_path)
@@ -43,19 +43,19 @@ class NameServerSecurity:
         self.gate: AccessGate = access_gate(access, self._tables, permission_resolver(table), clock)
 
     def protect(self, router: Router) -> None:
-        """Let nothing through to the handlers of ``router`` that the gate refuses."""
+        """Register the management handlers and guard all handlers of ``router``."""
         tables = self._tables
         UserHandlers(tables, self.gate).register(router)
         AclHandlers(tables.users, tables.acls, tables.acls_saver).register(router)
         self.gate.protect(router)
 
     def retry_save(self) -> None:
-        """Write the tables whose last write failed: the disk may have room now."""
+        """Retry failed writes of the tables: the disk may have room now."""
         for saver in (self._tables.users_saver, self._tables.acls_saver):
             saver.retry_save()
 
     async def save(self) -> None:
-        """Write what is not written yet; an error is logged, since there is nobody left to tell."""
+        """Write pending changes at the end; errors can only be logged."""
         for saver in (self._tables.users_saver, self._tables.acls_saver):
             try:
                 await saver.saved()

@@ -1,6 +1,4 @@
-"""The name server as something to start and stop; used by ``raptormq namesrv`` and, embedded, by ``raptormq dev`` and
-tests.
-"""
+"""Starts and stops a name server, for ``raptormq namesrv`` and, embedded, for ``raptormq dev`` and tests."""
 
 from __future__ import annotations
 
@@ -33,11 +31,11 @@ class NameServer:
     def __init__(
         self, config: NameServerConfig, clock: Callable[[], int] = now_ms, *, descriptors: int | None = None
     ) -> None:
-        """``clock`` gives milliseconds since 1970. ``descriptors``: how many it may have open; as many as the process,
-        unless it shares them with others.
+        """``clock`` returns milliseconds since 1970. ``descriptors`` is the number of descriptors that the name server
+        may have open; None for all of the process, which is right unless it shares the process.
 
         Raises:
-            ConfigError: they are too few.
+            ConfigError: there are too few descriptors.
         """
         self._clock = clock
         limit = descriptor_limit() if descriptors is None else descriptors
@@ -54,25 +52,25 @@ class NameServer:
 
     @property
     def port(self) -> int:
-        """The port that is bound, 0 before :meth:`start`."""
+        """The bound port; 0 before :meth:`start`."""
         return self._server.port if self._server else 0
 
     @property
     def address(self) -> str:
-        """Where it listens, ``host:port``."""
+        """The listening address, ``host:port``."""
         host = self._config.current.bind_address
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     @property
     def metrics_address(self) -> str | None:
-        """Where /metrics is, ``host:port``; None without."""
+        """The address of /metrics, ``host:port``; None when it is off."""
         return f"{self._config.current.metrics_host}:{self._health.port}" if self._health is not None else None
 
     async def start(self) -> None:
-        """Load the key-value store and the users, listen and begin to look for silent brokers.
+        """Load the key-value store and the users, listen, and start to expire silent brokers.
 
         Raises:
-            ConfigError: a port is taken, or the key-value file cannot be read.
+            ConfigError: a port is in use, or the key-value file cannot be read.
             StoreDamaged: the tables of users cannot be read.
         """
         try:
@@ -103,13 +101,13 @@ class NameServer:
         self._schedule_expiry()
 
     async def wait_for_broker(self, address: str) -> None:
-        """Return when the broker at ``address`` is in the routes; a broker in the same process is of use only then."""
+        """Return when the broker at ``address`` is registered. A broker in the same process cannot be used before."""
         while address not in self._table.live:
             self._registered.clear()
             await self._registered.wait()
 
     async def stop(self) -> None:
-        """Close all connections and the port; stopping twice is allowed."""
+        """Close all connections and the port. May be called twice."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -136,5 +134,5 @@ class NameServer:
 
 
 def _monotonic_ms() -> int:
-    """Liveness must not depend on a wall clock that somebody sets."""
+    """Clock for liveness, which must not depend on changes of the wall clock."""
     return time.monotonic_ns() // 1_000_000

@@ -1,17 +1,17 @@
 """The route table: brokers, their liveness and the queues that each serves (RocketMQ ``RouteInfoManager``).
 
-Pure state: no socket, no clock, no file. Time comes in as ``now_ms`` and a connection as any hashable value. What is
-answered from the state is in :mod:`raptormq.namesrv.views`.
+Pure state: no socket, no clock, no file. The time is an argument ``now_ms``, and a connection is any hashable value.
+:mod:`raptormq.namesrv.views` derives the responses.
 
 Invariants, checked by the property tests:
 
 - a broker group that is listed has at least one address, and an address belongs to one group under one id;
-- every listed address has a live record and the other way round, so that whatever registered also expires;
+- every listed address has a live record and vice versa, so that whatever registered also expires;
 - queues refer to listed groups only, and a topic without queues is not listed.
 
-Two deliberate differences from the reference, both about addresses that are used again (pods do that): a live record is
-keyed by address alone, and an address that registers under another broker name leaves its old group at once. The
-reference would keep the dead entry alive for as long as the new broker sends heartbeats.
+Two deliberate differences from RocketMQ concern reused addresses, as pods have them. A live record is keyed by address
+alone, and an address that registers under another broker name leaves its old group at once. RocketMQ would keep the
+dead entry alive as long as the new broker sends heartbeats.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raptormq.protocol.bodies.route import MASTER_ID, QueueData
 from raptormq.protocol.bodies.topic_config import READ_WRITE, DataVersion, Perm, TopicConfig, TopicConfigTable
 
 DEFAULT_EXPIRY_MS = 120_000
-"""A broker that was silent for this long is removed, unless it announced a time-out of its own (milliseconds)."""
+"""A broker that is silent for this long is removed, unless it announced its own timeout (milliseconds)."""
 
 log = get_logger(__name__)
 
@@ -36,10 +36,11 @@ class RegistrationRefused(RaptorMQError):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker says about itself with REGISTER_BROKER (103).
+    """The data of a REGISTER_BROKER request (103).
 
-    ``table`` holds all its topics, or those that are new or changed; ``enable_acting_master`` is ``None`` for brokers
-    too old to know it; ``channel`` is the connection the registration came by: when it closes, the broker is gone.
+    ``table`` holds all topics of the broker, or those that are new or changed. ``enable_acting_master`` is None for
+    brokers that do not know it. ``channel`` is the connection of the registration: the broker is removed when it
+    closes.
     """
 
     cluster: str
@@ -55,7 +56,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class MasterAddress:
-    """Answer to a slave's registration: where its master serves requests and where it replicates from."""
+    """Response to a slave's registration: where its master serves requests and where it replicates from."""
 
     address: str
     ha_address: str
@@ -63,7 +64,7 @@ class MasterAddress:
 
 @dataclass(slots=True)
 class LiveBroker:
-    """Liveness of one address; ``last_seen_ms`` is moved by registrations, version queries and heartbeats."""
+    """Liveness of one address. Registrations, version queries and heartbeats update ``last_seen_ms``."""
 
     broker_name: str
     ha_address: str
@@ -75,19 +76,19 @@ class LiveBroker:
 
 @dataclass(slots=True)
 class BrokerGroup:
-    """The brokers that share one name: a master (id 0) and its slaves."""
+    """The brokers of one name: a master (id 0) and its slaves."""
 
     cluster: str
     acting_master: bool = False
     addresses: dict[int, str] = field(default_factory=dict)
 
     def id_of(self, address: str) -> int | None:
-        """Return the id under which ``address`` is listed."""
+        """Return the id under which ``address`` is listed; None when it is not."""
         return next((broker_id for broker_id, listed in self.addresses.items() if listed == address), None)
 
 
 class RouteTable:
-    """All that the name server knows about brokers and topics."""
+    """All known brokers and topics."""
 
     def __init__(self) -> None:
         self.groups: dict[str, BrokerGroup] = {}
@@ -99,15 +100,15 @@ class RouteTable:
     def register(
         self, registration: Registration, now_ms: int, *, delete_missing: bool = False
     ) -> MasterAddress | None:
-        """Take a registration over; return the master's addresses to a slave whose master lives.
+        """Apply a registration; return the master's addresses to a slave whose master is alive.
 
-        With ``delete_missing`` the registration holds all topics of the broker, and others of it are removed.
+        With ``delete_missing`` the registration is complete, and other topics of the broker are removed.
 
-        A newcomer whose id is held by another address with a larger state version is ignored (and told success, as in
-        the reference: it will learn from its own peers that it lost).
+        A broker is ignored when its id is held by another address with a larger state version. It is told success, as
+        in RocketMQ: it learns from its peers that it lost.
 
         Raises:
-            RegistrationRefused: a single topic came from a broker that is not registered: it has to send all of them.
+            RegistrationRefused: an unregistered broker sent a single topic; it has to send all of them.
         """
         group = self.groups.get(registration.broker_name)
         holder = group.addresses.get(registration.broker_id) if group else None
@@ -134,8 +135,8 @@ class RouteTable:
         return self._master_for(group, registration.broker_id)
 
     def displaced_by(self, registration: Registration) -> list[str]:
-        """Return the addresses of brokers that have not gone, as far as is known, and would lose their place, or their
-        address, to a registration that came by another connection than theirs.
+        """Return the addresses of brokers that would lose their id or their address to the registration, although they
+        are registered by another connection that is open.
         """
         group = self.groups.get(registration.broker_name)
         holder = group.addresses.get(registration.broker_id) if group else None
@@ -149,7 +150,7 @@ class RouteTable:
         ]
 
     def touch(self, address: str, now_ms: int, timeout_ms: int | None = None) -> None:
-        """Note a sign of life; an unknown address is ignored: it has to register."""
+        """Update the last sign of life. An unknown address is ignored; it has to register."""
         live = self.live.get(address)
         if live is not None:
             live.last_seen_ms = now_ms
@@ -163,7 +164,7 @@ class RouteTable:
     # -- brokers go ----------------------------------------------------------------------------------------------------
 
     def channel_of(self, address: str) -> Hashable | None:
-        """Return the connection by which ``address`` was registered last."""
+        """Return the connection of the last registration of ``address``."""
         live = self.live.get(address)
         return live.channel if live else None
 
@@ -176,13 +177,13 @@ class RouteTable:
         return True
 
     def channel_closed(self, channel: Hashable) -> list[str]:
-        """Remove the brokers whose last registration came by ``channel``; return their addresses."""
+        """Remove the brokers whose last registration came over ``channel``; return their addresses."""
         gone = [address for address, live in self.live.items() if live.channel == channel]
         self._remove_addresses(gone)
         return gone
 
     def expire(self, now_ms: int) -> list[str]:
-        """Remove the brokers that were silent for longer than their time-out; return their addresses."""
+        """Remove the brokers that were silent for longer than their timeout; return their addresses."""
         gone = [address for address, live in self.live.items() if live.last_seen_ms + live.timeout_ms < now_ms]
         self._remove_addresses(gone)
         return gone
@@ -190,24 +191,24 @@ class RouteTable:
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> None:
-        """Add queues of ``topic`` by hand (217); entries of brokers that are not registered are left out."""
+        """Add queues of ``topic`` by request (217); queues of unregistered brokers are ignored."""
         known = {data.broker_name: data for data in queue_datas if data.broker_name in self.groups}
         if known:
             self.queues.setdefault(topic, {}).update(known)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget ``topic``, everywhere or on the brokers of one cluster."""
+        """Remove ``topic``, from all brokers or from those of one cluster."""
         brokers = list(self.queues.get(topic, ()))
         for broker_name in brokers:
             if cluster is None or self.groups[broker_name].cluster == cluster:
                 self._drop_queues(topic, broker_name)
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """Clear WRITE on every topic of a broker until its topic table changes; return how many topics it has."""
+        """Clear WRITE on every topic of a broker until its topic table changes; return the number of topics."""
         return self._change_permission(broker_name, lambda perm: perm & ~Perm.WRITE)
 
     def add_write_permission(self, broker_name: str) -> int:
-        """Set read and write, and nothing else, on every topic of a broker; return how many topics it has."""
+        """Set READ and WRITE, and nothing else, on every topic of a broker; return the number of topics."""
         return self._change_permission(broker_name, lambda _perm: READ_WRITE)
 
     # -- inner parts ---------------------------------------------------------------------------------------------------
@@ -259,13 +260,11 @@ class RouteTable:
             self._remove_address(address)
 
     def _remove_address(self, address: str) -> None:
-        """Remove one address with what follows from it: its group when it was the last, else WRITE when no master is
-        left.
-        """
+        """Remove one address. Remove its group with the last address; clear WRITE when the master is gone."""
         live = self.live.pop(address, None)
         if live is None:
             return
-        log.info("broker %s at %s left", live.broker_name, address)
+        log.info("broker %s at %s is removed", live.broker_name, address)
         group = self.groups[live.broker_name]
         broker_id = group.id_of(address)
         if broker_id is not None:
@@ -294,7 +293,7 @@ class RouteTable:
 
 
 def _may_bring_topics(group: BrokerGroup, registration: Registration) -> bool:
-    """Topics are taken from a master, or from the slave that stands in for one."""
+    """Return whether topics are taken from this broker: a master, or the slave that acts as one."""
     return registration.broker_id == MASTER_ID or (
         registration.enable_acting_master is not None and registration.broker_id == min(group.addresses)
     )

@@ -1,5 +1,5 @@
-"""What the name server answers from its :class:`~raptormq.namesrv.table.RouteTable`: routes, clusters, topic lists.
-Pure.
+"""Responses derived from the :class:`~raptormq.namesrv.table.RouteTable`: routes, clusters, topic lists. Pure
+functions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from raptormq.protocol.bodies.topic_config import Perm
 
 
 def topic_route(table: RouteTable, topic: str, *, acting_master: bool = False) -> TopicRoute | None:
-    """Return where ``topic`` is, ``None`` when no broker has it.
+    """Return the route of ``topic``; None when no broker has it.
 
-    With ``acting_master`` the lowest slave of a group that lost its master is shown under the master's id, so that
-    clients go on reading; its queues are read-only by then.
+    With ``acting_master`` the slave with the lowest id of a group without master is shown with the master's id, so that
+    clients continue to read; its queues are read-only by then.
     """
     queues = table.queues.get(topic)
     if not queues:
@@ -25,7 +25,7 @@ def topic_route(table: RouteTable, topic: str, *, acting_master: bool = False) -
 
 
 def cluster_info(table: RouteTable) -> ClusterInfo:
-    """Return all broker groups and which cluster each belongs to."""
+    """Return all broker groups and the cluster of each."""
     brokers = {name: _broker_data(name, group) for name, group in table.groups.items()}
     return ClusterInfo(brokers, clusters(table))
 
@@ -50,13 +50,15 @@ def topics_of_cluster(table: RouteTable, cluster: str) -> TopicList:
 
 
 def system_topics(table: RouteTable) -> TopicList:
-    """Return the topics named like clusters and brokers, and one broker to ask for the others."""
+    """Return the names of clusters and brokers as topics, and the address of one broker that knows the other system
+    topics.
+    """
     topics = [name for cluster, brokers in clusters(table).items() for name in (cluster, *brokers)]
     return TopicList(topics, next(iter(table.live), None))
 
 
 def flagged_topics(table: RouteTable, flag: int, without: int) -> TopicList:
-    """Return the topics that some broker gives one system flag and not the other."""
+    """Return the topics that have the system flag ``flag`` and not ``without`` on some broker."""
     names = [
         topic
         for topic, queues in table.queues.items()

@@ -1,6 +1,6 @@
-"""Access control (RocketMQ's ACL 2.0), for brokers and name servers: who sent a request, and may he.
+"""Access control (RocketMQ's ACL 2.0) for brokers and name servers: authentication and authorization of requests.
 
-``users`` and ``acls`` are the tables, ``tables`` their files, ``resources`` what is protected, ``settings`` what an
-operator chooses, ``full_signatures`` what is asked of signatures that RocketMQ does not know, and ``gate`` the one
-place through which all requests go. What each request needs is the server's own matter: it hands that to the gate.
+``users`` and ``acls`` are the tables, ``tables`` their files, ``resources`` the protected resources, ``settings`` the
+operator's choices, ``full_signatures`` the check of RaptorMQ's own signatures, and ``gate`` the one place that all
+requests pass. A server supplies the permissions that each of its requests requires.
 """

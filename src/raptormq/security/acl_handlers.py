@@ -15,7 +15,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class AclHandlers:
-    """Manages what users may do."""
+    """Requests that manage ACLs."""
 
     def __init__(self, users: UserTable, acls: AclTable, saver: TableSaver) -> None:
         self._users = users
@@ -23,7 +23,7 @@ class AclHandlers:
         self._saver = saver
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the handlers."""
         router.add(RequestCode.AUTH_CREATE_ACL, AclRequestHeader, self.put)
         router.add(RequestCode.AUTH_UPDATE_ACL, AclRequestHeader, self.put)
         router.add(RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader, self.delete)
@@ -31,7 +31,7 @@ class AclHandlers:
         router.add(RequestCode.AUTH_LIST_ACL, ListAclsRequestHeader, self.list)
 
     async def put(self, _: Connection, command: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:
-        """3006, 3007: both add entries, and replace those for the same resource."""
+        """3006, 3007: add entries, and replace those for the same resource."""
         body = loads_request(command.body) if command.body else {}
         if not body.get("policies"):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
@@ -44,7 +44,7 @@ class AclHandlers:
         return response_to(command)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: DeleteAclRequestHeader) -> RemotingCommand:
-        """3008: the whole ACL, or the entry for one resource."""
+        """3008: delete the ACL, or its entry for one resource."""
         subject = _subject(header.subject or "")
         if not self._exists(subject):
             raise denied("The subject is not exist.")
@@ -55,7 +55,7 @@ class AclHandlers:
         return response_to(command)
 
     def get(self, _: Connection, command: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:
-        """3009; no body when the user has no ACL."""
+        """3009: return one ACL; no body when the user has none."""
         subject = _subject(header.subject or "")
         if not self._exists(subject):
             raise denied("The subject is not exist.")
@@ -63,7 +63,7 @@ class AclHandlers:
         return response_to(command, body=b"" if shown is None else dumps(shown))
 
     def list(self, _: Connection, command: RemotingCommand, header: ListAclsRequestHeader) -> RemotingCommand:
-        """3010; no body when there is none."""
+        """3010: list ACLs; no body when there is none."""
         found = self._acls.matching(header.subject_filter, header.resource_filter)
         return response_to(command, body=dumps(found) if found else b"")
 
@@ -72,7 +72,11 @@ class AclHandlers:
 
 
 def _subject(text: str) -> str:
-    """Return ``User:name`` or refuse."""
+    """Return ``User:name``.
+
+    Raises:
+        Refused: ``text`` is no subject.
+    """
     kind, _, name = text.partition(":")
     if kind.lower() != "user" or not name:
         raise Refused(ResponseCode.SYSTEM_ERROR, "An system error occurred, please try again later.")

@@ -1,8 +1,9 @@
 """Permissions of users (RocketMQ ``Acl``, ``AclAuthorizationHandler``), kept in ``acls.json``.
 
-An ACL belongs to a subject ``User:name`` and has at most two policies, Custom and Default; a policy is a list of
-entries (resource, actions, source addresses, decision). Custom entries that fit decide; only where none fits Default
-ones do. Among those that fit, the most exact resource decides; nothing fits: denied.
+An ACL belongs to a subject ``User:name`` and has at most two policies, Custom and Default. A policy is a list of
+entries (resource, actions, source addresses, decision). Matching Custom entries decide; Default entries decide only
+when no Custom entry matches. Among matching entries the one with the most specific resource decides. A request that no
+entry matches is denied.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Who is allowed or denied what: ``actions`` on ``resource`` from ``source_ips`` (empty: from everywhere)."""
+    """Allows or denies ``actions`` on ``resource`` from ``source_ips`` (empty: from every address)."""
 
     resource: Resource
     actions: tuple[str, ...]
@@ -33,7 +34,7 @@ class Entry:
     decision: str
 
     def matches(self, resource: Resource, actions: Iterable[str], source_ip: str) -> bool:
-        """True when the entry is about any of ``actions`` on ``resource`` from there."""
+        """Return whether the entry covers any of ``actions`` on ``resource`` from ``source_ip``."""
         return (
             self.resource.matches(resource)
             and ("All" in self.actions or any(action in self.actions for action in actions))
@@ -42,11 +43,11 @@ class Entry:
 
     @property
     def precedence(self) -> tuple[tuple[int, int, int], bool]:
-        """The lowest decides; of two for the same resource the denial."""
+        """Order of precedence; the lowest decides. Of two entries for the same resource the denial decides."""
         return self.resource.rank, self.decision != "Deny"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as mqadmin reads it."""
+        """Return the entry in the form that mqadmin reads."""
         shown: dict[str, Any] = {"actions": list(self.actions), "decision": self.decision}
         shown["resource"] = self.resource.key
         if self.source_ips:
@@ -55,7 +56,7 @@ class Entry:
 
 
 Policies = dict[str, dict[Resource, Entry]]
-"""Policy type -> resource -> entry, in the order in which they came."""
+"""Policy type -> resource -> entry, in order of creation."""
 
 
 class AclTable:
@@ -76,17 +77,17 @@ class AclTable:
         self._changed.append(callback)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what goes into the file."""
+        """Return the contents of the file."""
         return {"acls": [_shown(subject, policies) for subject, policies in self._acls.items()]}
 
     def shown(self, subject: str) -> dict[str, Any] | None:
-        """Return one ACL as mqadmin reads it."""
+        """Return one ACL in the form that mqadmin reads."""
         policies = self._acls.get(subject)
         return None if policies is None else _shown(subject, policies)
 
     def matching(self, subject_filter: str | None, resource_filter: str | None) -> list[dict[str, Any]]:
-        """Return the ACLs whose subject contains the first text, with the entries whose resource contains the
-        second.
+        """Return the ACLs whose subject contains ``subject_filter``, with the entries whose resource contains
+        ``resource_filter``. An ACL whose subject contains the resource filter is returned whole.
         """
         found: list[dict[str, Any]] = []
         for subject in sorted(self._acls):
@@ -107,14 +108,14 @@ class AclTable:
         return found
 
     def put(self, subject: str, policies: Policies) -> None:
-        """Add entries to a subject's ACL; those for a resource that it names already are replaced."""
+        """Add entries to a subject's ACL; entries for the same resource are replaced."""
         known = self._acls.setdefault(subject, {})
         for kind, entries in policies.items():
             known.setdefault(kind, {}).update(entries)
         self._notify()
 
     def delete(self, subject: str, kind: str | None = None, resource: Resource | None = None) -> None:
-        """Remove an ACL or, with ``resource``, its entry of that policy (Custom unless named)."""
+        """Remove an ACL or, with ``resource``, its entry in the policy ``kind`` (default: Custom)."""
         policies = self._acls.get(subject)
         if policies is None:
             return
@@ -128,7 +129,7 @@ class AclTable:
         self._notify()
 
     def denial_reason(self, subject: str, resource: Resource, actions: Iterable[str], source_ip: str) -> str | None:
-        """Return why a request is not allowed, None when it is."""
+        """Return why a request is denied; None when it is allowed."""
         policies = self._acls.get(subject, {})
         wanted = tuple(actions)
         for kind in POLICY_TYPES:
@@ -144,10 +145,11 @@ class AclTable:
 
 
 def parse_policies(acl: dict[str, Any]) -> Policies:
-    """Read the policies of a body, or refuse with 16.
+    """Parse the policies of a request body or of the saved table.
 
     Raises:
         BodyError: the body does not have the expected shape.
+        Refused: the body has no valid policy (code 16).
     """
     policies: Policies = {}
     try:
@@ -165,7 +167,7 @@ def parse_policies(acl: dict[str, Any]) -> Policies:
 
 
 def policy_type(text: str | None) -> str | None:
-    """Return the proper name of a policy type, None for an unknown one."""
+    """Return the canonical name of a policy type; None for an unknown one."""
     return _POLICY_TYPES.get((text or "").lower())
 
 

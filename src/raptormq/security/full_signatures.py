@@ -1,9 +1,9 @@
-"""Judges full signatures (:mod:`raptormq.protocol.full_signature`): that they are there, of this request, of now, and
-new.
+"""Checks full signatures (:mod:`raptormq.protocol.full_signature`): present, made for this request, recent and not used
+before.
 
-Within the window of time a request that is sent again is known by its session: that belongs to the connection by which
-it came first, and its numbers only grow. Sessions are remembered until none of their requests is within the window.
-A server that was started anew remembers none; neither does another one with the same users.
+Within the time window a replayed request is recognized by its session. A session belongs to the connection on which it
+first came, and its numbers only grow. Sessions are kept until none of their requests is within the window. A restarted
+server has no sessions, nor has another server with the same users.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from raptormq.protocol.full_signature import FULL_SIGNATURE, SignatureStamp, rea
 from raptormq.security.users import denied
 
 MAX_SESSIONS = 200_000
-"""Connections, open or of the last minutes, whose numbers are remembered (about 300 bytes each)."""
+"""Maximum number of sessions, of open and of recently closed connections (about 300 bytes each)."""
 
 
 @dataclass(slots=True)
 class _Session:
     connection: Hashable | None
-    """None when it has ended."""
+    """None after the connection has closed."""
     number: int
 
 
 class FullSignatures:
-    """Judges the requests of one server. ``clock`` gives milliseconds since 1970."""
+    """Checks the requests of one server. ``clock`` returns milliseconds since 1970."""
 
     def __init__(self, window_ms: int, clock: Callable[[], int]) -> None:
         self._window_ms = window_ms
@@ -38,7 +38,11 @@ class FullSignatures:
         self._ended: deque[tuple[int, str]] = deque()
 
     def check(self, connection: Hashable, request: RemotingCommand, secret_key: str) -> None:
-        """Raise the refusal (16) of a request that is not fully signed with ``secret_key``, now, for the first time."""
+        """Check that the request is fully signed with ``secret_key``, within the time window and for the first time.
+
+        Raises:
+            Refused: it is not (code 16).
+        """
         text = request.ext_fields.get(FULL_SIGNATURE)
         if text is None:
             raise denied(
@@ -47,7 +51,7 @@ class FullSignatures:
             )
         given = read_full_signature(text)
         if given is None:
-            raise denied("the full signature cannot be read: its form is another one than this server's.")
+            raise denied("the full signature cannot be parsed: its format is not the one of this server.")
         if not given.matches(request, secret_key):
             raise denied("check full signature failed.")
         now = self._clock()
@@ -55,7 +59,7 @@ class FullSignatures:
         self._check_new(connection, given.moment, now)
 
     def closed(self, connection: Hashable) -> None:
-        """Remember the session of a connection that has ended no longer than needed."""
+        """Note that a connection has closed: its session expires once its requests are out of the window."""
         session = self._session_of.pop(connection, None)
         if session is not None:
             self._sessions[session].connection = None
@@ -68,7 +72,7 @@ class FullSignatures:
         where = f"{by} ahead of" if ahead_ms > 0 else f"{by} behind"
         raise denied(
             f"the full signature has expired: its time is {where} this server's clock, more than {window} "
-            "(fullSignatureWindow). Set the clocks right, if this is no request that is sent again."
+            "(fullSignatureWindow). Synchronize the clocks, unless this is a replayed request."
         )
 
     def _check_new(self, connection: Hashable, moment: SignatureStamp, now: int) -> None:
@@ -76,13 +80,13 @@ class FullSignatures:
         if session is None:
             session = self._begin(connection, moment.session, now)
         if session.connection is not connection or moment.number <= session.number:
-            raise denied("the full signature was used before: this request is sent again.")
+            raise denied("the full signature was used before: this is a replayed request.")
         session.number = moment.number
 
     def _begin(self, connection: Hashable, name: str, now: int) -> _Session:
         if connection in self._session_of:
             raise denied("the full signature is of another session than the ones before it on this connection.")
-        # A time may be a window ahead, and is good for a window after that.
+        # The time of a request may be one window ahead, and is accepted for another window after that.
         while self._ended and self._ended[0][0] + 2 * self._window_ms < now:
             del self._sessions[self._ended.popleft()[1]]
         if len(self._sessions) >= MAX_SESSIONS:

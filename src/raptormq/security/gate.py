@@ -1,8 +1,8 @@
-"""The one place where requests are judged: authentication first, then authorization (RocketMQ
-``AuthenticationPipeline``, ``AuthorizationPipeline``).
+"""The one place where requests are authenticated and then authorized (RocketMQ ``AuthenticationPipeline``,
+``AuthorizationPipeline``).
 
-The router asks it before any handler runs, so that no handler can forget to. What is refused is answered with 16 and
-RocketMQ's text. Signatures are computed for every request; decisions about permissions are remembered until a table
+The router calls the gate before any handler, so no handler can forget it. Refused requests are answered with code 16
+and RocketMQ's text. Signatures are verified for every request; authorization decisions are cached until a table
 changes.
 """
 
@@ -26,17 +26,19 @@ logger = get_logger(__name__)
 _MAX_DECISIONS = 20_000
 
 Authorizer = Callable[[Connection, RemotingCommand, list[RequiredPermission]], bool]
-"""Whether the user of a request may do what is demanded."""
+"""Returns whether the user of a request has the permissions."""
 
 UserAuthorizer = Callable[[str | None, str, list[RequiredPermission]], bool]
-"""Whether a user may do from an address what is demanded."""
+"""Returns whether a user has the permissions from an address."""
 
 PermissionResolver = Callable[[RemotingCommand], list[RequiredPermission]]
-"""Returns all that a request needs, nothing for what every user may do; raises ProtocolError where nobody can tell."""
+"""Returns the permissions that a request requires; none for requests that every user may send. Raises ProtocolError
+when they cannot be determined.
+"""
 
 
 class AccessGate:
-    """Judges requests by the tables of users and ACLs."""
+    """Authenticates and authorizes requests by the tables of users and ACLs."""
 
     def __init__(
         self,
@@ -49,8 +51,8 @@ class AccessGate:
         open_codes: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset()),
         full_signatures: FullSignatures | None = None,
     ) -> None:
-        """``open_codes`` need no authentication (first) or no authorization (second). With ``full_signatures`` the
-        classic one is not enough.
+        """``open_codes`` are the request codes without authentication (first) and without authorization (second). With
+        ``full_signatures`` the classic signature alone is refused.
         """
         self._users = users
         self._acls = acls
@@ -60,45 +62,49 @@ class AccessGate:
         self._authorization = authorization
         self._unsigned, self._authorization_free = open_codes
         self.refused_count = 0
-        """Requests that did not pass."""
+        """Requests that were refused."""
         self._decisions: dict[tuple[str, RequiredPermission, str], str | None] = {}
         users.on_change(self._decisions.clear)
         acls.on_change(self._decisions.clear)
 
     def protect(self, router: Router) -> None:
-        """Let nothing through to the handlers of ``router`` that is refused here."""
+        """Guard the handlers of ``router``."""
         router.guard(self.guard)
         if self._full_signatures is not None:
             router.on_closed(self._full_signatures.closed)
 
     @property
     def guard(self) -> Guard | None:
-        """What the router has to ask, None when everything is allowed."""
+        """The check that the router calls; None when access control is off."""
         return self.refusal if self._authentication or self._authorization else None
 
     @property
     def authenticates(self) -> bool:
-        """Whether anybody is asked who he is."""
+        """Whether requests are authenticated."""
         return self._authentication
 
     def is_by_super_user(self, request: RemotingCommand) -> bool:
-        """Whether a super user has signed ``request``, and his signature was looked at."""
+        """Return whether a super user has signed ``request`` and the signature was verified."""
         is_proved = self._authentication and request.code not in self._unsigned
         return is_proved and self._is_super(request.ext_fields.get(ACCESS_KEY))
 
     @property
     def authorize(self) -> Callable[[Connection, RemotingCommand], None] | None:
-        """What judges the parts of a request that holds several (30320), None when everything is allowed."""
+        """Authorizes the parts of a composite request (30320); None when authorization is off."""
         return self._authorize_part if self._authorization else None
 
     def _authorize_part(self, connection: Connection, part: RemotingCommand) -> None:
-        """Raise the refusal of a part that its user must not send; the whole request was authenticated."""
+        """Authorize one part; the whole request is authenticated already.
+
+        Raises:
+            Refused: the user must not send this part.
+        """
         if part.code not in self._authorization_free:
             self._authorize(part, connection.peer[0])
 
     @property
     def user_authorizer(self) -> UserAuthorizer | None:
-        """What tells whether a user may do something now, who does not ask; None when everything is allowed."""
+        """Authorizes a user who has not sent the request at hand; None when authorization is off."""
         return self._is_user_authorized if self._authorization else None
 
     def _is_user_authorized(self, username: str | None, source_ip: str, permissions: list[RequiredPermission]) -> bool:
@@ -109,11 +115,13 @@ class AccessGate:
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """What tells whether a request's user may do what turns out to be needed, None when everything is allowed."""
+        """Authorizes the user of a request for permissions that its handler determines; None when authorization
+        is off.
+        """
         return self._is_authorized if self._authorization else None
 
     def refusal(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Return the answer to a request that must not be carried out, None for one that may."""
+        """Return the response that refuses the request; None when it is allowed."""
         try:
             if self._authentication and request.code not in self._unsigned:
                 self._authenticate(connection, request)
@@ -154,7 +162,9 @@ class AccessGate:
 
     def _authorize(self, request: RemotingCommand, source_ip: str) -> None:
         username = request.ext_fields.get(ACCESS_KEY)
-        if self._is_super(username):  # before the demands are looked for: he may send what is too large to be judged
+        if self._is_super(
+            username
+        ):  # before the permissions are determined: a super user may send what is too large for that
             return
         try:
             permissions = self._permissions_of(request)
@@ -167,7 +177,11 @@ class AccessGate:
         return user is not None and user.is_super
 
     def _require_permissions(self, username: str | None, permissions: list[RequiredPermission], source_ip: str) -> None:
-        """Raise the refusal unless a user who is no super user has all that is demanded."""
+        """Check that a user, no super user, has all permissions.
+
+        Raises:
+            Refused: the user lacks one.
+        """
         if not permissions:
             return
         if username is None:
@@ -189,7 +203,7 @@ class AccessGate:
         if key in self._decisions:
             reason = self._decisions[key]
         else:
-            if len(self._decisions) >= _MAX_DECISIONS:  # names come from clients: the memory must not grow with them
+            if len(self._decisions) >= _MAX_DECISIONS:  # names come from clients, and must not grow the memory
                 self._decisions.clear()
             reason = self._acls.denial_reason(f"User:{username}", permission.resource, permission.actions, source_ip)
             self._decisions[key] = reason

@@ -1,4 +1,4 @@
-"""What permissions are about: ``Topic:orders``, ``Group:billing*``, ``Cluster:*``, or ``*`` for everything
+"""Resources and actions of permissions: ``Topic:orders``, ``Group:billing*``, ``Cluster:*``, or ``*`` for everything
 (RocketMQ ``Resource``, ``Action``).
 """
 
@@ -20,7 +20,7 @@ _ACTIONS = {name.lower(): name for name in ACTIONS}
 
 
 class Pattern(IntEnum):
-    """How a name is compared, the most exact first."""
+    """How a name is compared; the most specific first."""
 
     LITERAL = 0
     PREFIXED = 1
@@ -44,11 +44,11 @@ class Resource:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Order of precedence: a literal before the longer prefix before a whole type before everything."""
+        """Order of precedence: a literal, a longer prefix, a shorter prefix, a whole type, everything."""
         return self.kind == ANY_TYPE, self.pattern, -len(self.name)
 
     def matches(self, other: Resource) -> bool:
-        """True when ``other``, a literal, falls under this pattern."""
+        """Return whether ``other``, a literal, matches this pattern."""
         if self.kind == ANY_TYPE:
             return True
         if self.kind != other.kind:
@@ -59,14 +59,14 @@ class Resource:
 
 
 class RequiredPermission(NamedTuple):
-    """Any of ``actions`` on ``resource``."""
+    """A permission that a request requires: any of ``actions`` on ``resource``."""
 
     resource: Resource
     actions: tuple[str, ...]
 
 
 def parse_resource(text: str | None) -> Resource | None:
-    """Return the resource, None where RocketMQ sees none: an empty text, or a type that does not exist."""
+    """Return the resource; None when RocketMQ ignores the text: it is empty, or its type does not exist."""
     if not text or text.isspace():
         return None
     if text == "*":
@@ -83,21 +83,21 @@ def parse_resource(text: str | None) -> Resource | None:
 
 
 def action_named(text: str) -> str | None:
-    """Return the action's proper name, None for an unknown one."""
+    """Return the canonical name of an action; None for an unknown one."""
     return _ACTIONS.get(text.lower())
 
 
 def resources_of(topic: str) -> list[Resource]:
-    """Return what a topic's name stands for: a retry topic belongs to its group, and that of pops,
-    ``%RETRY%group+topic``, to the group and to the topic that they popped.
+    """Return the resources that a topic name stands for. A retry topic belongs to its group. The retry topic of pops,
+    ``%RETRY%group+topic``, belongs to the group and to the popped topic.
     """
     if not topic.startswith(RETRY_PREFIX):
         return [Resource("Topic", topic)]
-    group, plus, popped = topic.removeprefix(RETRY_PREFIX).partition("+")  # neither name can have a plus
+    group, plus, popped = topic.removeprefix(RETRY_PREFIX).partition("+")  # neither name can contain a plus
     found = [group_resource(group)]
     return [*found, Resource("Topic", popped)] if plus else found
 
 
 def group_resource(group: str) -> Resource:
-    """Return the group's resource; a retry topic's name is taken for its group."""
+    """Return the resource of a group; the name of a retry topic stands for its group."""
     return Resource("Group", group.removeprefix(RETRY_PREFIX))

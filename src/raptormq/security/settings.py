@@ -1,4 +1,4 @@
-"""Settings of access control, under RocketMQ's keys (``AuthConfig``); brokers and name servers have the same ones."""
+"""Settings of access control, under RocketMQ's keys (``AuthConfig``); the same for brokers and name servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _credentials(name_key: str, secret_key: str) -> Callable[[str], Credentials 
             given = {}
         name, secret = given.get(name_key), given.get(secret_key)
         if not (isinstance(name, str) and name.strip() and isinstance(secret, str) and secret.strip()):
-            # not ValueError, whose text would show the value: it may hold a secret
+            # not ValueError, whose text would show the value, possibly a secret
             raise ConfigError(f'its credentials are not usable: expected {{"{name_key}": "…", "{secret_key}": "…"}}')
         return Credentials(name, secret, str(given.get("securityToken") or ""))
 
@@ -56,34 +56,36 @@ class AccessControl:
     authorization_whitelist: str = setting("", "authorizationWhitelist", parse=request_codes)
     """Request codes that need no permission, separated by commas."""
     first_user: Credentials | None = setting(None, "initAuthenticationUser", parse=_USER)  # noqa: RUF009 - declares
-    """``{"username": …, "password": …}``: a super user, created unless there is one of that name."""
+    """``{"username": …, "password": …}``: a super user, created unless a user of that name exists."""
     own_credentials: Credentials | None = setting(  # noqa: RUF009 - declares
         None, "innerClientAuthenticationCredentials", parse=_KEYS
     )
-    """``{"accessKey": …, "secretKey": …}``: what brokers sign their own requests with; a super user, too."""
+    """``{"accessKey": …, "secretKey": …}``: credentials for the brokers' own requests; their user is a super
+    user, too.
+    """
 
     demand_full_signature: bool = setting(False, "demandFullSignature", parse=parse_bool)
-    """Requests must be signed fully (:mod:`raptormq.protocol.full_signature`), which Apache's clients cannot."""
+    """Require full signatures (:mod:`raptormq.protocol.full_signature`), which Apache's clients do not send."""
     full_signature_window_ms: int = setting(60_000, "fullSignatureWindow", parse=integer(1_000, 3_600_000))
-    """How far the time of such a signature may be from this server's, milliseconds."""
+    """Largest difference between the time of a full signature and this server's clock, milliseconds."""
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Check combinations of settings.
 
         Raises:
-            ConfigError: rights without signatures, or full signatures without any.
+            ConfigError: authorization or full signatures are on without authentication.
         """
         if self.authorization and not self.authentication:
             raise ConfigError(
-                "authorizationEnabled=true needs authenticationEnabled=true: unsigned, everybody may say that he is a "
-                "super user"
+                "authorizationEnabled=true needs authenticationEnabled=true: without signatures every client could "
+                "claim to be a super user"
             )
         if self.demand_full_signature and not self.authentication:
             raise ConfigError("demandFullSignature=true needs authenticationEnabled=true")
 
     @property
     def is_on(self) -> bool:
-        """Whether requests are judged at all."""
+        """Whether access control is on."""
         return self.authentication or self.authorization
 
     @property

@@ -1,8 +1,8 @@
-"""Users and ACLs with the files they live in, ``users.json`` and ``acls.json`` (mode 0600).
+"""Users and ACLs with their files, ``users.json`` and ``acls.json`` (mode 0600).
 
-Beside each is a marker, ``users.made`` and ``acls.made``: a start that finds it refuses to begin without the table, and
-backups are never a version behind. Else a volume that loses a file, or what was in it, would bring the first password
-back.
+Each file has a marker beside it, ``users.made`` and ``acls.made``. A start that finds the marker without its table
+fails, and backups are never a version behind. Otherwise a volume that loses a file or its contents would restore the
+first passwords.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raptormq.transport.router import Refused
 
 @dataclass(frozen=True, slots=True)
 class SecurityTables:
-    """Who is who, and who may what."""
+    """The tables of users and ACLs, and what saves them."""
 
     users: UserTable
     acls: AclTable
@@ -35,7 +35,7 @@ class SecurityTables:
 
 
 def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem | None = None) -> SecurityTables:
-    """Read the tables in ``folder`` and add the super users of the settings that are missing.
+    """Read the tables in ``folder`` and create the super users of the settings that do not exist.
 
     Raises:
         StoreDamaged: a file and its backup cannot be read.
@@ -46,14 +46,14 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
         str(folder / "users.json"),
         files,
         key="users",
-        without="without them there are no users but the first ones of the settings, with their first passwords",
+        without="without it the only users are the first ones of the settings, with their first passwords",
         marker=str(folder / "users.made"),
     )
     acls_file = JsonFile(
         str(folder / "acls.json"),
         files,
         key="acls",
-        without="without them nobody but super users may do anything",
+        without="without it only super users have permissions",
         marker=str(folder / "acls.made"),
     )
     users = users_file.load(_users) or UserTable()
@@ -65,7 +65,7 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
         if credentials is not None and users.get(credentials.access_key) is None:
             users.create(UserChange(credentials.access_key, credentials.secret_key, SUPER))
     for file, saver in ((users_file, tables.users_saver), (acls_file, tables.acls_saver)):
-        if file.wants_save:  # of an earlier version, or of a crash in a save
+        if file.wants_save:  # from an older version, or after a crash during a save
             saver.save_soon()
     return tables
 
@@ -73,7 +73,7 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
 def access_gate(
     settings: AccessControl, tables: SecurityTables, permissions_of: PermissionResolver, clock: Callable[[], int]
 ) -> AccessGate:
-    """Return the gate that the settings ask for; ``clock`` gives milliseconds since 1970."""
+    """Return the gate for the settings; ``clock`` returns milliseconds since 1970."""
     demanded = settings.demand_full_signature
     return AccessGate(
         tables.users,
@@ -87,7 +87,7 @@ def access_gate(
 
 
 def _make_private(files: Files, folder: Path) -> None:
-    """Open what is there: that takes it from others' eyes, also the backups, which are not read while all is well."""
+    """Open the existing files, which restricts their mode; also the backups, which are not read otherwise."""
     for name in ("users.json", "acls.json"):
         for path in (f"{folder / name}", f"{folder / name}.bak"):
             if files.exists(path):

@@ -1,7 +1,7 @@
 """Users: 3001 create, 3002 update, 3003 delete, 3004 get, 3005 list (``AdminBrokerProcessor``).
 
-A password is the secret that its user signs with: who reads it is that user. Apache RocketMQ shows all of them to who
-may read the cluster; here only a super user gets them, who has proved that he is one.
+A password is the secret with which its user signs, so whoever reads it can act as that user. Apache RocketMQ shows all
+passwords to users who may read the cluster; RaptorMQ shows them to authenticated super users only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class UserHandlers:
-    """Manages users; only a super user may manage super users."""
+    """Requests that manage users. Only a super user may manage super users."""
 
     def __init__(self, tables: SecurityTables, gate: AccessGate) -> None:
         self._users = tables.users
@@ -29,7 +29,7 @@ class UserHandlers:
         self._gate = gate
 
     def register(self, router: Router) -> None:
-        """Enter the handlers into the table."""
+        """Register the handlers."""
         router.add(RequestCode.AUTH_CREATE_USER, UserRequestHeader, self.create)
         router.add(RequestCode.AUTH_UPDATE_USER, UserRequestHeader, self.update)
         router.add(RequestCode.AUTH_DELETE_USER, UserRequestHeader, self.delete)
@@ -37,7 +37,7 @@ class UserHandlers:
         router.add(RequestCode.AUTH_LIST_USER, ListUsersRequestHeader, self.list)
 
     async def create(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
-        """3001."""
+        """3001: create a user."""
         change = UserChange.of(_required(header), loads_request(command.body))
         if change.type == SUPER and self._is_not_super(command):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
@@ -46,7 +46,7 @@ class UserHandlers:
         return response_to(command)
 
     async def update(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
-        """3002."""
+        """3002: update a user."""
         change = UserChange.of(_required(header), loads_request(command.body))
         if change.type == SUPER and self._is_not_super(command):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be update by super user")
@@ -56,7 +56,7 @@ class UserHandlers:
         return response_to(command)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
-        """3003: the user and his ACL."""
+        """3003: delete a user and the user's ACL."""
         username = header.username or ""
         if not username.strip():
             raise denied("username can not be blank")
@@ -68,13 +68,13 @@ class UserHandlers:
         return response_to(command)
 
     def get(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
-        """3004; no body when there is no such user."""
+        """3004: return one user; no body when there is none."""
         user = self._users.get(_required(header))
         shows = self._gate.is_by_super_user(command)
         return response_to(command, body=b"" if user is None else dumps(user.shown(password=shows)))
 
     def list(self, _: Connection, command: RemotingCommand, header: ListUsersRequestHeader) -> RemotingCommand:
-        """3005; no body when there is none."""
+        """3005: list users; no body when there is none."""
         users = self._users.matching(header.filter)
         shows = self._gate.is_by_super_user(command)
         return response_to(command, body=dumps([user.shown(password=shows) for user in users]) if users else b"")
@@ -85,7 +85,7 @@ class UserHandlers:
             raise denied("The super user can only be update by super user")
 
     def _is_not_super(self, command: RemotingCommand) -> bool:
-        """True for a request that no super user has signed; while authentication is off, for one that names another
+        """Return whether no super user has signed the request; while authentication is off, whether it names another
         user.
         """
         if self._gate.authenticates:

@@ -1,7 +1,7 @@
 """Users and their secrets (RocketMQ ``User``, ``AuthenticationMetadataManager``), kept in ``users.json``.
 
-RocketMQ keeps them in RocksDB; here they are a JSON file that only the server's own account can read. What a change
-breaks is refused with 16 and RocketMQ's text.
+RocketMQ keeps them in RocksDB; here they are in a JSON file that only the server's account can read. Invalid changes
+are refused with code 16 and RocketMQ's text.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ class User:
 
     @property
     def is_super(self) -> bool:
-        """True for one who may do everything."""
+        """Whether the user has all permissions."""
         return self.type == SUPER
 
     @property
     def is_disabled(self) -> bool:
-        """True for one who may do nothing."""
+        """Whether the user is disabled."""
         return self.status == "disable"
 
     def shown(self, *, password: bool) -> dict[str, str]:
-        """Return the body that mqadmin reads; without ``password`` an empty one, which no broker takes for one: what a
-        tool copies to another cluster is refused there, and does not become a password that everybody knows.
+        """Return the user in the form that mqadmin reads. Without ``password`` the password is empty: brokers refuse an
+        empty password, so a tool that copies users to another cluster fails instead of setting one that everybody
+        knows.
         """
         return self.to_dict() if password else self.to_dict() | {"password": ""}
 
     def to_dict(self) -> dict[str, str]:
-        """Return what is kept in the file."""
+        """Return the user as it is kept in the file."""
         return {
             "password": self.password,
             "userStatus": self.status,
@@ -56,7 +57,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """What a request says about a user; None where it says nothing."""
+    """The fields of a user that a request sets; None for the others."""
 
     username: str
     password: str | None = field(default=None, repr=False)
@@ -65,7 +66,7 @@ class UserChange:
 
     @classmethod
     def of(cls, username: str, body: dict[str, Any]) -> UserChange:
-        """Read a request's body; types and statuses that do not exist count as not given, as in RocketMQ."""
+        """Parse a request body. Types and statuses that do not exist count as not given, as in RocketMQ."""
         password = body.get("password")
         return cls(
             username,
@@ -98,19 +99,23 @@ class UserTable:
         self._changed.append(callback)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what goes into the file."""
+        """Return the contents of the file."""
         return {"users": [user.to_dict() for user in self.users.values()]}
 
     def get(self, username: str) -> User | None:
-        """Return the user, if there is one."""
+        """Return the user; None when there is none."""
         return self.users.get(username)
 
     def matching(self, text: str | None) -> list[User]:
-        """Return the users whose name contains ``text``, by name."""
+        """Return the users whose name contains ``text``, sorted by name."""
         return [self.users[name] for name in sorted(self.users) if not text or text in name]
 
     def create(self, change: UserChange) -> None:
-        """Add a user, or refuse."""
+        """Create a user.
+
+        Raises:
+            Refused: the user exists, or the password is missing.
+        """
         if change.password is None:
             raise denied("password can not be blank")
         if change.username in self.users:
@@ -118,7 +123,11 @@ class UserTable:
         self._put(User(change.username, change.password, change.type or NORMAL, change.status or "enable"))
 
     def update(self, change: UserChange) -> None:
-        """Change what the request names, or refuse."""
+        """Change the given fields of a user.
+
+        Raises:
+            Refused: there is no such user.
+        """
         user = self.users.get(change.username)
         if user is None:
             raise denied("The user is not exist")
@@ -132,7 +141,7 @@ class UserTable:
         )
 
     def delete(self, username: str) -> None:
-        """Remove a user; nothing happens when there is none."""
+        """Delete a user; nothing happens when there is none."""
         if self.users.pop(username, None) is not None:
             self._notify()
 
@@ -146,5 +155,5 @@ class UserTable:
 
 
 def denied(remark: str) -> Refused:
-    """Return the refusal with 16, NO_PERMISSION."""
+    """Return a refusal with code 16, NO_PERMISSION."""
     return Refused(ResponseCode.NO_PERMISSION, remark)

@@ -1,7 +1,6 @@
-"""Settings of the store, grouped; RocketMQ's key for each is named, its value is the default.
+"""Settings of the store. Each names RocketMQ's key and has its default value, unless stated otherwise.
 
-Neighbour: the broker's configuration reads broker.conf and fills these in. Source: Apache RocketMQ
-``MessageStoreConfig``.
+Neighbour: the broker's configuration fills these from broker.conf. Source: Apache RocketMQ ``MessageStoreConfig``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ RESIDENT_BYTES = 64 * MIB
 
 
 class FlushDiskType(Enum):
-    """When a producer is answered: after the write, or after the disk has it (key ``flushDiskType``)."""
+    """When a send is acknowledged: after the write, or after the flush (key ``flushDiskType``)."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
@@ -39,8 +38,7 @@ class StoreConfig:
     """Bytes of a commit log file, key ``mappedFileSizeCommitLog``. All files of a log have the same size."""
 
     queue_file_size: int = 300_000 * ITEM_BYTES
-    """Bytes of a consume queue file, key ``mappedFileSizeConsumeQueue`` (RocketMQ counts it in bytes, too, and rounds
-    it up to whole items likewise)."""
+    """Bytes of a consume queue file, key ``mappedFileSizeConsumeQueue``; rounded up to whole items, as in RocketMQ."""
 
     batch_queue_file_size: int = 300_000 * BATCH_ITEM_BYTES
     """Bytes of a consume queue file of a BatchCQ topic, key ``mapperFileSizeBatchConsumeQueue`` (sic), rounded up to
@@ -56,26 +54,25 @@ class StoreConfig:
     """Time between flushes of the log under ASYNC_FLUSH, key ``flushIntervalCommitLog``."""
 
     maintenance_interval_ms: int = 1000
-    """Time between looks whether the log needs a segment, entries of the key index wait, or deleted queues have files.
-    """
+    """Interval of checks: whether the log needs a segment, keys wait for the index, or deleted queues have files."""
 
     queue_flush_interval_ms: int = 5000
-    """Time between writes of the buffered queue items. Each queue that has some costs a write of the event loop, which
-    is the more per item the more often it is done; readers find them in memory, and a crash costs the checkpoint's time
-    anyway. RocketMQ writes them every second where they fill two pages (``flushIntervalConsumeQueue``).
+    """Time between writes of buffered queue items. Each queue with items costs one write on the event loop, so frequent
+    writes cost more per item. Readers find buffered items in memory, and a crash costs the time since the checkpoint
+    anyway. RocketMQ writes every second once they fill two pages (``flushIntervalConsumeQueue``).
     """
 
     checkpoint_interval_ms: int = 10_000
-    """Time between checkpoints (queues made durable, then the checkpoint written); bounds the work of a recovery."""
+    """Time between checkpoints. Bounds the work of a recovery."""
 
     offsets_interval_ms: int = 5000
     """Time between writes of the consumer offsets, key ``flushConsumerOffsetInterval``."""
 
     retention_interval_ms: int = 10_000
-    """Time between looks at age and disk use, key ``cleanResourceInterval``."""
+    """Time between retention runs, which check age and disk usage; key ``cleanResourceInterval``."""
 
     full_retry_interval_ms: int = 500
-    """Time between looks whether writes that are refused for want of room, descriptors or memory can go on."""
+    """Time between retries while writes are refused for want of room, descriptors or memory."""
 
     file_reserved_hours: int = 72
     """Age in hours at which a segment may be deleted, key ``fileReservedTime``."""
@@ -84,22 +81,24 @@ class StoreConfig:
     """Local hours, separated by ``;``, at which old segments are deleted, key ``deleteWhen``."""
 
     delete_batch_max: int = 10
-    """Segments deleted in one run at most, key ``deleteFileBatchMax``."""
+    """Maximum number of segments deleted in one run, key ``deleteFileBatchMax``."""
 
     disk_max_used_ratio: float = 0.75
-    """Above it old segments are deleted at any hour, key ``diskMaxUsedSpaceRatio`` (there in percent)."""
+    """Disk usage above which old segments are deleted at any hour, key ``diskMaxUsedSpaceRatio`` (there in percent)."""
 
     disk_clean_ratio: float = 0.85
-    """Above it the oldest segments are deleted whatever their age, key ``diskSpaceCleanForciblyRatio``."""
+    """Disk usage above which the oldest segments are deleted whatever their age, key
+    ``diskSpaceCleanForciblyRatio``.
+    """
 
     disk_full_ratio: float = 0.90
-    """Above it writes are refused, key ``diskSpaceWarningLevelRatio``."""
+    """Disk usage above which writes are refused, key ``diskSpaceWarningLevelRatio``."""
 
     delays_ms: tuple[int, ...] = parse_delay_levels(DEFAULT_LEVELS)
     """Delays of the levels from 1 on, key ``messageDelayLevel`` (there as text)."""
 
     index_enabled: bool = True
-    """Whether messages are found by their keys, key ``messageIndexEnable``."""
+    """Whether messages can be found by key, key ``messageIndexEnable``."""
 
     index_slots: int = 5_000_000
     """Hash slots of an index file, key ``maxHashSlotNum``."""
@@ -108,24 +107,26 @@ class StoreConfig:
     """Entries of an index file, key ``maxIndexNum``."""
 
     concurrent_build: bool = False
-    """Whether other processes parse the log when queues and index are built from it, key
+    """Whether other processes parse the log during a rebuild of queues and index, key
     ``enableBuildConsumeQueueConcurrently``.
     """
 
     max_open_queue_files: int = 4096
-    """Open consume queue files at most; the least recently used one is closed."""
+    """Maximum number of open consume queue files; the least recently used one is closed."""
 
     max_open_segments: int = 1024
-    """Open files of the log at most, beside those that are written to or mapped; the least recently used is closed."""
+    """Maximum number of open log files, besides those being written or mapped; the least recently used one is
+    closed.
+    """
 
     resident_bytes: int = RESIDENT_BYTES
-    """The newest bytes of the log that are taken to be in memory and handed out without a
-    copy or a question to the kernel. A descriptor for each segment that they are in, beside its file.
+    """The newest bytes of the log that are assumed to be in memory. They are read without a copy and without a check
+    whether their pages are resident. Each of their segments needs a second descriptor.
     """
 
     kept_page_bytes: int = 1024 * MIB
-    """The newest bytes of the log whose pages are left to the kernel even when all groups have consumed them (three
-    times as many where there is no group), key ``logBytesKeptInPageCache``; 0: all.
+    """The newest bytes of the log whose pages are never evicted, key ``logBytesKeptInPageCache``; three times as many
+    for topics without a group. 0 disables eviction.
     """
 
     store_host: bytes = field(default=b"\x7f\0\0\1\0\0\x2a\x9f")
@@ -149,10 +150,10 @@ class StoreConfig:
 
 
 def _whole_items(key: str, size: int, item: int) -> int:
-    """Return the size of a queue file that holds ``size`` bytes and whole items: 6M is none of them.
+    """Return ``size`` rounded up to whole items; 6M, for example, is no multiple of an item.
 
     Raises:
-        ConfigError: it is not above 0.
+        ConfigError: ``size`` is not above 0.
     """
     if size <= 0:
         raise ConfigError(f"{key}={size} is not above 0")

@@ -79,7 +79,7 @@ async def test_the_classic_signature_alone_is_refused(tmp_path: Path) -> None:
         request.ext_fields[FULL_SIGNATURE] = "7:what"
         sign(request, ROOT)
         code, remark = await outcome(peer, request)
-        assert (code, remark.partition(":")[0]) == (16, "the full signature cannot be read")
+        assert (code, remark.partition(":")[0]) == (16, "the full signature cannot be parsed")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_a_signature_expires(tmp_path: Path, ahead_ms: int, remark: str | 
 
 async def test_a_request_that_is_sent_again_is_refused(tmp_path: Path) -> None:
     clock = Clock()
-    again = "the full signature was used before: this request is sent again."
+    again = "the full signature was used before: this is a replayed request."
     async with demanding(tmp_path, clock) as broker, connected(broker) as peer, connected(broker) as other:
         await make_topic(peer, clock)
         seen = read_request(clock, 1)

@@ -1,6 +1,6 @@
-"""The requests that a name server answers: one small module per family, joined into one table here.
+"""The request handlers of a name server, one module per family of requests.
 
-Each module has a class that is given what its requests need and nothing else, and adds its handlers to a
+Each module has a class that takes what its requests need, and adds its handlers to a
 :class:`~raptormq.transport.router.Router`.
 """
 
@@ -27,7 +27,7 @@ def build_router(
     now_ms: Callable[[], int],
     registrations: RegistrationHandlers,
 ) -> Router:
-    """Return the router of a name server; ``now_ms`` is a clock that never goes back."""
+    """Return the router of a name server; ``now_ms`` is a monotonic clock."""
     router = Router()
     KvHandlers(kv).add_to(router)
     registrations.add_to(router)

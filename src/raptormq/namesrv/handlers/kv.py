@@ -65,7 +65,7 @@ def _required(name: str, value: str | None) -> str:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Answer a file that cannot be written with its reason."""
+    """Refuse the request with the reason when the file cannot be written."""
     try:
         yield
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Taking a broker out of, and back into, the producers' choice: 205 and 327."""
+"""Write permission of a broker: 205 removes it, so that producers avoid the broker, 327 restores it."""
 
 from __future__ import annotations
 

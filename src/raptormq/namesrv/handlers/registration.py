@@ -1,4 +1,4 @@
-"""What brokers send: 103, 104, 322 and 904, and the end of their connections."""
+"""Requests of brokers: 103, 104, 322 and 904, and closed connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CRC_MASK = 0x7FFFFFFF
 
 
 class RegistrationHandlers:
-    """Moves brokers in and out of the route table."""
+    """Adds brokers to the route table and removes them."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class RegistrationHandlers:
         self._now_ms = now_ms
         self._on_registered = on_registered
         self.displaced_count = 0
-        """Brokers that had not gone and lost their place to a registration by another connection."""
+        """Brokers displaced by a registration of another connection, while their own connection was open."""
         self.foreign_unregister_count = 0
-        """Brokers that were unregistered by another connection than their own, which was open."""
+        """Brokers unregistered by another connection, while their own connection was open."""
 
     def add_to(self, router: Router) -> None:
         """Register the handlers."""
@@ -62,7 +62,9 @@ class RegistrationHandlers:
     def register(
         self, peer: Connection, request: RemotingCommand, header: RegisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """REGISTER_BROKER: all topics of a broker, or news of some. Those that it no longer has leave the routes."""
+        """REGISTER_BROKER: all topics of a broker, or changed ones. A complete registration removes other topics of the
+        broker.
+        """
         if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & _CRC_MASK:
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         registration = Registration(
@@ -86,14 +88,16 @@ class RegistrationHandlers:
         except RegistrationRefused as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if is_new:
-            logger.info("broker %s (id %d) at %s came", header.broker_name, header.broker_id, header.broker_addr)
+            logger.info(
+                "broker %s (id %d) at %s is registered", header.broker_name, header.broker_id, header.broker_addr
+            )
         self._warn_of(displaced, peer, header)
         self._on_registered()
         answer = RegisterBrokerResponseHeader(master.ha_address, master.address) if master else None
         return response_to(request, header=answer, body=self._order_topics())
 
     def _warn_of(self, displaced: list[str], peer: Connection, header: RegisterBrokerRequestHeader) -> None:
-        """Tell of brokers that may be alive: a pod that came back elsewhere, or somebody who takes their place."""
+        """Log brokers that were displaced while they may be alive: a pod has moved, or somebody takes their place."""
         for address in displaced:
             if self._table.channel_of(address) not in (None, peer):  # it outranks the newcomer
                 continue
@@ -111,7 +115,7 @@ class RegistrationHandlers:
     def unregister(
         self, peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """UNREGISTER_BROKER: a broker that stops says goodbye."""
+        """UNREGISTER_BROKER: a broker stops."""
         is_own = self._table.channel_of(header.broker_addr) == peer
         if self._table.unregister(header.broker_name, header.broker_addr) and not is_own:
             self.foreign_unregister_count += 1
@@ -126,7 +130,7 @@ class RegistrationHandlers:
     def query_data_version(
         self, _peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """QUERY_DATA_VERSION: does the broker have to register again? A sign of life, too."""
+        """QUERY_DATA_VERSION: whether the broker has to register again. Counts as a sign of life."""
         asked = DataVersion.from_dict(loads_object(request.body)) if request.body else DataVersion()
         self._table.touch(header.broker_addr, self._now_ms())
         known = self._table.data_version(header.broker_addr)
@@ -136,12 +140,12 @@ class RegistrationHandlers:
     def heartbeat(
         self, _peer: Connection, request: RemotingCommand, header: BrokerHeartbeatRequestHeader
     ) -> RemotingCommand:
-        """BROKER_HEARTBEAT: a sign of life and nothing else."""
+        """BROKER_HEARTBEAT: a sign of life."""
         self._table.touch(header.broker_addr, self._now_ms(), header.heartbeat_timeout_mills)
         return response_to(request)
 
     def closed(self, peer: Connection) -> None:
-        """Remove the brokers that registered by a connection that is gone."""
+        """Remove the brokers whose registration came over a connection that has closed."""
         self._table.channel_closed(peer)
 
     def _order_topics(self) -> bytes:

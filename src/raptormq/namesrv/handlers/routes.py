@@ -1,4 +1,4 @@
-"""Where things are: 105, 106 and 901."""
+"""Routes, clusters and members of broker groups: 105, 106 and 901."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from raptormq.transport.router import Refused, Router
 
 
 class RouteHandlers:
-    """Answers questions for routes.
+    """Answers requests for routes.
 
-    JSON goes out with quoted keys always: every known client reads that, also those for which the reference leaves the
+    JSON is always written with quoted keys. Every known client reads that, also those for which RocketMQ leaves the
     quotes out.
     """
 

@@ -1,4 +1,4 @@
-"""Settings read and changed by request: 318 and 319."""
+"""Settings read and updated by request: 318 and 319."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class SettingsHandlers:
-    """Shows and changes a :class:`~raptormq.namesrv.running_config.RunningConfig`."""
+    """Reads and updates a :class:`~raptormq.namesrv.running_config.RunningConfig`."""
 
     def __init__(self, config: RunningConfig) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""Topic lists and topics changed by hand: 206, 216, 217, 224, 304 and 311 to 313."""
+"""Topic lists, and topics added and removed by request: 206, 216, 217, 224, 304 and 311 to 313."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Conversion of a topic's queues between SimpleCQ and BatchCQ while the topic serves.
+"""Converts the queues of a topic between SimpleCQ and BatchCQ while the topic is in use.
 
-The rest of the store knows only that a topic has queues of one type.
+The rest of the store only knows the current type of a topic's queues.
 """
 
 from __future__ import annotations

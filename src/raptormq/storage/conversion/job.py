@@ -1,13 +1,15 @@
-"""One conversion of the queues of a topic, from its beginning or from where it was, to its end::
+"""One conversion of the queues of a topic, from its beginning or from where it stopped::
 
     build     copy until the new queues have caught up with the old ones, compare, make everything durable
-    switch    in the ledger, which is the moment that counts after a crash; then in memory, within a turn of the loop
-    finish    the topic table says the type, the old files go
+    switch    in the ledger, which decides after a crash; then in memory, within one iteration of the loop
+    finish    the topic table says the type, the old files are removed
 
-Before a switch to SimpleCQ the topic table says so first, so that no batch comes in any more. All of it may be cut off
-anywhere: the next start opens whole queues, the old ones before the ledger says ``switched``, the new ones after.
-Neighbours: :mod:`~raptormq.storage.conversion.manager` runs these, :mod:`~raptormq.storage.queue.topic_state` is what
-survives.
+For a conversion to SimpleCQ the topic table changes before the switch, so that no more batches arrive. A conversion may
+be interrupted at any point: the next start opens complete queues, the old ones before the ledger says ``switched``, the
+new ones after.
+
+Neighbours: :mod:`~raptormq.storage.conversion.manager` runs the steps, :mod:`~raptormq.storage.queue.topic_state` keeps
+what survives a restart.
 """
 
 from __future__ import annotations
@@ -30,46 +32,46 @@ from raptormq.storage.queue import BUILDING, SWITCHED, ConsumeQueue, ConversionE
 logger = get_logger(__name__)
 
 _SLICE_S = 0.002
-"""Work between two turns of the loop."""
+"""Work between two pauses."""
 _PAUSE_S = 0.002
-"""Time for others after it."""
+"""Length of a pause, for other tasks."""
 
 
 class QueueTypes(Protocol):
-    """Where the types of topics are kept for everybody else."""
+    """The types of topics as the broker keeps them."""
 
     def set(self, topic: str, *, is_batch: bool) -> None:
-        """Set the type of ``topic``, at once for who sends and soon in its file; nothing to do for one that is gone."""
+        """Set the type of ``topic``: at once for producers, soon in its file. Ignored for a deleted topic."""
 
     async def settled(self) -> None:
-        """Wait until what was set would survive a crash.
+        """Wait until the types set are durable.
 
         Raises:
-            StorageError: it could not be saved.
+            StorageError: they could not be saved.
         """
 
 
 class StopRequested(Exception):
-    """Not an error: somebody wants the conversion to stop, or has deleted the topic."""
+    """Not an error: the conversion was asked to stop, or the topic was deleted."""
 
 
 class _Step(Protocol):
     def __call__(self, *, wait: bool) -> bool:
-        """Do one slice of work; True when there is no more."""
+        """Do one slice of work; return True when the work is complete."""
 
 
 @dataclass(slots=True)
 class ConversionProgress:
-    """What a conversion is doing."""
+    """State of a conversion."""
 
     to_batch: bool
     phase: str = "waiting"
-    """``waiting``, ``copying``, ``comparing``, ``switching``; ``stopped`` and ``failed`` can be gone on with; ``done``
-    and ``refused`` are ends.
+    """``waiting``, ``copying``, ``comparing``, ``switching``; ``stopped`` and ``failed`` can be resumed; ``done`` and
+    ``refused`` are final.
     """
     remark: str = ""
     done: int = 0
-    """Messages brought over, or compared."""
+    """Messages copied or compared."""
     total: int = 0
     offset: int = 0
     """Log offset of the switch."""
@@ -88,24 +90,24 @@ class ConversionJob:
     is_topic_deleted: bool = False
     """The topic was deleted."""
     old_queues: list[ConsumeQueue] = field(default_factory=list)
-    """Queues of the old type whose files are still there."""
+    """Queues of the old type whose files still exist."""
     switched_at: int = 0
     """End of the log at the switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionRunner:
-    """What conversions are done with."""
+    """Runs the steps of a conversion."""
 
     parts: StoreParts
     background: Executor
     checkpointer: Checkpointer
 
     async def build(self, job: ConversionJob) -> None:
-        """Return when the new queues have caught up and are equal to the old ones.
+        """Return when the new queues have caught up and equal the old ones.
 
         Raises:
-            StopRequested, ConversionRefused, StorageError, OSError: what there is of the new queues stays.
+            StopRequested, ConversionRefused, StorageError, OSError: the new queues are kept as they are.
         """
         conversion, progress = job.conversion, job.progress
         conversion.begin()
@@ -119,13 +121,15 @@ class ConversionRunner:
             await self._run_in_slices(job, comparison.compare)
             await self._run_in_slices(job, conversion.copy)
         progress.checksums = comparison.checksums()
-        logger.info("topic %s: the new queues are equal, checksum %s", job.entry.topic, progress.checksums.after)
+        logger.info(
+            "topic %s: the new queues equal the old ones, checksum %s", job.entry.topic, progress.checksums.after
+        )
 
     async def switch(self, job: ConversionJob, types: QueueTypes) -> None:
-        """Let the new queues count.
+        """Make the new queues those of the topic.
 
         Raises:
-            StopRequested, ConversionRefused, StorageError, OSError: the old ones still count.
+            StopRequested, ConversionRefused, StorageError, OSError: the old queues are still those of the topic.
         """
         entry, conversion = job.entry, job.conversion
         job.progress.phase = "switching"
@@ -146,7 +150,7 @@ class ConversionRunner:
             if not conversion.has_caught_up():
                 raise ConversionRefused(conversion.refusal or "the new queues have fallen behind")
         except (StorageError, ConversionRefused):
-            entry.state = BUILDING  # should the file say otherwise, a start replays from the offset
+            entry.state = BUILDING  # if the file says SWITCHED nevertheless, a start replays from the offset
             raise
         job.old_queues = conversion.switch()
         job.switched_at = self.parts.log.end_offset
@@ -155,16 +159,16 @@ class ConversionRunner:
         logger.info("topic %s: switched at offset %d of the log", entry.topic, offset)
 
     async def finish(self, job: ConversionJob, types: QueueTypes) -> None:
-        """Remove what the switch has left.
+        """Remove the old queues after the switch.
 
         Raises:
             StopRequested: the topic was deleted.
-            StorageError, OSError: something could not be saved or removed; to be called again.
+            StorageError, OSError: something could not be saved or removed; call again.
         """
         job.progress.phase = "switching"
         await self.parts.conversions.rewrite(
             self.background
-        )  # else its backup says that the old queues count, which go now
+        )  # before the old queues are removed, because the ledger's backup still names them
         if job.is_topic_deleted:  # another topic may have its name
             raise StopRequested
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
@@ -175,14 +179,14 @@ class ConversionRunner:
         await self.checkpointer.checkpoint(self.background, force=True)
 
     async def _remove_old_queues(self, job: ConversionJob) -> None:
-        """Close the files of the old queues and remove their folder, in a thread: a disk may take its time.
+        """Close the files of the old queues and remove their folder, in a thread because the disk may be slow.
 
         Raises:
             OSError: something could not be removed.
         """
         files = self.parts.queues.files
         async for queue in cooperatively(job.old_queues):
-            if job.is_topic_deleted:  # others may have their names
+            if job.is_topic_deleted:  # another topic may have the names of these files
                 return
             files.close_queue(queue)
         job.old_queues.clear()
@@ -191,18 +195,18 @@ class ConversionRunner:
             await self.background.run(files.deleted.remove)
 
     def discard_new_queues(self, job: ConversionJob) -> None:
-        """Take away what there is of new queues, which nobody wants. All of it now: a topic that is made again may have
-        files of the same names as soon as others have a turn. A thread removes the folder.
+        """Discard the new queues and move their folder away. Without a pause in between, because a topic that is
+        created again may have files of the same names. A thread removes the folder later.
 
         Raises:
-            OSError: it could be neither renamed nor removed.
+            OSError: the folder could be neither renamed nor removed.
         """
         self.parts.dispatcher.detach(job.conversion)
         job.conversion.discard()
         self.parts.queues.files.move_to_deleted(job.entry.topic, is_batch=job.entry.to_batch)
 
     async def _run_in_slices(self, job: ConversionJob, step: _Step) -> None:
-        """Call ``step`` until it is done, with a pause after every 2 ms; a thread fetches what is not in memory."""
+        """Call ``step`` until it returns True, with a pause every 2 ms. A thread loads missing pages."""
         misses = 0
         while not job.stop_requested:
             until = time.monotonic() + _SLICE_S
@@ -220,7 +224,7 @@ class ConversionRunner:
         raise StopRequested
 
     async def _wait_dispatched(self, offset: int, job: ConversionJob | None = None) -> None:
-        """Wait until everything in the log below ``offset`` is in the queues, or ``job`` is to stop."""
+        """Wait until the log below ``offset`` is in the queues, or ``job`` is asked to stop."""
         while self.parts.dispatcher.dispatched_offset < offset:
             await asyncio.sleep(_PAUSE_S)
             if job is not None and job.stop_requested:

@@ -1,4 +1,4 @@
-"""The conversions of a store: which topics get queues of the other type, in the background and one after another.
+"""Runs the conversions of a store, one after another in the background.
 
 Neighbours: :mod:`~raptormq.storage.conversion.job` does the work, :mod:`~raptormq.storage.queue.topic_state` keeps what
 a start has to know; the broker's ``conversions`` decides what may be converted.
@@ -28,14 +28,14 @@ logger = get_logger(__name__)
 
 
 class QueueConverter:
-    """Belongs to the thread of the store."""
+    """Converts topics between the queue types. Belongs to the thread of the store."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
         self._table = parts.queues
         self._ledger = parts.conversions
         self._jobs: dict[str, ConversionJob] = {}
-        """One for each entry of the ledger."""
+        """One job per entry of the ledger."""
         self._ended: dict[str, ConversionProgress] = {}
         self._order_lock = asyncio.Lock()
         self._runner: ConversionRunner | None = None
@@ -43,8 +43,8 @@ class QueueConverter:
     # --- life ---
 
     def prepare(self) -> None:
-        """Before the queues are loaded, and once their table knows what was declared and deleted: set the types of the
-        topics in the ledger.
+        """Set the types of the topics in the ledger. Called before the queues are loaded, after their table knows the
+        declared and the deleted topics.
 
         Raises:
             StoreDamaged: the ledger cannot be read.
@@ -53,23 +53,23 @@ class QueueConverter:
         self._table.conversions = self._ledger.entries
         for topic, entry in list(self._ledger.entries.items()):
             if self._is_overruled(entry):
-                logger.warning("the conversion of topic %s is forgotten: the topic was deleted meanwhile", topic)
+                logger.warning("the conversion of topic %s is dropped: the topic was deleted meanwhile", topic)
                 del self._ledger.entries[topic]
                 self._ledger.mark_changed()
             else:
                 self._table.set_type(topic, is_batch=entry.is_batch)
 
     def _is_overruled(self, entry: ConversionEntry) -> bool:
-        """Whether an entry is of a topic that was deleted, and that a crash has kept from being forgotten. Where only
-        its successor had been saved, that one may have queues of BatchCQ: the topic table never says so of a topic
-        whose other queues count, and queues of SimpleCQ, which the entry asks for, cannot hold all messages.
+        """Return whether a crash has kept an entry of a deleted topic. If only a successor of the topic was saved, it
+        may have BatchCQ queues. The topic table never says so of a topic whose other queues are in use, and the
+        SimpleCQ queues that the entry asks for cannot hold all its messages.
         """
         tombstone_offset = self._table.topic_tombstones.get(entry.topic, 0)
         was_deleted = entry.tombstone_offset is not None and tombstone_offset > entry.tombstone_offset
         return was_deleted or (entry.topic in self._table.batch_topics and not entry.is_batch)
 
     def load(self, replay_from: int | None) -> None:
-        """After the recovery: find what there is of new queues, without items of records from ``replay_from`` on."""
+        """Load the new queues after the recovery, without items of records from ``replay_from`` on."""
         for topic, entry in self._ledger.entries.items():
             job = self._jobs[topic] = self._job(entry)
             if entry.state == SWITCHED:
@@ -88,27 +88,27 @@ class QueueConverter:
         return ConversionJob(entry, conversion, ConversionProgress(entry.to_batch, phase, offset=entry.offset))
 
     def start(self, background: Executor, checkpointer: Checkpointer) -> None:
-        """Tell who waits for disks; the methods that are awaited come after this."""
+        """Set the executor and the checkpointer. Required before any method that is awaited."""
         self._runner = ConversionRunner(self._parts, background, checkpointer)
 
     # --- orders ---
 
     def types(self) -> dict[str, bool]:
-        """Return the topics under conversion and whether their queues are those of BatchCQ now."""
+        """Return the topics under conversion and whether their queues are of type BatchCQ now."""
         return {topic: entry.is_batch for topic, entry in self._ledger.entries.items()}
 
     def next_topic(self) -> str | None:
-        """Return the topic to go on with, None when there is nothing to do."""
+        """Return the next topic to work on, None when there is none."""
         return next((topic for topic, entry in self._ledger.entries.items() if entry.state != STOPPED), None)
 
     async def order(self, topic: str, types: QueueTypes, *, to_batch: bool) -> None:
-        """Let ``topic``, which exists, be converted, or go on with it; nothing to do where it is of that type.
+        """Start or resume the conversion of ``topic``, which exists; nothing happens when it already has the type.
 
-        An order to convert back what has stopped half-way removes what there is.
+        An order to convert back a stopped conversion discards the new queues.
 
         Raises:
-            ConversionRefused: it is being converted to the other type.
-            StorageError: the order could not be saved; it does not count.
+            ConversionRefused: the topic is being converted to the other type.
+            StorageError: the order could not be saved and is ignored.
         """
         async with self._order_lock:
             await self._order(topic, types, to_batch)
@@ -145,13 +145,14 @@ class QueueConverter:
             raise
 
     async def _abandon(self, entry: ConversionEntry, types: QueueTypes) -> None:
-        """Remove what there is of new queues, once no start will want it. A switch to SimpleCQ that was told to stop
-        may not have noticed yet, and has told the topic table."""
+        """Discard the new queues once no start wants them. A stopped switch to SimpleCQ may not have noticed the stop
+        yet and may have changed the topic table.
+        """
         assert self._runner is not None
         topic = entry.topic
         job = self._jobs[topic]
         types.set(topic, is_batch=entry.is_batch)
-        await types.settled()  # without an entry a start believes the topic table
+        await types.settled()  # without an entry a start uses the topic table
         if job.is_topic_deleted:
             return
         del self._ledger.entries[topic]
@@ -167,16 +168,16 @@ class QueueConverter:
             self._runner.discard_new_queues(job)
 
     async def stop(self, topic: str) -> None:
-        """Let a conversion rest; one that has switched ends by itself.
+        """Stop a conversion; one that has switched runs to its end.
 
         Raises:
-            StorageError: that could not be saved.
+            StorageError: the stop could not be saved.
         """
         if self._pause(topic):
             await self._save()
 
     def _pause(self, topic: str) -> bool:
-        """Stop a conversion that has not switched; False when there is none."""
+        """Stop a conversion that has not switched; return False when there is none."""
         entry = self._ledger.entries.get(topic)
         if entry is None or entry.state != BUILDING:
             return False
@@ -187,8 +188,8 @@ class QueueConverter:
         return True
 
     def drop_topic(self, topic: str) -> None:
-        """A topic is deleted, with the files of all its queues, or its conversion is as if it had never been ordered;
-        the ledger has to be saved (:meth:`tidy`).
+        """Drop the conversion of a topic that is deleted with all its files, or of an order that could not be saved.
+        The ledger has to be saved afterwards (:meth:`save_ledger`).
         """
         self._ended.pop(topic, None)
         job = self._jobs.pop(topic, None)
@@ -197,11 +198,11 @@ class QueueConverter:
             job.stop_requested = job.is_topic_deleted = True
             if not job.conversion.is_switched:
                 job.conversion.discard()
-            self._ledger.entries.pop(topic, None)  # somebody may be giving it up
+            self._ledger.entries.pop(topic, None)  # a concurrent order may be abandoning it
             self._ledger.mark_changed()
 
     def progress(self, topic: str) -> ConversionProgress | None:
-        """Return what is known of the conversion of ``topic``, None when there was none since the start."""
+        """Return the state of the conversion of ``topic``; None when there was none since the start."""
         job = self._jobs.get(topic)
         if job is None:
             return self._ended.get(topic)
@@ -214,18 +215,18 @@ class QueueConverter:
     # --- work ---
 
     async def save_ledger(self) -> None:
-        """Write the ledger if a topic has been forgotten.
+        """Write the ledger if a topic has been dropped from it.
 
         Raises:
-            StorageError: it could not be written.
+            StorageError: the ledger could not be written.
         """
         assert self._runner is not None
         await self._ledger.save(self._runner.background)
 
     async def convert(self, topic: str, types: QueueTypes) -> bool:
-        """Do what the ledger has for ``topic``; False when it is to be tried again later.
+        """Work on the conversion of ``topic``; return False when it has to be called again later.
 
-        May be cancelled anywhere: the store is to be closed then, and the next start goes on.
+        May be cancelled at any point when the store is about to be closed; the next start resumes.
         """
         assert self._runner is not None
         job = self._jobs[topic]
@@ -250,25 +251,25 @@ class QueueConverter:
         return True
 
     async def fail(self, topic: str, types: QueueTypes, remark: str) -> None:
-        """Let a conversion rest whose :meth:`convert` has raised what nobody expects."""
+        """Suspend a conversion whose :meth:`convert` has raised an unexpected error."""
         job = self._jobs.get(topic)
         if job is not None:
             await self._suspend(job, types, "failed", remark)
 
     async def _reject(self, job: ConversionJob, types: QueueTypes, remark: str) -> None:
-        """End a conversion that cannot be done, and remove what there is of new queues."""
+        """End a conversion that is impossible, and discard the new queues."""
         logger.warning("topic %s is not converted: %s", job.entry.topic, remark)
         assert self._runner is not None
         entry = job.entry
         types.set(entry.topic, is_batch=entry.is_batch)
-        await types.settled()  # without an entry a start believes the topic table
-        async with self._order_lock:  # somebody may be giving it up
+        await types.settled()  # without an entry a start uses the topic table
+        async with self._order_lock:  # a concurrent order may be abandoning it
             if self._jobs.get(entry.topic) is job:
                 self._runner.discard_new_queues(job)  # a start that still finds the entry begins anew
                 await self._complete(job, "refused", remark)
 
     async def _suspend(self, job: ConversionJob, types: QueueTypes, phase: str, remark: str) -> None:
-        """Stop what has not switched yet; what there is of new queues stays."""
+        """Stop a conversion that has not switched; the new queues are kept."""
         entry = job.entry
         if self._jobs.get(entry.topic) is not job:
             return
@@ -282,14 +283,16 @@ class QueueConverter:
             await self._save_or_warn()
 
     async def _complete(self, job: ConversionJob, phase: str, remark: str) -> None:
-        """Forget a job, and then tell of its end: who is told of it may stop the broker at once."""
+        """Remove a job, then publish its end: whoever reads it may stop the broker at once."""
         topic = job.entry.topic
         if self._jobs.get(topic) is not job:
             return
         del self._ledger.entries[topic]
         await self._save_or_warn()
         progress = self.progress(topic)
-        if self._jobs.get(topic) is job and progress is not None:  # nobody has deleted or ordered it meanwhile
+        if (
+            self._jobs.get(topic) is job and progress is not None
+        ):  # unless the topic was deleted or ordered again meanwhile
             progress.phase, progress.remark = phase, remark
             progress.done = progress.total if phase == "done" else progress.done
             self._ended[topic] = progress

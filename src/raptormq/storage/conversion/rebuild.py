@@ -1,20 +1,18 @@
-"""Builds the queues of one topic a second time, as those of the other type, while the first ones serve.
+"""Builds the queues of one topic a second time with the other type, while the old queues serve.
 
-Two hands fill the new queues of a :class:`QueueConversion`. :meth:`QueueConversion.copy` brings the items of the old
-ones over, slice by slice. The dispatch, in which the conversion is one more builder, adds what comes in to those that
-have caught up. Both are calls on the thread of the store, so a queue that has caught up stays so, and the switch is a
-moment between two turns of the loop.
+The new queues of a :class:`QueueConversion` are filled from two sources. :meth:`QueueConversion.copy` copies the items
+of the old queues, slice by slice. The dispatcher, with the conversion as one more builder, adds new records to queues
+that have caught up. Both run on the thread of the store, so a queue that has caught up stays so, and the switch takes
+place between two iterations of the event loop.
 
-A message of its own becomes a batch of one, whose time of storage is read from its record. A batch of one becomes a
-message, unless it is stored as an inner batch, which no reader of SimpleCQ takes apart. What comes out is what a build
-from the log would give.
+A single message becomes a batch of one, whose store time is read from its record. A batch of one becomes a message,
+unless it is stored as an inner batch, which no reader of SimpleCQ unpacks. The result equals a rebuild from the log.
 
-:class:`QueueRows` reads the items of a queue as rows that are the same for both types of queue, for those who compare
-or convert them.
+:class:`QueueRows` reads the items of a queue as rows that are the same for both types, for conversion and comparison.
 
-Neighbours: :mod:`~raptormq.storage.conversion.manager` says when what is done,
-:mod:`~raptormq.storage.conversion.verify` whether it is right. Consumers are answered by
-:mod:`~raptormq.storage.read.queue_reader` and :mod:`~raptormq.storage.read.batch_reader`.
+Neighbours: :mod:`~raptormq.storage.conversion.manager` controls the steps, :mod:`~raptormq.storage.conversion.verify`
+compares the results. Consumers are served by :mod:`~raptormq.storage.read.queue_reader` and
+:mod:`~raptormq.storage.read.batch_reader`.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from raptormq.storage.records import peek, peek_physical_offset, peek_store_time
 class QueueRows:
     """Reads the items of queues of both types as rows.
 
-    Every method takes ``wait`` and without it raises PagesMissing where the disk would be waited for.
+    Without ``wait`` every method raises PagesMissing when the disk would have to be waited for.
     """
 
     def __init__(self, log: CommitLog, table: QueueTable) -> None:
@@ -52,11 +50,11 @@ class QueueRows:
         self._table = table
 
     def first_offset(self, queue: ConsumeQueue, *, wait: bool) -> int:
-        """Return the offset of the first message that the log still has."""
+        """Return the offset of the first message in the log."""
         return self._table.min_offset(queue, self._log.min_offset, wait=wait)
 
     def last(self, queue: ConsumeQueue, *, wait: bool) -> BatchItem:
-        """Return the last row of a queue that ever had a message; the log may not have its message any more."""
+        """Return the last row of a queue that ever had a message; its record may be deleted."""
         if isinstance(queue, BatchConsumeQueue):
             return self._table.batch_search.item(queue, queue.item_count - 1, wait=wait)
         physical, size, tag_code = self._table.item(queue, queue.max_offset - 1, wait=wait)
@@ -65,13 +63,13 @@ class QueueRows:
     def read(
         self, queue: ConsumeQueue, offset: int, count: int, *, wait: bool, strict: bool = False
     ) -> tuple[list[BatchItem], int]:
-        """Return up to ``count`` rows from the one with message ``offset`` on, and the offset behind them.
+        """Return up to ``count`` rows, beginning with the one that holds ``offset``, and the offset after them.
 
-        ``offset`` lies between minimum and maximum of the queue. Rows of a SimpleCQ queue are of one message and say
-        nothing of the time. Fillers are left out, and so are items that cannot have been written so, unless ``strict``.
+        ``offset`` lies between minimum and maximum of the queue. A row of a SimpleCQ queue has one message and no store
+        time. Fillers are skipped. Invalid items are skipped too, unless ``strict``.
 
         Raises:
-            ConversionRefused: with ``strict``, one of the items cannot have been written so.
+            ConversionRefused: with ``strict``, an item is invalid.
         """
         if isinstance(queue, BatchConsumeQueue):
             return self._read_batches(queue, offset, count, wait=wait, strict=strict)
@@ -99,7 +97,7 @@ class QueueRows:
         return [], queue.max_offset
 
     def _sound(self, queue: ConsumeQueue, rows: list[BatchItem], strict: bool) -> list[BatchItem]:
-        """Return the rows that point into the log, or raise when there are others."""
+        """Return the valid rows, which point into the log; with ``strict``, raise when there are others."""
         low, high = self._log.min_offset, self._log.end_offset
         sound = [row for row in rows if row.is_valid and low <= row.physical and row.physical + row.size <= high]
         if strict and len(sound) < len(rows):
@@ -111,27 +109,27 @@ class QueueRows:
 
 
 SLICE_ROWS = 128
-"""Items that are brought over in one step: less than a millisecond."""
+"""Items copied in one step: less than a millisecond."""
 _TAIL_BYTES = 1 << 16
-"""A tail that has become so long is written; the others wait for the timer."""
+"""A tail of this size is written at once; shorter ones wait for the timer."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
 class QueueConversion:
-    """The new queues of ``topic``; an IndexBuilder of the dispatch while they are made."""
+    """The new queues of ``topic``; a builder of the dispatcher until the conversion ends."""
 
     def __init__(self, topic: str, log: CommitLog, table: QueueTable, *, to_batch: bool) -> None:
         self.topic = topic
         self.to_batch = to_batch
         self.queues: dict[int, ConsumeQueue] = {}
-        """By queue id; their files are where those of the type belong."""
+        """By queue id; the files are in the folder of their type."""
         self.rows = QueueRows(log, table)
         self.refusal = ""
-        """Why the queues cannot be converted, once that is known."""
+        """Why the queues cannot be converted; empty while they can."""
         self._log = log
         self._table = table
         self._lagging: dict[int, int] = {}
-        """Queues with old items that are to be brought over, and up to where they have been read."""
+        """Queues with items left to copy, and the offset up to which their old items have been read."""
         self._topic_field = encode_topic_field(topic)
         self.is_switched = False
         """Whether the new queues are those of the topic."""
@@ -150,7 +148,7 @@ class QueueConversion:
                 self._apply(queue, item, is_inner=bool(record.sys_flag & _INNER_BATCH))
 
     def build_lists(self, batch: AppendedLists) -> None:
-        """The same for lists that have just been appended."""
+        """Add lists that have just been appended, likewise."""
         for pending, queue, first, after in batch.parts():
             if pending.topic == self.topic and queue is not None:
                 offset = batch.queue_offsets[first]
@@ -160,7 +158,7 @@ class QueueConversion:
 
     def _apply(self, source: ConsumeQueue, item: BatchItem, *, is_inner: bool = False) -> None:
         if source.is_batch is self.to_batch:
-            return  # made since the switch, and a second queue with its name would outlive the topic
+            return  # created after the switch; a second queue of its name would outlive the topic
         queue = self._queue(source)
         if item.base != queue.max_offset:
             if not self.is_switched:
@@ -172,11 +170,11 @@ class QueueConversion:
             self.refusal = _refusal(source, item)
 
     def _queue(self, source: ConsumeQueue) -> ConsumeQueue:
-        """Return the new queue that stands for ``source``, made when there is none yet."""
+        """Return the new queue for ``source``; create it when it does not exist."""
         return self.queues.get(source.queue_id) or self.make(source.queue_id)
 
     def make(self, queue_id: int) -> ConsumeQueue:
-        """Make an empty new queue."""
+        """Create an empty new queue."""
         kind = BatchConsumeQueue if self.to_batch else ConsumeQueue
         queue = self.queues[queue_id] = kind(self.topic, queue_id, self._topic_field)
         return queue
@@ -184,28 +182,28 @@ class QueueConversion:
     # --- from the old queues ---
 
     def begin(self) -> None:
-        """Look at all queues of the topic: the old ones have to be there, and any of the new ones may be."""
+        """Start with all queues of the topic, and discard new queues without an old one."""
         for queue_id in self._table.queue_ids(self.topic):
             self._lagging[queue_id] = 0
         for queue_id in self.queues.keys() - self._lagging.keys():
             self._table.reset(self.queues.pop(queue_id))
 
     def restart_queue(self, queue_id: int) -> None:
-        """Throw away what there is of a queue."""
+        """Discard a new queue and copy it again."""
         self._table.reset(self.queues[queue_id])
         self._lagging[queue_id] = 0
 
     @property
     def is_lagging(self) -> bool:
-        """Whether :meth:`copy` has something to do."""
+        """Whether :meth:`copy` has work left."""
         return bool(self._lagging)
 
     def copy(self, *, wait: bool = False) -> bool:
-        """Bring one slice over, or find that a queue has caught up; True when all have.
+        """Copy one slice, or find that a queue has caught up; return True when all have.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
-            ConversionRefused: there is an inner batch, and the new queues cannot hold it.
+            ConversionRefused: an inner batch does not fit the new queues.
             StorageError: the disk cannot read an item or a record.
             OSError: the disk cannot write the new queues.
         """
@@ -220,11 +218,11 @@ class QueueConversion:
         return not self._lagging
 
     def _catch_up(self, source: ConsumeQueue, wait: bool) -> bool:
-        """Bring one slice of a queue over; True when there was nothing left."""
+        """Copy one slice of a queue; return True when nothing is left."""
         queue = self._queue(source)
         first = self.rows.first_offset(source, wait=wait) if source.max_offset else 0
         if queue.max_offset > source.max_offset or 0 < queue.max_offset < first:
-            self._table.reset(queue)  # what it holds is gone from the log, or never came into it
+            self._table.reset(queue)  # its records are deleted, or were never in the log
             self._lagging[source.queue_id] = 0
         if queue.max_offset == source.max_offset:
             return True
@@ -242,7 +240,7 @@ class QueueConversion:
         return False
 
     def _copy_last_item(self, source: ConsumeQueue, queue: ConsumeQueue, wait: bool) -> None:
-        """Take over the last item of a queue whose messages are all gone: it tells which offset comes next."""
+        """Copy the last item of a queue whose messages are all deleted: it determines the next offset."""
         last = self.rows.last(source, wait=wait)
         self._table.add(queue, last if self.to_batch else last._replace(base=last.end - 1, messages=1))
 
@@ -262,7 +260,7 @@ class QueueConversion:
                 self._table.add(queue, item)
 
     def _record_headers(self, rows: list[BatchItem], wait: bool) -> list[Buffer]:
-        """Return the beginnings of the records that ``rows`` point to."""
+        """Return the headers of the records of ``rows``."""
         heads: list[Buffer] = []
         missing: list[Extent] = []
         for row in rows:
@@ -277,22 +275,22 @@ class QueueConversion:
     # --- the switch ---
 
     def has_caught_up(self) -> bool:
-        """Whether every message that consumers may see is in the new queues."""
+        """Return whether every message visible to consumers is in the new queues."""
         if self._lagging or self.refusal:
             return False
         return all(self._queue(source).max_offset == source.max_offset for source in self._table.queues_of(self.topic))
 
     def switch(self) -> list[ConsumeQueue]:
-        """Let the new queues, which have caught up, be those of the topic; return the old ones.
+        """Make the new queues, which have caught up, those of the topic; return the old ones.
 
-        What has been appended and is not confirmed yet belongs to the old ones; this goes on following the dispatch
-        until all of it has come.
+        Records that are appended but not confirmed were assigned to the old queues. The conversion stays attached to
+        the dispatcher until all of them are dispatched.
         """
         self.is_switched = True
         return self._table.replace(self.topic, self.queues, is_batch=self.to_batch)
 
     def discard(self) -> None:
-        """Forget the new queues; their files stay."""
+        """Close the new queues; their files stay."""
         for queue in self.queues.values():
             queue.deleted = True
             queue.tail = None
@@ -300,7 +298,7 @@ class QueueConversion:
         self.queues.clear()
 
     def progress(self) -> tuple[int, int]:
-        """Return how many messages are in the new queues and how many there are in all."""
+        """Return the number of messages in the new queues and in all queues."""
         done = total = 0
         queues = self.queues
         for source in self._table.queues_of(self.topic):
@@ -313,7 +311,7 @@ class QueueConversion:
 
 
 def _is_record(head: Buffer, row: BatchItem) -> bool:
-    """False where a disk has damaged the record."""
+    """Return False when the record is damaged."""
     return peek(head, 0)[1] in (MAGIC_V1, MAGIC_V2) and peek_physical_offset(head) == row.physical
 
 

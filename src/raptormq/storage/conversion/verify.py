@@ -1,5 +1,5 @@
 """Compares the queues of a conversion by checksums: SHA-256 over queue offset, log offset, size and tag code of every
-message that the log still has (28 bytes each, big-endian), queue by queue in the order of their ids.
+message in the log (28 bytes each, big-endian), queue by queue in the order of their ids.
 
 Neighbour: :mod:`~raptormq.storage.conversion.rebuild` has the queues.
 """
@@ -19,7 +19,7 @@ _ROW = struct.Struct(">qqiq")
 
 
 class Checksums(NamedTuple):
-    """Hexadecimal; equal when the queues are."""
+    """Hexadecimal checksums of the old and the new queues."""
 
     before: str
     after: str
@@ -27,7 +27,7 @@ class Checksums(NamedTuple):
 
 @dataclass(slots=True)
 class _Check:
-    """Where the comparison of one queue is, and the hashes of what it has seen so far."""
+    """Position of the comparison of one queue, and the hashes so far."""
 
     at: int
     end: int
@@ -36,8 +36,8 @@ class _Check:
 
 
 class QueueComparison:
-    """One pass over all queues of a conversion that have caught up when it begins; what they get later is in both by
-    the same call.
+    """One pass over all queues of a conversion that have caught up. Later records are added to both by the
+    same call.
     """
 
     def __init__(self, conversion: QueueConversion, table: QueueTable) -> None:
@@ -56,12 +56,12 @@ class QueueComparison:
         return not self._unchecked
 
     def compare(self, *, wait: bool = False) -> bool:
-        """Compare one slice; True when nothing is left to compare, or a queue differs and is to be built again first,
-        which is tried once: :attr:`is_complete` tells.
+        """Compare one slice. Return True when nothing is left to compare, or when a queue differs and is being copied
+        again, which happens once per queue: :attr:`is_complete` tells which.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
-            ConversionRefused: a queue differs although it was built again.
+            ConversionRefused: a queue differs again after the second copy.
             StorageError: the disk cannot read an item.
         """
         queue_id = next(iter(self._unchecked), None)
@@ -117,7 +117,7 @@ class QueueComparison:
         self._conversion.restart_queue(queue_id)
 
     def checksums(self) -> Checksums:
-        """Return those of all queues compared."""
+        """Return the checksums of all queues compared."""
         before, after = hashlib.sha256(), hashlib.sha256()
         for queue_id in sorted(self._digests):
             for digest, part in zip((before, after), self._digests[queue_id], strict=True):

@@ -1,6 +1,6 @@
 """The key index: messages by key and unique key, in index files.
 
-Knows the log only through records; queues it does not know.
+Sees the log only through records and knows nothing of queues.
 """
 
 from __future__ import annotations

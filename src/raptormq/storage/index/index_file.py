@@ -11,14 +11,14 @@ Numbers are big-endian. A file has 5,000,000 slots and 20,000,000 entries by def
     40  slots i32 * n           number of the newest entry of the slot, 0 for none; slot = hash % n
         entries                 hash i32 | physical offset i64 | seconds after beginTimestamp i32 | older entry i32
 
-:class:`IndexFile` writes behind, in the order entries, slots, header, and before the header a thread makes the others
-durable: what a header counts is there after a killed process and after a power cut. Slots that lead further are mended
-by the next start, and what the header does not count is put in again by the replay of the log. A thread may write
-entries before that: where no slot leads nobody looks.
+:class:`IndexFile` buffers writes and performs them in the order entries, slots, header. A thread makes entries and
+slots durable before the header is written, so the entries that a header counts survive a killed process and a power
+cut. The next start repairs slots that point beyond them, and the replay of the log inserts the uncounted entries again.
+A thread may write entries at any time: no reader follows them before a slot points to them.
 
-:func:`set_aside` is for files that have another number of slots than files are to have, or that are no index files.
-Their keys are not found. Each such file is kept, for who sets the old number again, while the log has messages of it.
-Afterwards :func:`remove_set_aside` removes it.
+:func:`set_aside` renames files that have another number of slots or are no index files. Their keys are not found. Such
+a file is kept while the log has messages of it, so that an operator can set the old number of slots again. Then
+:func:`remove_set_aside` removes it.
 
 Neighbours: :mod:`~raptormq.storage.index.key_index` has the files and sets them aside,
 :mod:`~raptormq.storage.maintenance.maintenance` has the timer that removes them.
@@ -41,27 +41,27 @@ logger = get_logger(__name__)
 
 
 _ASIDE = ".aside"
-"""What is behind the name of such a file."""
+"""Suffix of a file that was set aside."""
 _NAME = re.compile(r"[0-9]{17}\.aside")
 
 
 def set_aside(filesystem: FileSystem, path: str, reason: Exception) -> None:
-    """Give ``path`` another name, with a warning.
+    """Rename the file at ``path`` and log a warning.
 
     Raises:
-        OSError: it cannot be renamed.
+        OSError: the file cannot be renamed.
     """
     aside = f"{path}{_ASIDE}"
     filesystem.replace(path, aside)
-    logger.warning("keys in %s are not found, it is %s now: %s", path, aside, reason)
+    logger.warning("keys in %s cannot be found, the file is now %s: %s", path, aside, reason)
 
 
 def remove_set_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
-    """Remove files below ``folder`` that were set aside and only have messages before ``log_min``; what has no header
-    stays, it may be anything. Waits for the disk.
+    """Remove files below ``folder`` that were set aside and only have messages before ``log_min``. A file without a
+    valid header is kept, because it may be anything. Blocks.
 
     Raises:
-        OSError: one cannot be read or removed.
+        OSError: a file cannot be read or removed.
     """
     for name in filesystem.names(folder):
         path = f"{folder}/{name}"
@@ -70,11 +70,11 @@ def remove_set_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
         with contextlib.suppress(FileNotFoundError):  # somebody else has removed it
             if _end_offset(filesystem, path, log_min) < log_min:
                 filesystem.remove(path)
-                logger.info("%s is removed, the log has none of its messages any more", path)
+                logger.info("removed %s: the log has none of its messages any more", path)
 
 
 def _end_offset(filesystem: FileSystem, path: str, unknown: int) -> int:
-    """Return the place of the last message of a file, ``unknown`` when it has no header that says so."""
+    """Return the log offset of the last message of a file, ``unknown`` when it has no valid header."""
     try:
         file = filesystem.open(path)
     except IsADirectoryError:
@@ -98,26 +98,27 @@ _PAGE_BYTES = 4096
 _PAGE_SLOTS = _PAGE_BYTES // _SLOT_BYTES
 _ENTRIES_AT_ONCE = 1 << 16
 _WRITE_BYTES = 128 << 10
-"""Written at once; file systems lock a file for as long as a write takes, 50 ms for 16 MiB."""
+"""Bytes per write; file systems lock a file during a write, 50 ms for 16 MiB."""
 EntryRows = NDArray[np.void]
 _Column = NDArray[np.int32]
 
 
 class Entries(NamedTuple):
-    """Entries that a file lacks, to be written by any thread."""
+    """Entries that are not in the file yet. Any thread may write them."""
 
     path: str
     first: int
-    """Number of the first one."""
+    """Number of the first entry."""
     at: int
     data: bytes
 
     def write(self, filesystem: FileSystem) -> bool:
-        """Write them; False when the file is gone by now. It is opened by name, so that neither side can close a
-        descriptor under the other's hands, and written in pieces: the event loop's writes to it wait for one at most.
+        """Write the entries; return False when the file does not exist any more. The file is opened by name, so that
+        neither thread closes the other's descriptor. It is written in pieces, so that writes of the event loop wait for
+        one piece at most.
 
         Raises:
-            OSError: the disk has no room, or failed.
+            OSError: the disk is full, or failed.
         """
         data = memoryview(self.data)
         try:
@@ -131,13 +132,13 @@ class Entries(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A header that a file lacks, to be written by any thread."""
+    """A header that is not in the file yet. Any thread may write it."""
 
     path: str
     data: bytes
 
     def make_durable(self, filesystem: FileSystem) -> None:
-        """Write it when all that it counts is durable, and make it durable as well; nothing if the file is gone by now.
+        """Sync the entries, then write and sync the header. Do nothing when the file does not exist any more.
 
         Raises:
             OSError: the disk failed.
@@ -149,22 +150,22 @@ class Header(NamedTuple):
 
 
 class IndexFile:
-    """A file of ``slot_count`` slots and as many entries as its size has room for; belongs to one thread."""
+    """A file of ``slot_count`` slots; its size determines the number of entries. Belongs to one thread."""
 
     def __init__(self, filesystem: FileSystem, path: str, slot_count: int) -> None:
-        """Open a file; before it is added to, it has to be prepared.
+        """Open a file. Call :meth:`prepare` before adding entries.
 
         Raises:
-            OSError: it cannot be opened or read.
-            ValueError: it is no index file, or one of another number of slots.
+            OSError: the file cannot be opened or read.
+            ValueError: it is no index file, or has another number of slots.
         """
         self.path = path
         self.slot_count = slot_count
         self._entries_at = HEADER_BYTES + slot_count * _SLOT_BYTES
         self._slots: NDArray[np.int32] | None = None
-        """All slots; those of an older file are there after :meth:`prepare`."""
+        """All slots; None for an older file before :meth:`prepare`."""
         self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
-        """Which pages of slots the file lacks; those of the round that is under way are in ``_round``."""
+        """Pages of slots that the file lacks; those of the current flush are in ``_flushing_pages``."""
         self._file: File = filesystem.open(path)
         self.is_open = True
         try:
@@ -173,18 +174,18 @@ class IndexFile:
             self._file.close()
             raise
         self._file_header = self._next_header = self._header()
-        self._tail = bytearray()  # entries from number _tail_from on: the file lacks them
+        self._tail = bytearray()  # entries from number _tail_from on, which the file lacks
         self._tail_from = self._next
         self._flushing_pages: list[int] = []
         self._flushing_header = b""
 
     @classmethod
     def create(cls, filesystem: FileSystem, path: str, slot_count: int, entry_count: int) -> IndexFile:
-        """Make a file for ``entry_count`` entries, ready to be added to.
+        """Create a file for ``entry_count`` entries, ready for adding.
 
         Raises:
-            OSError: it cannot be made, and is not there.
-            MemoryError: the same.
+            OSError: the file cannot be created; nothing is left of it.
+            MemoryError: likewise.
         """
         slots = np.zeros(slot_count, dtype=np.int32)
         try:
@@ -220,14 +221,16 @@ class IndexFile:
             raise ValueError("its header is damaged: it does not end with the last entry")
 
     def _is_first_entry_valid(self) -> bool:
-        """Whether the file has so many slots: nothing but the first entry tells, and a slot that leads to it or on."""
+        """Return whether the first entry is valid and a slot leads to its chain. Nothing else in the file tells its
+        number of slots.
+        """
         data = self._file.read_at(self.entry_offset(1), ENTRY_BYTES)
         hashed, offset, _, older = _ENTRY.unpack(data)
         return any(data) and offset == self.begin_offset and older == 0 and self._slot(hashed, wait=True) > 0
 
     def _is_last_entry_valid(self) -> bool:
-        """Whether the last entry that the header counts has the place and time of which the header is the last, or
-        there is none, and no slot in use.
+        """Return whether the last counted entry has the log offset and time of the header. A file without entries must
+        have no slot in use.
         """
         if not len(self):
             return not self._used_slots
@@ -241,14 +244,14 @@ class IndexFile:
     # --- adding ---
 
     def free_entries(self) -> int:
-        """How many entries more fit."""
+        """Return the number of entries that still fit."""
         return self._entry_count - self._next
 
     def put(self, hashes: NDArray[np.int32], offsets: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
-        """Add entries, one row each, in the order of the log; there is room for them.
+        """Add entries, one per row, in log order. The caller checks that they fit.
 
         Raises:
-            MemoryError: none was added.
+            MemoryError: no entry was added.
         """
         slots = self._slots
         assert slots is not None, "prepare() comes first"
@@ -274,9 +277,9 @@ class IndexFile:
         self.end_timestamp, self.end_offset = int(timestamps[-1]), int(offsets[-1])
 
     def _link(self, slots: _Column, places: _Column, numbers: _Column) -> _Column:
-        """Let the slots lead to the new entries; return for each the entry that its slot had before."""
+        """Point the slots to the new entries; return the previous entry of each slot."""
         older = slots[places]
-        slots[places] = numbers  # of several for one slot the last one stays, which is the newest
+        slots[places] = numbers  # of several entries for one slot the last one, the newest, stays
         self._used_slots += int(np.count_nonzero(older == 0))
         if (slots[places] == numbers).all():
             return older
@@ -288,8 +291,8 @@ class IndexFile:
         return older
 
     def prepare(self) -> None:
-        """Take an older file that is to be added to: load its slots, and let each lead to an entry that the header
-        counts. After a crash some lead further, and none of the next runs need have noticed.
+        """Prepare an older file for adding: load its slots and make each point to a counted entry. After a crash some
+        point further, possibly unnoticed by later runs.
 
         Raises:
             OSError: the disk failed.
@@ -303,8 +306,8 @@ class IndexFile:
             self._repair_slots(slots, wrong)
 
     def _repair_slots(self, slots: _Column, wrong: NDArray[np.bool_]) -> None:
-        """Find the newest entries of the ``wrong`` slots. Nothing that is not counted is asked: after a power cut it
-        may be missing, and later runs have written over it.
+        """Find the newest entries of the ``wrong`` slots. Only counted entries are read: others may be missing after a
+        power cut or overwritten by later runs.
         """
         after = self._next
         while after > 1 and wrong.any():
@@ -312,7 +315,7 @@ class IndexFile:
             data = self._file.read_at(self.entry_offset(first), (after - first) * ENTRY_BYTES)
             places = np.frombuffer(data, dtype=ENTRIES)["hash"].astype(np.int32) % self.slot_count
             rows = np.flatnonzero(wrong[places])
-            slots[places[rows]] = rows + first  # of several for one slot the last one stays, which is the newest
+            slots[places[rows]] = rows + first  # of several entries for one slot the last one, the newest, stays
             wrong[places[rows]] = False
             after = first
 
@@ -320,20 +323,22 @@ class IndexFile:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file lacks something that was added, but for its header."""
+        """Whether the file lacks anything but its header."""
         return bool(self._flushing_pages or self._next_header != self._header() or self._dirty.any())
 
     def begin_flush(self) -> None:
-        """Let the next flush begin a round that counts all that is there now, whatever became of the last one."""
+        """Let the next :meth:`flush` start again and cover everything added so far, whatever became of the previous
+        flush.
+        """
         self._dirty[self._flushing_pages] = True
         self._flushing_pages, self._flushing_header = [], b""
 
     def flush(self, pages: int) -> bool:
-        """Write about so many pages of what was added; True at the end of a round, when :attr:`header` counts what was
-        there at its start.
+        """Write about ``pages`` pages. Return True when everything present at the beginning of the flush is written;
+        :attr:`header` counts it then.
 
         Raises:
-            OSError: it comes again with the next call.
+            OSError: the write failed; the next call repeats it.
         """
         if not self._flushing_pages and not self._flushing_header:
             self._flushing_pages = np.flatnonzero(self._dirty).tolist()
@@ -355,17 +360,18 @@ class IndexFile:
 
     @property
     def header(self) -> Header | None:
-        """What is to be written at last: it counts what the file has, but need not be durable yet."""
+        """Header to write last. It counts the entries in the file, which need not be durable yet."""
         is_new = self._next_header != self._file_header
         return Header(self.path, self._next_header) if is_new else None
 
     def header_written(self, header: Header) -> None:
-        """The file has ``header`` now."""
+        """Note that the file has ``header``."""
         self._file_header = header.data
 
     def _write_entries(self, limit: int) -> bool:
-        """Write up to ``limit`` bytes of entries; True when none is left. Slots may then be written: they lead to
-        entries that are there."""
+        """Write up to ``limit`` bytes of entries; return True when none is left. Slots may be written after that,
+        because they point to existing entries.
+        """
         if self._tail:
             entries = self.unwritten(limit)
             self._file.write_at(entries.at, [entries.data], len(entries.data))
@@ -380,11 +386,11 @@ class IndexFile:
     def unwritten(self, limit: int) -> Entries:
         """Return the first entries that the file lacks, up to ``limit`` bytes of them."""
         size = min(len(self._tail), limit) // ENTRY_BYTES * ENTRY_BYTES
-        data = bytes(memoryview(self._tail)[:size])  # a copy: a view in an error that is kept would hold the size
+        data = bytes(memoryview(self._tail)[:size])  # a copy: a view kept by an exception would pin the buffer's size
         return Entries(self.path, self._tail_from, self.entry_offset(self._tail_from), data)
 
     def written(self, entries: Entries) -> None:
-        """The file has ``entries`` now; a flush may have written them, too."""
+        """Note that the file has ``entries``. A flush may have written them as well."""
         count = entries.first + len(entries.data) // ENTRY_BYTES - self._tail_from
         if count > 0:
             del self._tail[: count * ENTRY_BYTES]
@@ -404,11 +410,11 @@ class IndexFile:
 
     @property
     def first_in_memory(self) -> int:
-        """Number of the first entry that the file may lack; those before it never change."""
+        """Number of the first entry that the file may lack. Entries before it never change."""
         return self._tail_from
 
     def newest(self, hashed: int, *, wait: bool) -> int:
-        """Return the number of the newest entry in the chain of ``hashed``, 0 when there is none.
+        """Return the number of the newest entry in the chain of ``hashed``; 0 when there is none.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
@@ -417,10 +423,10 @@ class IndexFile:
         return number if 0 < number <= len(self) else 0
 
     def entry(self, number: int, *, wait: bool) -> tuple[int, int, int, int]:
-        """Return hash, log offset, seconds and older entry of an entry.
+        """Return hash, log offset, seconds and previous entry of an entry.
 
         Raises:
-            PagesMissing: as above.
+            PagesMissing: without ``wait``, when the disk would have to be waited for.
         """
         if number >= self._tail_from and self._tail:
             return _ENTRY.unpack_from(self._tail, (number - self._tail_from) * ENTRY_BYTES)
@@ -432,7 +438,7 @@ class IndexFile:
         return np.frombuffer(self._tail[begin:end], dtype=ENTRIES)
 
     def entry_offset(self, number: int) -> int:
-        """Return where in the file an entry is."""
+        """Return the offset of an entry in the file."""
         return self._entries_at + number * ENTRY_BYTES
 
     def _slot(self, hashed: int, *, wait: bool) -> int:
@@ -448,7 +454,7 @@ class IndexFile:
         return data
 
     def release_slots(self) -> None:
-        """Give the memory of the slots back: no entry will be added any more."""
+        """Free the memory of the slots: no entries are added any more."""
         if not self.is_dirty:
             self._slots = None
 

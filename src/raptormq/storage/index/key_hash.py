@@ -1,13 +1,13 @@
-"""The hash of message keys in the index files: Java's ``String.hashCode`` of ``topic#key``, made positive
-(Apache RocketMQ ``IndexFile.indexKeyHashMethod``).
+"""The hash of message keys in the index files: Java's ``String.hashCode`` of ``topic#key``, made non-negative (Apache
+RocketMQ ``IndexFile.indexKeyHashMethod``).
 
-:func:`key_hash` hashes one key, for a search. For every message that is stored the hash is computed, too, so the other
-functions hash many keys at a time, with numpy: 0.1 us a key instead of 2 us.
+:func:`key_hash` hashes one key, for a search. Every stored message needs the hash as well, so the other functions hash
+many keys at a time with numpy: 0.1 us per key instead of 2 us.
 
-:func:`hashes_of_keys` hashes all keys of many messages: the unique key of each, then the words of its KEYS. What
-messages look like decides how fast this is. Nearly all have one unique key, and all unique keys of a client have one
-length: then they are cut out of the joined properties as one matrix, for 0.2 us a message instead of 1.5. Where nothing
-but the unique key tells the properties of two messages apart, the properties are that matrix: 0.1 us.
+:func:`hashes_of_keys` hashes all keys of many messages: the unique key of each, then the words of its KEYS. Its speed
+depends on the messages. Nearly all have one unique key, and the unique keys of one client have one length: they are cut
+out of the joined properties as one matrix, 0.2 us per message instead of 1.5. When the properties of all messages
+differ only in the unique key, the properties are that matrix: 0.1 us.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAIR = 2
 
 
 def hashes_of_keys(topics: Sequence[str], texts: Sequence[bytes]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return hashes and, for each, the index of its message, ascending.
+    """Return hashes and, for each, the index of its message, in ascending order.
 
     ``texts[i]`` are the properties of a message of ``topics[i]`` in their UTF-8 text form.
     """
@@ -39,7 +39,7 @@ def hashes_of_keys(topics: Sequence[str], texts: Sequence[bytes]) -> tuple[NDArr
     others = np.flatnonzero(~alike)
     if not 0 < len(others) <= count // 4:
         return _of_some(topics, texts, of_one_length=not len(others))
-    # Batches that are stored whole: messages of one length and, here and there, the properties of a batch.
+    # Batches that are stored whole: messages of one length, and some properties of batches.
     mask, other_rows = alike.tolist(), others.tolist()
     hashes, owners = _of_some(list(compress(topics, mask)), list(compress(texts, mask)), of_one_length=True)
     of_one_length = bool((lengths[others] == lengths[others[0]]).all())
@@ -73,7 +73,7 @@ def _of_some(
 def _in_order(
     hashes: NDArray[np.int32], owners: NDArray[np.int64], more: NDArray[np.int32], of_more: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Merge by owner; of one owner ``more`` comes last."""
+    """Merge by owner; ``more`` comes last within an owner."""
     all_owners = np.concatenate((owners, of_more))
     order = np.argsort(all_owners, kind="stable")
     return np.concatenate((hashes, more))[order], all_owners[order]
@@ -84,8 +84,8 @@ def _hashes(topics: Sequence[str], keys: Sequence[bytes], owners: NDArray[np.int
 
 
 def _only_difference(joined: bytes, texts: Sequence[bytes]) -> NDArray[np.uint8] | None:
-    """Return the unique keys as the rows of a matrix when the texts, which have one length, are equal in everything
-    else, and have no word in KEYS.
+    """Return the unique keys as the rows of a matrix; None unless the texts, all of one length, differ in nothing else
+    and have no words in KEYS.
     """
     if not joined or not joined.isascii():
         return None
@@ -106,8 +106,8 @@ def _only_difference(joined: bytes, texts: Sequence[bytes]) -> NDArray[np.uint8]
 
 
 def _same_length_unique_keys(joined: bytes, texts: Sequence[bytes]) -> NDArray[np.uint8] | None:
-    """Return the unique keys as the rows of a matrix; None unless every message has exactly one, all of one length and
-    in ASCII.
+    """Return the unique keys as the rows of a matrix; None unless every message has exactly one, in ASCII and all of
+    one length.
     """
     pieces = joined.split(_UNIQUE_KEY)
     count = len(texts)
@@ -125,7 +125,7 @@ def _same_length_unique_keys(joined: bytes, texts: Sequence[bytes]) -> NDArray[n
         not 0 < size <= LONGEST
         or (names_at < begins).any()
         or (keys_at + size >= ends).any()
-        or ((data[names_at - 1] != _PAIR) & (names_at != begins)).any()  # the end of a longer name
+        or ((data[names_at - 1] != _PAIR) & (names_at != begins)).any()  # the name is the end of a longer one
     ):
         return None
     units: NDArray[np.uint8] = np.lib.stride_tricks.sliding_window_view(data, size)[keys_at]
@@ -164,10 +164,10 @@ def key_hashes(topics: Sequence[str], keys: Sequence[bytes]) -> NDArray[np.int32
 
 
 def word_hashes(topics: Sequence[str], values: Sequence[bytes]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the hashes of all words, parted by blanks, of ``values`` (UTF-8), which belong to messages of ``topics``,
-    and, for each, the index of its value, ascending.
+    """Return the hashes of all words, separated by blanks, of ``values`` (UTF-8), which belong to messages of
+    ``topics``; and for each hash the index of its value, in ascending order.
 
-    Messages may have hundreds of words: they are cut out of the joined values, so that none becomes an object.
+    Messages may have hundreds of words. They are cut out of the joined values, so that none becomes an object.
     """
     joined = b" ".join(values) + b" "
     data = np.frombuffer(joined, dtype=np.uint8)
@@ -189,8 +189,8 @@ def word_hashes(topics: Sequence[str], values: Sequence[bytes]) -> tuple[NDArray
 
 
 def topic_hashes(topics: Sequence[str]) -> NDArray[np.uint32]:
-    """Return what :func:`hash_units` starts with, for each topic."""
-    if topics and topics.count(topics[0]) == len(topics):  # as nearly always
+    """Return the initial values of :func:`hash_units` for each topic."""
+    if topics and topics.count(topics[0]) == len(topics):  # nearly always
         return np.full(len(topics), _topic_hash(topics[0]), dtype=np.uint32)
     return np.fromiter(map(_topic_hash, topics), dtype=np.uint32, count=len(topics))
 
@@ -198,7 +198,7 @@ def topic_hashes(topics: Sequence[str]) -> NDArray[np.uint32]:
 def hash_units(starts: NDArray[np.uint32], units: NDArray[np.uint8]) -> NDArray[np.int32]:
     """Return the hashes of keys of one length, the rows of ``units``, which are ASCII.
 
-    What all of them begin with, as the unique keys of one client do, is hashed once.
+    A common prefix, as the unique keys of one client have it, is hashed once.
     """
     length, first = units.shape[1], units[0]
     powers = _POWERS[:length][::-1]

@@ -1,15 +1,14 @@
-"""Finds messages by their keys (Apache RocketMQ ``IndexService``), in files that the dispatch fills.
+"""Finds messages by their keys (Apache RocketMQ ``IndexService``), in files that the dispatcher fills.
 
-:class:`KeyIndex` has the files of the index, newest last. They are ``index/<yyyyMMddHHmmssSSS>`` by the time of their
-creation. Every message, also in a batch that is stored whole, is entered under its unique key and under each word of
-KEYS, in the dispatch after the consume queues; rolled back halves of transactions are not. Of a batch that is
-compressed or encrypted as a whole only its own keys are entered: the dispatch runs on the event loop, and inflating
-32 KiB there takes 35 us.
+:class:`KeyIndex` has the files of the index, the newest last. They are named ``index/<yyyyMMddHHmmssSSS>`` after the
+time of their creation. Every message, also in a batch that is stored whole, is indexed by its unique key and by each
+word of KEYS; rolled back halves of transactions are not. Only the keys of the batch itself are indexed when it is
+compressed or encrypted as a whole: the dispatcher runs on the event loop, and inflating 32 KiB there takes 35 us.
 
-:class:`PendingKeys` gathers the messages whose keys are to be entered until there are enough of them, and makes their
-:class:`KeyRows`, which the index writes: entered one by one they would cost ten times as much. Most messages are noted
-with their properties. A batch that is stored whole may be known, from when it was taken in, to have no keys but unique
-keys of one length. Its messages are noted as one run of these: 0.1 us a message instead of 0.4.
+:class:`PendingKeys` collects messages until there are enough of them, and returns their :class:`KeyRows` for insertion.
+Insertion one by one would cost ten times as much. Most messages are added with their properties. When a batch that is
+stored whole is known to have only unique keys of one length, they are added as one run: 0.1 us per message instead of
+0.4.
 
 Neighbours: :mod:`~raptormq.storage.index.index_file` is one file, :mod:`~raptormq.storage.index.key_hash` hashes the
 keys, and :mod:`~raptormq.storage.index.search` follows a hash through a file.
@@ -48,7 +47,7 @@ _Longs = NDArray[np.int64]
 
 
 class KeyRows(NamedTuple):
-    """A row for each key, in the order of the log."""
+    """One row per key, in log order."""
 
     hashes: NDArray[np.int32]
     offsets: _Longs
@@ -56,7 +55,7 @@ class KeyRows(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Unique keys of one length, of messages at one place of the log."""
+    """Unique keys of one length, of messages at one log offset."""
 
     topic: str
     offset: int
@@ -79,10 +78,10 @@ class PendingKeys:
         self._timestamps: list[int] = []
         self._runs: list[_Run] = []
         self.count = 0
-        """Messages noted, batches included."""
+        """Messages added, batches included."""
 
     def add(self, topic: str, text: bytes, offset: int, timestamp: int) -> None:
-        """Note a message by its properties."""
+        """Add a message by its properties."""
         self._topics.append(topic)
         self._texts.append(text)
         self._offsets.append(offset)
@@ -90,7 +89,7 @@ class PendingKeys:
         self.count += 1
 
     def add_all(self, topic: str, texts: Sequence[bytes], offsets: Sequence[int], timestamp: int) -> None:
-        """Note messages of one topic and time by their properties."""
+        """Add messages of one topic and store time by their properties."""
         count = len(texts)
         self._topics.extend([topic] * count)
         self._texts.extend(texts)
@@ -99,12 +98,12 @@ class PendingKeys:
         self.count += count
 
     def add_run(self, topic: str, keys: bytes, count: int, offset: int, timestamp: int) -> None:
-        """Note ``count`` unique keys of one length, ASCII and back to back, of messages at one place of the log."""
+        """Add ``count`` unique keys of one length, ASCII and back to back, of messages at one log offset."""
         self._runs.append(_Run(topic, offset, timestamp, count, keys))
         self.count += count
 
     def rows(self) -> KeyRows:
-        """Return the rows of all that is noted."""
+        """Return the rows of all messages added."""
         parts: list[KeyRows] = []
         if self._texts:
             parts.append(self._rows_of_texts())
@@ -139,15 +138,15 @@ _COMPRESSED = int(SysFlag.COMPRESSED)
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _MAX_PENDING = 1024
-"""Messages are entered in groups of this size; one by one they would cost ten times as much."""
+"""Messages are inserted in groups of this size; one by one they would cost ten times as much."""
 _MAX_WAITING_KEYS = 1 << 22
-"""Keys that wait while no file can be made: 84 MB, and more than come until the store takes no more writes."""
+"""Keys that may wait while no file can be created: 84 MB, more than arrive until the store refuses writes."""
 _PROPERTIES = itemgetter(PendingRecord._fields.index("properties"))
 _NAME = re.compile("[0-9]{17}")
 
 
 class KeyIndex:
-    """The index in ``folder``; an IndexBuilder of the dispatch."""
+    """The index in ``folder``; a builder of the dispatcher."""
 
     def __init__(
         self, filesystem: FileSystem, folder: str, slot_count: int, entry_count: int, clock: Callable[[], int]
@@ -160,15 +159,15 @@ class KeyIndex:
         self._files: list[IndexFile] = []
         self._pending = PendingKeys()
         self._waiting: deque[KeyRows] = deque()
-        """What could not be entered yet, in the order of the log."""
+        """Rows that could not be inserted yet, in log order."""
         self._has_dropped = False
         self._indexed_offset = -1
 
     # --- life ---
 
     def open(self, *, crashed: bool) -> None:
-        """Load the files. One that is no index file with so many slots is set aside, since the index can be missed and
-        a start cannot; one that counts nothing is removed: what was put into it comes again.
+        """Load the files. A file that is no index file with ``slot_count`` slots is set aside: a start does not depend
+        on the index. A file without counted entries is removed; the replay inserts them again.
 
         Raises:
             OSError: the disk failed.
@@ -177,12 +176,12 @@ class KeyIndex:
         for name in self._filesystem.names(self._folder):
             if _NAME.fullmatch(name):
                 self._open_file(f"{self._folder}/{name}")
-        self._files.sort(key=lambda file: file.begin_offset)  # not by name: the time of day may have gone back
-        if self._files:  # no other: a file is written to its end before the next one counts anything
+        self._files.sort(key=lambda file: file.begin_offset)  # not by name: the clock may have been set back
+        if self._files:  # only the last one: a file is complete before the next one counts entries
             self._files[-1].prepare()
         self._indexed_offset = max((file.end_offset for file in self._files), default=-1)
         if crashed:
-            self._indexed_offset -= 1  # of that message some keys may be missing; what is entered twice is found once
+            self._indexed_offset -= 1  # some keys of that message may be missing; duplicates are removed by searches
 
     def _open_file(self, path: str) -> None:
         try:
@@ -197,7 +196,9 @@ class KeyIndex:
             self._filesystem.remove(path)
 
     def log_ends_at(self, offset: int) -> None:
-        """Messages from ``offset`` on are new, even if a power cut has left entries of others in their place."""
+        """Index messages from ``offset`` on, even if a power cut has left entries of older messages at these
+        offsets.
+        """
         self._indexed_offset = min(self._indexed_offset, offset - 1)
 
     def close(self) -> None:
@@ -208,7 +209,7 @@ class KeyIndex:
     # --- adding ---
 
     def build(self, batch: AppendResult) -> None:
-        """Note the keys of ``batch``; records that are in already are left alone."""
+        """Add the keys of ``batch``; records that are already indexed are skipped."""
         last = self._indexed_offset
         if not batch.physical_offsets or batch.physical_offsets[-1] <= last:
             return
@@ -225,8 +226,8 @@ class KeyIndex:
             self._try_insert()
 
     def _add_batch(self, batch: PendingRecord, offset: int, timestamp: int) -> bool:
-        """Note the keys of the messages in a batch that is stored whole, or what it says of them where nobody can look
-        inside; True when its own are noted too.
+        """Add the keys of the messages in a batch that is stored whole, or the keys that its properties list when its
+        body cannot be read. Return True when the keys of the batch itself are included.
         """
         if isinstance(batch, PendingBatch):
             if batch.keys:
@@ -242,7 +243,7 @@ class KeyIndex:
         return False
 
     def build_lists(self, batch: AppendedLists) -> None:
-        """Note the keys of lists that have just been appended."""
+        """Add the keys of lists that have just been appended."""
         pending, timestamp = self._pending, batch.store_timestamp
         for part, _, first, after in batch.parts():
             texts = list(map(_PROPERTIES, part.rows))
@@ -252,11 +253,11 @@ class KeyIndex:
             self._try_insert()
 
     def insert(self) -> None:
-        """Enter the noted keys into the files.
+        """Insert the pending keys into the files.
 
         Raises:
-            OSError: not all could be. They wait for the next call, unless they are too many: then none is entered any
-                more, and a start that recovers from the last checkpoint has to.
+            OSError: some keys could not be inserted. They wait for the next call. When too many wait, they are dropped,
+                and no key is inserted until a start recovers from the last checkpoint.
         """
         try:
             if self._pending.count:
@@ -270,7 +271,9 @@ class KeyIndex:
             raise OSError(errno.EIO, "too many keys have waited for room")
 
     def _try_insert(self) -> None:
-        """Enter the noted keys as far as possible: the next flush tells of trouble, messages are had all the same."""
+        """Insert the pending keys as far as possible. The next flush reports an error; messages are accepted
+        meanwhile.
+        """
         with contextlib.suppress(OSError):
             self.insert()
 
@@ -280,7 +283,7 @@ class KeyIndex:
         self._waiting.append(rows)
         if sum(len(each.hashes) for each in self._waiting) > _MAX_WAITING_KEYS:
             offset = self._waiting[0].offsets[0]
-            logger.error("messages from offset %d on are not found by key before the next start", offset)
+            logger.error("messages from offset %d on cannot be found by key until the next start", offset)
             self._waiting.clear()
             self._has_dropped = True
 
@@ -309,35 +312,35 @@ class KeyIndex:
     # --- keeping ---
 
     def begin_flush(self) -> None:
-        """Let :meth:`flush` be about all that is there now, with what earlier calls have left undone.
+        """Let the following :meth:`flush` calls write everything inserted so far, including what earlier calls left.
 
         Raises:
-            OSError: there are keys that could not be entered, see :meth:`enter`.
+            OSError: some keys could not be inserted, see :meth:`insert`.
         """
         self.insert()
         for file in self._files:
             file.begin_flush()
 
     def flush(self, pages: int) -> bool:
-        """Write about so many pages of what was added; True when everything that was there at :meth:`begin_flush` is
-        written but the :meth:`headers`.
+        """Write about ``pages`` pages. Return True when everything inserted before :meth:`begin_flush` is written
+        except the :meth:`headers`.
 
         Raises:
-            OSError: nothing is lost, it comes again.
+            OSError: the write failed; the next call repeats it.
         """
         self._try_insert()
         for file in self._files:
             if file.is_dirty and not file.flush(pages):
                 return False
             if file is not self._files[-1]:
-                if file.is_dirty:  # it went on growing in its round; the next one may not count before it does
+                if file.is_dirty:  # it has grown during this flush; the next file may not count entries before it does
                     return False
                 file.release_slots()
         return True
 
     def unwritten_entries(self, least: int, most: int) -> Entries | None:
-        """Return between ``least`` and ``most`` bytes of entries for a thread to write, so that few are left to
-        :meth:`flush`; None where there are not so many.
+        """Return between ``least`` and ``most`` bytes of entries for a thread to write, so that :meth:`flush` has few
+        left; None when there are fewer.
         """
         for file in self._files:
             if file.unwritten_bytes >= least:
@@ -345,25 +348,25 @@ class KeyIndex:
         return None
 
     def entries_written(self, entries: Entries) -> None:
-        """A thread has written what :meth:`unwritten_entries` returned."""
+        """Note that a thread has written what :meth:`unwritten_entries` returned."""
         for file in self._files:
             if file.path == entries.path:
                 file.written(entries)
 
     def headers(self) -> list[Header]:
-        """Return what has to be written, and made durable, after all else; one file's before the next one's."""
+        """Return the headers to write and make durable last, the older files first."""
         return [header for file in self._files if (header := file.header) is not None]
 
     def headers_written(self, headers: Sequence[Header]) -> None:
-        """These headers, which :meth:`headers` returned, are durable."""
+        """Note that these headers, returned by :meth:`headers`, are durable."""
         for header in headers:
             for file in self._files:
                 if file.path == header.path:
                     file.header_written(header)
 
     def drop_before(self, log_min: int) -> list[str]:
-        """Forget the files that only have messages before ``log_min``, except the last one; the caller removes what is
-        returned, which takes 100 ms each.
+        """Drop the files that only have messages before ``log_min``, except the last one. Return their paths; the
+        caller removes them, which takes 100 ms each.
         """
         taken: list[str] = []
         while len(self._files) > 1 and self._files[0].end_offset < log_min:
@@ -376,13 +379,13 @@ class KeyIndex:
 
     @property
     def end(self) -> tuple[int, int]:
-        """Store time (ms) and log offset of the newest message that is in."""
+        """Store time (ms) and log offset of the newest indexed message."""
         self._try_insert()
         file = self._files[-1] if self._files else None
         return (file.end_timestamp, file.end_offset) if file is not None else (0, 0)
 
     def searches(self, topic: str, key: str, begin: int, end: int) -> list[FileSearch]:
-        """Return searches for messages that may have ``key`` (a hash decides), file by file, the newest first."""
+        """Return searches for messages that may have ``key`` (the hash matches), one per file, the newest first."""
         self._try_insert()
         hashed = key_hash(topic, key)
         return [
@@ -393,7 +396,7 @@ class KeyIndex:
 
 
 def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:
-    """Return how many rows fit without parting the keys of one message."""
+    """Return how many rows fit without splitting the keys of one message."""
     count = min(room, len(offsets))
     while 0 < count < len(offsets) and offsets[count] == offsets[count - 1]:
         count -= 1
@@ -401,7 +404,7 @@ def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:
 
 
 def _texts(batch: bytes) -> list[bytes]:
-    """Return the properties of the messages of a batch; none of one that is damaged."""
+    """Return the properties of the messages of a batch; an empty list when it is damaged."""
     try:
         return list(map(_PROPERTIES, scan_batch(batch)))
     except RecordError:

@@ -1,7 +1,7 @@
-"""Queries by key: from what the index says to the messages, without holding up anybody else.
+"""Queries by key: searches the index and reads the messages found, without blocking the event loop.
 
-Nothing is done twice: what has to be fetched from the disk, or looked through by a thread, leaves the place where the
-search is. One thread at most looks through the index; the others are there for those who read messages.
+A search keeps its position, so nothing is repeated when pages have to be loaded or a thread has to scan. At most one
+thread scans the index; the others are left for reads of messages.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from raptormq.storage.index.search import MAX_LINKS, FileSearch
 from raptormq.storage.read import KeyQuery, MessageLookup
 
 _MESSAGES_PER_STEP = 16
-"""Messages, in one turn of the event loop."""
+"""Messages read in one iteration of the event loop."""
 _READ_ATTEMPTS = 256
 _LINK_ATTEMPTS = 2 * MAX_LINKS
-"""A cold chain is fetched link by link."""
+"""A chain that is not resident is loaded link by link."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyQueries:
-    """Finds messages with ``index`` and reads them with ``finder``."""
+    """Searches ``index`` and reads the messages with ``lookup``."""
 
     index: KeyIndex
     lookup: MessageLookup
@@ -38,12 +38,12 @@ class KeyQueries:
 
         Raises:
             StorageError: a batch takes too much work, or the disk cannot read the index.
-            BatchEncrypted: nothing but encrypted batches has the key.
+            BatchEncrypted: only encrypted batches have the key.
         """
         found: list[Buffer] = []
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
-        """Places of what is found, and of some others: a message may have a key twice."""
+        """Log offsets of records found, and of some others; the index may have a key of a message twice."""
         for search in self.index.searches(query.topic, query.key, query.begin, query.end):
             while not search.is_done and len(found) < limit:
                 try:

@@ -1,9 +1,9 @@
-"""Looks one hash up in one file of the key index, a bounded piece at a time, however long the chain is.
+"""Searches one file of the key index for a hash, in bounded steps, however long the chain is.
 
-A chain is followed link by link as far as most chains go. Beyond that the entries before are looked through in the
-order of the file, which finds the same: who followed 600,000 links, a page at a time, took half a minute. Entries that
-only the memory has are looked at on the event loop, the others by a thread, with numpy, which leaves Python's lock to
-others. Entries never change, so the place where a search is stays good for as long as the file is there.
+The first links of a chain are followed one by one; most chains end there. After that, the older entries are scanned in
+file order, which finds the same: following 600,000 links, each with a page read, took half a minute. Entries in memory
+are scanned on the event loop. A thread scans the others with numpy, which releases the GIL. Entries never change, so
+the position of a search stays valid as long as the file exists.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from raptormq.storage.fs import FileSystem
 from raptormq.storage.index.index_file import ENTRIES, ENTRY_BYTES, EntryRows, IndexFile
 
 MAX_LINKS = 1_000
-"""Followed in one file: 2 ms."""
+"""Links followed in one file: 2 ms."""
 OFFSETS_AT_ONCE = 64
 _BLOCK = 16_384
-"""Entries looked through in one piece: 0.2 ms."""
+"""Entries scanned at once: 0.2 ms."""
 _BLOCKS_AT_ONCE = 64
-"""By a thread, before others have their turn."""
+"""Blocks that a thread scans before other work."""
 
 
 class FileSearch:
-    """Finds the log offsets of messages with the hash ``hashed`` that were stored between ``begin`` and ``end`` (ms,
-    give or take a second), the newest first; of those that are in the file at the first turn.
+    """Finds log offsets of messages with the hash ``hashed`` that were stored between ``begin`` and ``end`` (ms, to the
+    second), the newest first. Messages indexed after the first step are not found.
     """
 
     def __init__(self, file: IndexFile, hashed: int, begin: int, end: int) -> None:
@@ -34,23 +34,23 @@ class FileSearch:
         self._hashed = hashed
         self._begin = begin
         self._end = end
-        self._number: int | None = None  # of the next entry to be looked at; 0 is none
+        self._number: int | None = None  # of the next entry to examine; 0 at the end
         self._links = 0
         self._found: list[int] = []
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """Path of the file."""
         return self._file.path
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing more to find."""
+        """Whether the search is complete."""
         return self._number == 0
 
     @property
     def needs_thread(self) -> bool:
-        """Whether :meth:`look_through` has to go on, not :meth:`turn`."""
+        """Whether :meth:`scan` has to continue the search, not :meth:`step`."""
         return (
             self._number is not None
             and self._links >= MAX_LINKS
@@ -59,13 +59,13 @@ class FileSearch:
         )
 
     def step(self, *, wait: bool) -> list[int]:
-        """Go on, and return what was found.
+        """Continue the search and return the log offsets found.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for; nothing is lost by that.
+            PagesMissing: without ``wait``, when the disk would have to be waited for; repeat the call.
         """
         if not self._file.is_open:
-            self._number = 0  # retention has removed it, with its messages
+            self._number = 0  # retention has removed the file with its messages
         elif self._number is None:
             self._number = self._file.newest(self._hashed, wait=wait)
         if self._links < MAX_LINKS:
@@ -83,13 +83,14 @@ class FileSearch:
             stored = file.begin_timestamp + seconds * 1000
             self._links += 1
             if stored + 999 < self._begin or older >= number:
-                older = 0  # the chain runs back in time; or it is damaged
+                older = 0  # the chain runs back in time, or is damaged
             if hashed == self._hashed and self._begin <= stored + 999 and stored <= self._end:
                 self._found.append(offset)
             self._number = number = max(0, older)
 
     def scan(self, filesystem: FileSystem) -> list[int]:
-        """Go on through what the disk has, and return what was found; by any thread, while nobody takes a turn.
+        """Continue the search through the entries on disk and return the log offsets found. Any thread may call this,
+        while no step runs.
 
         Raises:
             OSError: the disk failed.
@@ -112,7 +113,7 @@ class FileSearch:
         return found
 
     def _take(self, rows: EntryRows, first: int) -> None:
-        """Take what is to be found in ``rows``, the entries from number ``first`` to the next one to be looked at."""
+        """Add the matches in ``rows``, the entries from number ``first`` to the next one to examine."""
         slot = self._hashed % self._file.slot_count
         chain = rows[np.flatnonzero(rows["hash"].astype(np.int32) % self._file.slot_count == slot)][::-1]
         stored = chain["seconds"].astype(np.int64) * 1000 + self._file.begin_timestamp

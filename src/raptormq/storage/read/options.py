@@ -1,13 +1,12 @@
-"""What readers of the store ask for and what they get: the options of a read, its filter, and the answers.
+"""Options and results of reads.
 
-:class:`ReadOptions` is an argument of :meth:`raptormq.storage.store.MessageStore.get_messages`.
-:class:`GetStatus` and :class:`GetResult` are the answer to it, :class:`Boundary` belongs to searches by time, and
-:class:`StoreStats` is what the store says of itself.
+:class:`ReadOptions` is an argument of :meth:`raptormq.storage.store.MessageStore.get_messages`; :class:`GetStatus` and
+:class:`GetResult` are its result. :class:`Boundary` belongs to searches by time, and :class:`StoreStats` has the
+figures of a store.
 
-:func:`scan` reads the messages of a queue whose properties a :class:`PropertyFilter` wants. Every record in turn is
-looked at, within limits: unlike tags, properties are not in the queue's items, so a read that finds nothing has cost a
-read of each record. Source: Apache RocketMQ ``DefaultMessageStore.getMessage`` with
-``MessageFilter.isMatchedByCommitLog``.
+:func:`scan_properties` reads the messages of a queue that match a :class:`PropertyFilter`. It reads each record, within
+limits: queue items contain tag codes but no properties, so a read without a match costs a read of every record. Source:
+Apache RocketMQ ``DefaultMessageStore.getMessage`` with ``MessageFilter.isMatchedByCommitLog``.
 
 Neighbours: :mod:`~raptormq.storage.read.queue_reader` and :mod:`~raptormq.storage.read.batch_reader` read the queues.
 """
@@ -25,34 +24,33 @@ from raptormq.storage.records import are_valid_records, peek_properties
 
 
 class GetStatus(Enum):
-    """Outcome of a read from a queue (Apache RocketMQ ``GetMessageStatus``, whose names are the remarks of pull
+    """Outcome of a read from a queue (Apache RocketMQ ``GetMessageStatus``; its names are the remarks of pull
     responses).
     """
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-    """The filter removed everything that was looked at; ask again from ``next_offset``."""
+    """No message matched the filter; continue at ``next_offset``."""
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    """The records are gone with their segment; ask again from ``next_offset``."""
+    """The records were deleted with their segment; continue at ``next_offset``."""
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-    """The offset is the next message to come."""
+    """The offset is the next one to be assigned."""
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-    """There is no such queue (yet)."""
+    """The queue does not exist yet."""
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
     """The queue never had a message."""
     OFFSET_RESET = "OFFSET_RESET"
-    """The broker has moved the group to another offset; no read of the store ends so."""
+    """The broker has reset the offset of the group; no read of the store returns this."""
 
 
 class GetResult(NamedTuple):
     """Records read from a queue, in stored form.
 
-    ``buffers`` together are the records back to back; neighbours in the log share one buffer. At most ``copied_bytes``
-    of them are copies in memory, the rest slices of the mapped log. With ``cold`` nothing was read because pages are
-    not in memory, or because copies are not wanted: call ``load_messages``, which copies ``total_bytes`` (0: nobody
-    knows yet).
+    ``buffers`` are the records back to back; adjacent records share one buffer. At most ``copied_bytes`` of them are
+    copies in memory, the rest are slices of the mapped log. ``non_resident`` means that nothing was read, because pages
+    are not in memory or copies are not allowed: call ``load_messages``, which copies ``total_bytes`` (0 when unknown).
     """
 
     status: GetStatus
@@ -67,7 +65,7 @@ class GetResult(NamedTuple):
 
 
 class Boundary(Enum):
-    """Which message a search by time means (Apache RocketMQ ``BoundaryType``)."""
+    """Which message a search by time returns (Apache RocketMQ ``BoundaryType``)."""
 
     LOWER = "LOWER"
     """The first one stored at or after the time."""
@@ -77,7 +75,7 @@ class Boundary(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """What the store is like right now; sizes and offsets in bytes of the log unless said otherwise."""
+    """Figures of the store at one moment; sizes and offsets are bytes of the log unless stated otherwise."""
 
     min_offset: int
     end_offset: int
@@ -91,23 +89,23 @@ class StoreStats:
     appended_records: int
     appended_bytes: int
     disk_usage: DiskUsage | None
-    """Of the volume that has the log, at the last look; None before the first one."""
+    """Usage of the volume of the log at the last measurement; None before the first one."""
     skipped_records: int
-    """Records, a batch being one, that reads had to leave out: damaged, or not to be taken apart."""
+    """Records that reads had to skip because they are damaged or cannot be unpacked; a batch counts as one."""
     deleted_segments: int
-    """By retention, since the start."""
+    """Segments deleted by retention since the start."""
     writable: bool
     refusal: str
-    """Why writes are refused; empty while they are not."""
+    """Why writes are refused; empty while they are accepted."""
 
     @property
     def disk_used_ratio(self) -> float:
-        """Share of that volume in use, 0.0 to 1.0."""
+        """Used share of that volume, 0.0 to 1.0."""
         return self.disk_usage.used_ratio if self.disk_usage is not None else 0.0
 
 
 class ReadOptions(NamedTuple):
-    """Limits and filters of one read; the first message that fits always comes whole."""
+    """Limits and filters of one read. The first matching message is always returned whole."""
 
     max_count: int
     max_bytes: int
@@ -115,42 +113,43 @@ class ReadOptions(NamedTuple):
     """Tag codes; None for all messages."""
     properties: PropertyFilter | None = None
     whole: bool = False
-    """Whether the batches of a BatchCQ topic may come as they are stored; each counts as one, whatever it holds."""
+    """Allow batches of a BatchCQ topic as they are stored. Each counts as one message of ``max_count``."""
     encrypted: bool = True
-    """Whether those may that are encrypted."""
+    """Allow batches that are encrypted as a whole."""
     copies: bool = True
-    """Whether records may come as copies in memory; without, a read that needs any ends ``cold``."""
+    """Allow copies of records in memory. Without, a read that needs a copy returns ``non_resident``."""
 
 
 MAX_SCAN_BYTES = 16 << 20
-"""Bytes of records looked at by one read at most, so that a cold one does not fetch gigabytes; one record always."""
+"""Bytes of records that one read scans at most, so that a read from disk does not load gigabytes; at least one
+record.
+"""
 
 
 class PropertyFilter(Protocol):
-    """Decides by the properties of a message; must be quick and must not raise."""
+    """Decides by the properties of a message. Must be fast and must not raise."""
 
     @property
     def max_scanned(self) -> int:
-        """How many messages one read may look at."""
+        """Messages that one read may scan."""
 
     @property
     def max_scanned_bytes(self) -> int:
-        """How long their properties may be together; one message always."""
+        """Bytes of properties that one read may scan; at least one message."""
 
     def wants(self, properties: bytes) -> bool:
-        """True for a message that is wanted; ``properties`` is the text form that is stored."""
+        """Return whether the message matches; ``properties`` is their stored text form."""
 
 
 def scan_properties(
     log: CommitLog, items: Buffer, max_count: int, max_bytes: int, wanted: PropertyFilter, *, wait: bool
 ) -> tuple[list[Buffer], int, int]:
-    """Return the wanted records among those that ``items`` lead to, how many items were done with, and the bytes
-    found.
+    """Return the matching records among those of ``items``, the number of items scanned, and the bytes of the records.
 
-    Damaged records are left out.
+    Damaged records are skipped.
 
     Raises:
-        PagesMissing: without ``wait``, when the disk would have to be waited for; it names all that will be looked at.
+        PagesMissing: without ``wait``, when the disk would have to be waited for; it names all extents of the scan.
         StorageError: the disk cannot read the records.
     """
     found: list[Buffer] = []
