@@ -2,7 +2,7 @@
 
 ``raptormq broker`` runs one, ``raptormq dev`` runs one beside a name server, tests run several. Data flow::
 
-    connections --> Router --+--> SendGroups --> MessageStore --> ReputService --> PullService
+    connections --> Router --+--> SendService --> MessageStore --> ReputService --> PullService
                              `--> handlers/*  --> tables, registry, store         Registrar --> name servers
 
 :class:`PeriodicJobs` samples the counters and removes clients and locks that have expired.

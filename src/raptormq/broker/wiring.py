@@ -15,9 +15,9 @@ from raptormq.broker.conversions import Conversions
 from raptormq.broker.cooperative import steady_ms, steady_time_of_day
 from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delay.delivery import DelayedDelivery
-from raptormq.broker.delay.progress_keeper import DeliveryKeeper
+from raptormq.broker.delay.delivery_checkpointer import DeliveryCheckpointer
 from raptormq.broker.delay.timer_delivery import TimerDelivery
-from raptormq.broker.delay.timing import TimerRules
+from raptormq.broker.delay.timer_message import TimerRules
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes, modes_file
 from raptormq.broker.handlers.cleanup import CleanupHandlers
 from raptormq.broker.handlers.clients import ClientHandlers
@@ -43,7 +43,7 @@ from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.metrics import Counters, Rates, Statistics
-from raptormq.broker.popping import Popping
+from raptormq.broker.pop_components import PopComponents
 from raptormq.broker.pull import OffsetResets, PullAnswers, PullService
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.reput import ReputService
@@ -53,14 +53,14 @@ from raptormq.broker.security.required_permissions import permission_resolver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.auto_create import TopicCreator
-from raptormq.broker.send.group import SendGroups
 from raptormq.broker.send.pending_answers import PendingAnswers
 from raptormq.broker.send.queue_batches import QueueBatchHandlers
+from raptormq.broker.send.send_service import SendService
 from raptormq.broker.service import BackgroundService
 from raptormq.broker.table_files import Tables, load_tables, restore_lost_topics
 from raptormq.broker.tables import GroupTable, TopicTable, system_topics
-from raptormq.broker.transaction.questions import CheckTransactionStateSender
-from raptormq.broker.transaction.transactions import Transactions
+from raptormq.broker.transaction.check_state_sender import CheckTransactionStateSender
+from raptormq.broker.transaction.transaction_service import TransactionService
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -101,13 +101,13 @@ class Assembly:
     statistics: Statistics
     clients: ClientHandlers
     pulls: PullService
-    sends: SendGroups
+    sends: SendService
     reput: ReputService
     registrar: Registrar
     locks: QueueLocks
     timers: TimerDelivery
-    transactions: Transactions
-    deliveries: DeliveryKeeper
+    transactions: TransactionService
+    deliveries: DeliveryCheckpointer
     services: tuple[BackgroundService, ...]
 
     def expire_locks(self) -> None:
@@ -176,7 +176,7 @@ def assemble(
         PullHandlers(pulls, core.resets, core.topics, core.groups, core.registry, core.statistics, config),
         clients,
         resets,
-        core.popping,
+        core.pop,
         _assignments(core, registrar, filesystem),
         *_consuming(core),
         *_administration(core, pulls),
@@ -265,16 +265,16 @@ class _Core:
         self.writer = InternalWriter(store, self.reput, self.counters)
         self.timers = _timers(self)
         questions = CheckTransactionStateSender(self.registry, config.identity.broker_name, self.gate.user_authorizer)
-        self.transactions = Transactions(
+        self.transactions = TransactionService(
             store, self.writer, self.topics, config.transactions, questions, self.copies, clock
         )
-        self.popping = Popping(
+        self.pop = PopComponents(
             store, self.writer, self.topics, tables.topics_saver, self.groups, self.registry, self.resets,
             self.counters, self.statistics, self.copies, config, store_host, clock,
         )  # fmt: skip
         self.delayed = DelayedDelivery(store, self.writer, self.topics, tables.delays, clock)
-        self.deliveries = DeliveryKeeper(
-            store, tables.delays, self.timers, (self.delayed, self.transactions, self.popping.revival)
+        self.deliveries = DeliveryCheckpointer(
+            store, tables.delays, self.timers, (self.delayed, self.transactions, self.pop.revival)
         )
         unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
         creator = TopicCreator(self.topics, config.policies)
@@ -289,12 +289,12 @@ def _timers(core: _Core) -> TimerDelivery:
     return TimerDelivery(core.store, core.writer, core.topics, core.tables.timers_file, precision, core.clock)
 
 
-def _sends(core: _Core) -> SendGroups:
+def _sends(core: _Core) -> SendService:
     """Handlers of sends."""
     timeout = core.config.storage.sync_flush_timeout_ms / 1000
     pending = PendingAnswers(core.store, core.answers, timeout)
     saver = core.tables.topics_saver
-    return SendGroups(core.store, core.admission, core.answers, core.reput, core.counters, saver, pending)
+    return SendService(core.store, core.admission, core.answers, core.reput, core.counters, saver, pending)
 
 
 def _pulls(core: _Core) -> PullService:
@@ -303,7 +303,7 @@ def _pulls(core: _Core) -> PullService:
     return PullService(core.store, core.topics, core.resets, answers, core.config.pulling, core.counters, steady_ms)
 
 
-def _sending(core: _Core, sends: SendGroups) -> tuple[Handlers, ...]:
+def _sending(core: _Core, sends: SendService) -> tuple[Handlers, ...]:
     """Handlers of single sends and of sends to several queues."""
     return sends, QueueBatchHandlers(sends, core.admission, core.answers, core.gate.authorize)
 
@@ -371,8 +371,8 @@ def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
 
 def _services(core: _Core) -> tuple[BackgroundService, ...]:
     """Background services in the order of their start."""
-    core.reput.listen(core.popping.waiters.arrived)
+    core.reput.listen(core.pop.held_pops.arrived)
     core.reput.listen(core.delayed.arrived, SCHEDULE_TOPIC)
     core.reput.listen(core.transactions.arrived, HALF_TOPIC)
     core.reput.listen(core.timers.arrived, TIMER_TOPIC)
-    return core.conversions, core.deliveries, core.delayed, core.timers, core.transactions, core.popping.revival
+    return core.conversions, core.deliveries, core.delayed, core.timers, core.transactions, core.pop.revival

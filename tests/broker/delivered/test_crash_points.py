@@ -16,19 +16,19 @@ import pytest
 
 from raptormq.broker.config.config import TransactionSettings as Settings
 from raptormq.broker.copy_properties import CopyProperties
+from raptormq.broker.delay.delayed_message import to_delayed
 from raptormq.broker.delay.delivery import DelayedDelivery
-from raptormq.broker.delay.postponing import to_delayed
+from raptormq.broker.delay.delivery_checkpointer import DeliveryCheckpointer
 from raptormq.broker.delay.progress import DelayProgress, delays_file
-from raptormq.broker.delay.progress_keeper import DeliveryKeeper
 from raptormq.broker.delay.timer_delivery import TimerDelivery
+from raptormq.broker.delay.timer_message import set_timer
 from raptormq.broker.delay.timer_progress import TimerProgressFile
-from raptormq.broker.delay.timing import set_timer
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.metrics.counters import Counters
 from raptormq.broker.reput import ReputService
 from raptormq.broker.tables.topics import TopicTable
-from raptormq.broker.transaction.half import Producers, to_half
-from raptormq.broker.transaction.transactions import Transactions
+from raptormq.broker.transaction.half_message import Producers, to_half
+from raptormq.broker.transaction.transaction_service import TransactionService
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.properties import REAL_TOPIC, find_property
 from raptormq.protocol.record import StoredMessage
@@ -81,8 +81,8 @@ class Life:
             store, writer, topics, TimerProgressFile(volume, f"{CONFIG}/timercheck"), 100, clock
         )
         copies = CopyProperties(Counters())
-        self.transactions = Transactions(store, writer, topics, Settings(), NobodyToAsk(), copies, clock)
-        self.keeper = DeliveryKeeper(store, delays, self.timers, (self.delayed, self.transactions))
+        self.transactions = TransactionService(store, writer, topics, Settings(), NobodyToAsk(), copies, clock)
+        self.keeper = DeliveryCheckpointer(store, delays, self.timers, (self.delayed, self.transactions))
 
     async def begin(self) -> None:
         """Take up what earlier lives left."""
@@ -94,18 +94,18 @@ class Life:
             task.cancel()
             await asyncio.wait([task])
         transactions = self.transactions
-        await transactions._read_ops(await transactions._name_halves())
-        await transactions._find_copied()
+        await transactions._read_ops(await transactions._load_halves())
+        await transactions._find_decided_copies()
         transactions._ready.set()
-        await transactions._write_lacking()
-        await self.timers._learn()
+        await transactions._write_missing_ops()
+        await self.timers._index_new()
         self.store.dispatch()
 
     async def deliver(self) -> None:
         """Everything that is due."""
         for level in range(1, LEVELS + 1):
             await self.delayed._deliver_level(level)
-        await self.timers._learn()
+        await self.timers._index_new()
         while self.timers._due_now():
             await self.timers._deliver_group()
         self.store.dispatch()
@@ -113,7 +113,7 @@ class Life:
     async def commit_open(self, most: int = 1_000) -> None:
         """What its producer would say about each half that is open."""
         for half in read_queue(self.store, HALF_TOPIC):
-            if most and self.transactions._ledger.is_open(half.queue_offset):
+            if most and self.transactions._half_index.is_open(half.queue_offset):
                 await self.transactions.commit(half)
                 self.store.dispatch()
                 most -= 1
@@ -121,8 +121,8 @@ class Life:
     async def ask_again(self, place: int) -> None:
         """What a question does to the half that is open and was the first to be."""
         halves = read_queue(self.store, HALF_TOPIC)
-        still_open = [half for half in halves if self.transactions._ledger.is_open(half.queue_offset)]
-        await self.transactions.resume(still_open[place])
+        pending_offsets = [half for half in halves if self.transactions._half_index.is_open(half.queue_offset)]
+        await self.transactions.resume(pending_offsets[place])
         self.store.dispatch()
 
     def wait(self, name: str) -> None:
@@ -157,9 +157,9 @@ async def script(volume: FileSystem, clock: Clock) -> None:
     await life.commit_open(2)
     clock.now += 4 * SECOND
     life.wait("c")
-    await life.transactions._keep_progress()
+    await life.transactions._commit_progress()
     await life.deliver()
-    await life.keeper.save(even_position=True)
+    await life.keeper.save(always_position=True)
     life.wait("d")
     clock.now += 10 * SECOND
     await life.deliver()
@@ -188,7 +188,7 @@ async def assert_once(volume: MemoryFileSystem, clock: Clock, where: str, *, hol
     record that waited may be gone, or the message of a decision that is there."""
     life = Life(volume, clock)
     await life.keeper.derive()
-    await life.keeper.save(even_position=True)  # before anybody has taken up what was derived
+    await life.keeper.save(always_position=True)  # before anybody has taken up what was derived
     volume = volume.after_kill()
     await Life(volume, clock).begin()
     life = Life(volume.after_kill(), clock)

@@ -67,5 +67,5 @@ async def brought_back(root: Path, clock: Clock) -> list[bytes]:
     clock.move(2 * MINUTE)
     async with running(root, clock=clock) as broker, connected(broker) as peer:
         revival = assembly_of(broker).deliveries._others[-1]
-        await eventually(lambda: not revival.settles_copies)
+        await eventually(lambda: not revival.needs_copies)
         return bodies(await peer.pull(RETRY, 0))

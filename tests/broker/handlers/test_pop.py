@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.pop import popper
+from raptormq.broker.pop import pop_service
 from raptormq.protocol.bodies.pop import BatchAck
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -55,7 +55,7 @@ async def come_back(peer: Peer, count: int) -> list[StoredMessage]:
 
 
 async def test_one_answer_is_no_longer_than_clients_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(popper, "MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(pop_service, "MAX_ANSWER_BYTES", 1000)
     async with running(tmp_path) as broker, connected(broker) as peer:
         for queue_id, size in enumerate((400, 401, 402, 2000)):
             await peer.send("t", bytes(size), queue_id)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.pop import popper
+from raptormq.broker.pop import pop_service
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.memory.send_budget import Reading
@@ -107,7 +107,7 @@ def slow_starts(_: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Eve
         await may_start.wait()
         return False
 
-    monkeypatch.setattr(popper, "is_young", waiting)
+    monkeypatch.setattr(pop_service, "is_young", waiting)
     return starting, may_start
 
 

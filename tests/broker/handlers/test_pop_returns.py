@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.pop.checkpoints import REVIVE_GROUP, revive_topic
+from raptormq.broker.pop.revive_log import REVIVE_GROUP, revive_topic
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.pop_handle import PopHandle

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.pop.checkpoints import REVIVE_QUEUES
+from raptormq.broker.pop.revive_log import REVIVE_QUEUES
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
@@ -112,7 +112,7 @@ async def test_pops_wait_until_it_is_known_what_is_outstanding(tmp_path: Path, m
         await peer.send("t", b"x")
         await pop(peer)
     clock.move(MINUTE)
-    monkeypatch.setattr("raptormq.broker.pop.revival._RETRY_MS", 100)
+    monkeypatch.setattr("raptormq.broker.pop.revive_service._RETRY_MS", 100)
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         revival = assembly_of(broker).services[-1]
         replay = revival._replay  # type: ignore[attr-defined]

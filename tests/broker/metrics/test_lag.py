@@ -11,8 +11,8 @@ import pytest
 from raptormq.broker.broker import Broker
 from raptormq.broker.metrics import lag as group_lags
 from raptormq.broker.metrics.lag import LagCollector
-from raptormq.broker.pop.checkpoints import REVIVE_GROUP
-from raptormq.broker.transaction import transactions
+from raptormq.broker.pop.revive_log import REVIVE_GROUP
+from raptormq.broker.transaction import transaction_service
 from raptormq.errors import StorageError
 from raptormq.protocol.bodies.group_progress import GroupLag, QueueProgress, decode_consume_stats
 from raptormq.protocol.codes import RequestCode
@@ -101,7 +101,7 @@ async def test_groups_of_brokers_and_tools_have_no_lag(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await create_topic(peer)
         await send_batch(peer, named("a"))
-        for group in (transactions.GROUP, REVIVE_GROUP, "TOOLS_CONSUMER", "mine"):
+        for group in (transaction_service.GROUP, REVIVE_GROUP, "TOOLS_CONSUMER", "mine"):
             broker._store.consumer_offsets.commit("b", group, 0, 0)
         assert await figures(broker) == ({("mine", "b"): 1}, 0)
 

@@ -25,7 +25,7 @@ def test_what_is_acknowledged_is_not_due() -> None:
     assert not table.acknowledge(checkpoint(9).key, [9])
     assert table.due(1_499, 10) == []
     assert table.due(1_500, 10) == [(checkpoint(2), [3])]
-    table.done(checkpoint(2))
+    table.remove(checkpoint(2))
     assert len(table) == 0
 
 
@@ -46,7 +46,7 @@ def test_a_checkpoint_that_could_not_be_revived_is_due_again() -> None:
     table.add(checkpoint(0), (0, 0))
     assert table.due(2_000, 10) == [(checkpoint(0), [0, 1])]
     assert table.due(2_000, 10) == []
-    table.again(checkpoint(0), 3_000)
+    table.reschedule(checkpoint(0), 3_000)
     assert table.due(2_999, 10) == []
     assert table.due(3_000, 10) == [(checkpoint(0), [0, 1])]
 
@@ -54,11 +54,11 @@ def test_a_checkpoint_that_could_not_be_revived_is_due_again() -> None:
 def test_what_comes_back_is_not_waited_for_unless_it_has_to_come_again() -> None:
     table = Outstanding(100)
     table.add(checkpoint(0), (1, 0))
-    table.comes_back(checkpoint(0))
-    table.comes_back(checkpoint(2))
-    assert not table.waits_for(checkpoint(0).key, [0])
+    table.mark_reviving(checkpoint(0))
+    table.mark_reviving(checkpoint(2))
+    assert not table.is_pending(checkpoint(0).key, [0])
     assert not table.acknowledge(checkpoint(0).key, [0, 1])
-    table.again(checkpoint(0), 3_000)
+    table.reschedule(checkpoint(0), 3_000)
     assert table.acknowledge(checkpoint(0).key, [1])
     assert table.due(3_000, 1) == [(checkpoint(0), [0])]
 
@@ -67,27 +67,27 @@ def test_the_oldest_place_is_the_first_that_is_still_needed() -> None:
     table = Outstanding(100)
     for start in range(0, 6, 2):
         table.add(checkpoint(start), (1, start))
-    assert table.oldest_place(0) is None
-    table.done(checkpoint(2))
-    assert table.oldest_place(1) == 0
-    table.done(checkpoint(0))
-    assert table.oldest_place(1) == 4
+    assert table.oldest_needed(0) is None
+    table.remove(checkpoint(2))
+    assert table.oldest_needed(1) == 0
+    table.remove(checkpoint(0))
+    assert table.oldest_needed(1) == 4
 
 
 def test_a_place_is_needed_from_when_it_is_written_to_when_it_is_given_up_or_done() -> None:
     table = Outstanding(100)
     for place in range(4):
-        table.keep((1, place))
+        table.hold((1, place))
     table.add(checkpoint(2), (1, 2))  # before those that were written earlier
-    assert table.oldest_place(1) == 0
+    assert table.oldest_needed(1) == 0
     table.add(checkpoint(0), (1, 0))
-    table.give_up((1, 1))
-    table.done(checkpoint(0))
-    assert table.oldest_place(1) == 2
-    table.done(checkpoint(2))
-    assert table.oldest_place(1) == 3
-    table.give_up((1, 3))
-    assert table.oldest_place(1) is None
+    table.release((1, 1))
+    table.remove(checkpoint(0))
+    assert table.oldest_needed(1) == 2
+    table.remove(checkpoint(2))
+    assert table.oldest_needed(1) == 3
+    table.release((1, 3))
+    assert table.oldest_needed(1) is None
 
 
 @pytest.mark.parametrize("other", [checkpoint(0), checkpoint(2, count=0)])
@@ -96,11 +96,11 @@ def test_a_place_whose_checkpoint_is_known_or_empty_is_not_needed(other: CheckPo
     for _ in range(2):  # a start that failed begins anew
         table.add(checkpoint(0), (1, 0))
     for each in (other, other):
-        table.keep((1, 1))
+        table.hold((1, 1))
         table.add(each, (1, 1))
-    assert table.oldest_place(1) == 0
-    table.done(checkpoint(0))
-    assert (len(table), table.oldest_place(1)) == (0, None)
+    assert table.oldest_needed(1) == 0
+    table.remove(checkpoint(0))
+    assert (len(table), table.oldest_needed(1)) == (0, None)
 
 
 def test_a_bounded_number_is_due_at_a_time() -> None:
@@ -118,8 +118,8 @@ def test_nothing_of_a_deleted_topic_is_left() -> None:
         table.add(each, (1, place))
     table.forget_topic("t")
     table.forget_topic("not popped")
-    assert (len(table), table.oldest_place(1)) == (1, 1)
-    assert not table.waits_for(checkpoint(0).key, [0])
+    assert (len(table), table.oldest_needed(1)) == (1, 1)
+    assert not table.is_pending(checkpoint(0).key, [0])
     assert table.due(1_500, 10) == [(of_u, [0, 1])]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.transaction.transactions import GROUP, Transactions
+from raptormq.broker.transaction.transaction_service import GROUP, TransactionService
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.record import StoredMessage
@@ -23,12 +23,12 @@ from tests.clock import Clock
 from tests.turns import counted_turns
 
 
-def transactions_of(broker: Broker) -> Transactions:
+def transactions_of(broker: Broker) -> TransactionService:
     return assembly_of(broker).transactions
 
 
 @contextmanager
-def counted_reads(transactions: Transactions, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def counted_reads(transactions: TransactionService, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The queue offsets of the halves that are read."""
     found: list[int] = []
     read = transactions._read
@@ -89,7 +89,7 @@ async def test_after_a_start_halves_that_nobody_can_be_asked_about_are_written_a
     """The oldest first; meanwhile they can be decided, and each once, whenever its producer comes."""
     clock, count, interval_ms = Clock(), 8, 200_000
     clock.hold()
-    monkeypatch.setattr("raptormq.broker.transaction.transactions._ANEW_A_ROUND", 3)
+    monkeypatch.setattr("raptormq.broker.transaction.transaction_service._RENEWALS_PER_ROUND", 3)
     settings = {"transactionCheckInterval": str(interval_ms)}
     async with running(tmp_path, settings, clock=clock) as broker, connected(broker) as peer:
         sent = [await prepare(peer, b"%d" % number) for number in range(count)]
@@ -125,15 +125,15 @@ async def test_others_have_their_turn_while_it_is_found_out_what_earlier_runs_le
             assert (await end(peer, each, COMMIT)).code == 0
         transactions = transactions_of(broker)
         monkeypatch.setattr(background, "_SLICE_S", -1.0)
-        monkeypatch.setattr("raptormq.broker.transaction.transactions._PAGE", 1)
+        monkeypatch.setattr("raptormq.broker.transaction.transaction_service._PAGE", 1)
         with counted_turns() as turns:
-            first_op = await transactions._name_halves()
+            first_op = await transactions._load_halves()
             named = turns()
             assert (first_op, transactions.open_count, named >= 20) == (0, 20, True)
             await transactions._read_ops(first_op)
             read = turns()
             assert (transactions.open_count, read - named >= 10) == (10, True)
-            await transactions._keep_progress()
+            await transactions._commit_progress()
             assert turns() - read >= 10
         offsets = broker._store.consumer_offsets
         assert [offsets.get(topic, GROUP, 0) for topic in (HALF_TOPIC, OP_HALF_TOPIC)] == [10, 10]
@@ -154,8 +154,8 @@ async def test_a_half_that_arrives_while_those_before_it_are_named_is_open_and_d
                     sent.append(await prepare(peer, b"%d" % len(sent)))
 
         with monkeypatch.context() as patched:
-            patched.setattr("raptormq.broker.transaction.transactions.cooperatively", while_others_come)
-            first_op = await transactions._name_halves()
+            patched.setattr("raptormq.broker.transaction.transaction_service.cooperatively", while_others_come)
+            first_op = await transactions._load_halves()
         await transactions._read_ops(first_op)
         sent.append(await prepare(peer, b"5"))
         assert transactions.open_count == 5
@@ -165,7 +165,7 @@ async def test_a_half_that_arrives_while_those_before_it_are_named_is_open_and_d
 
 
 @asynccontextmanager
-async def one_that_is_due(tmp_path: Path) -> AsyncIterator[tuple[Transactions, Peer, RemotingCommand]]:
+async def one_that_is_due(tmp_path: Path) -> AsyncIterator[tuple[TransactionService, Peer, RemotingCommand]]:
     """An open half, b"x", that its producer is to be asked about, and the answer to its send."""
     clock = Clock()
     async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
@@ -292,6 +292,6 @@ async def test_an_open_half_that_cannot_be_read_is_not_called_decided(
         with monkeypatch.context() as damaged:
             damaged.setattr(transactions, "_read", unreadable)
             refused = await end(peer, sent, COMMIT)
-        expected = ResponseCode.SERVICE_NOT_AVAILABLE, "the open transaction with offset 1 cannot be read"
+        expected = ResponseCode.SERVICE_NOT_AVAILABLE, "the open transaction at half offset 1 cannot be read"
         assert (refused.code, refused.remark) == expected
         assert (await end(peer, sent, COMMIT)).code == 0

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 
 from raptormq.broker.cooperative import steady_ms
-from raptormq.broker.delay.postponing import restore
+from raptormq.broker.delay.clock_rollback import ClockRollback
+from raptormq.broker.delay.delayed_message import restore
 from raptormq.broker.delay.progress import DelayProgress
-from raptormq.broker.delay.reading import has_topic, messages_of
-from raptormq.broker.delay.set_back import SetBack
+from raptormq.broker.delay.stored_messages import decode_messages, has_topic
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.service import cancel_and_wait
@@ -37,7 +37,7 @@ _GROUP = 64
 """Messages delivered with one append at most."""
 _GROUP_BYTES = 4 << 20
 _RETRY_S = 1.0
-_LONGEST_SLEEP_S = 10.0
+_MAX_SLEEP_S = 10.0
 """The clock may be set while the task sleeps."""
 
 
@@ -58,21 +58,23 @@ class DelayedDelivery:
         self._progress = progress
         self._clock = clock
         self._delays_ms = store.config.delays_ms
-        self._set_back = {level: SetBack(delay, steady_ms) for level, delay in enumerate(self._delays_ms, 1)}
+        self._clock_rollback = {
+            level: ClockRollback(delay, steady_ms) for level, delay in enumerate(self._delays_ms, 1)
+        }
         self._arrived = asyncio.Event()
         self._idle_levels: set[int] = set()
         self._delivered: set[int] = set()
         """Places in the log of messages that were delivered since progress was saved by an earlier run."""
-        self._settled_levels: set[int] = set()
+        self._recovered_levels: set[int] = set()
         """Levels that are past all of those."""
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def settles_copies(self) -> bool:
+    def needs_copies(self) -> bool:
         """True until progress is again where it was when an earlier run ended."""
         return bool(self._delivered)
 
-    def take_copies(self, copies: Copies, *, forgotten: bool) -> None:
+    def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
         """Deliver nothing again of which the log has a copy; what is forgotten is :class:`DelayProgress`."""
         self._delivered = copies.origins
 
@@ -104,7 +106,7 @@ class DelayedDelivery:
             try:
                 due = [await self._deliver_level(level) for level in range(1, len(self._delays_ms) + 1)]
                 next_due = min((at for at in due if at is not None), default=None)
-                pause = None if next_due is None else min(max(0.0, (next_due - self._clock()) / 1000), _LONGEST_SLEEP_S)
+                pause = None if next_due is None else min(max(0.0, (next_due - self._clock()) / 1000), _MAX_SLEEP_S)
             except StorageError as error:
                 logger.warning("delayed messages cannot be delivered, they are tried again: %s", error)
                 pause = _RETRY_S
@@ -123,10 +125,10 @@ class DelayedDelivery:
             times = [time for _, _, time in items]
             now = self._clock()
             if times and times[0] > now + delay:
-                count = min(self._set_back[level].due(high) - offset, len(times))
-                next_due = now + self._set_back[level].next_in_ms()
+                count = min(self._clock_rollback[level].due(high) - offset, len(times))
+                next_due = now + self._clock_rollback[level].next_in_ms()
             else:
-                self._set_back[level].forget()
+                self._clock_rollback[level].forget()
                 count = sum(1 for _ in takewhile(now.__ge__, times))
                 next_due = times[0] if times else 0
             if count > 0:
@@ -140,8 +142,8 @@ class DelayedDelivery:
             return None
 
     def _settle(self, level: int) -> None:
-        self._settled_levels.add(level)
-        if len(self._settled_levels) == len(self._delays_ms):
+        self._recovered_levels.add(level)
+        if len(self._recovered_levels) == len(self._delays_ms):
             self._delivered = set()
 
     async def _deliver(self, level: int, offset: int, count: int) -> None:
@@ -155,7 +157,7 @@ class DelayedDelivery:
             await self._writer.wait_confirmed(written)
 
     def _restored(self, data: bytes | bytearray | memoryview) -> Iterable[PendingRecord]:
-        for message in messages_of(data, "delayed"):
+        for message in decode_messages(data, "delayed"):
             if message.physical_offset in self._delivered:
                 continue
             record = restore(message)

@@ -19,9 +19,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
-from raptormq.broker.delay.reading import has_topic, messages_of
+from raptormq.broker.delay.stored_messages import decode_messages, has_topic
+from raptormq.broker.delay.timer_message import deletion_key, deliver_timer
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
-from raptormq.broker.delay.timing import deletion_key, deliver_timer
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.service import cancel_and_wait
@@ -49,7 +49,7 @@ _RETRY_S = 1.0
 _SEARCH_S = 60e-6
 """Seconds for each message that waits, between two searches for the one with the smallest offset: a thread takes a
 tenth of a second for a million."""
-_LONGEST_SLEEP_S = 10.0
+_MAX_SLEEP_S = 10.0
 """The clock may be set while the task sleeps."""
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
@@ -127,10 +127,10 @@ class TimerDelivery:
         while True:
             self._arrived.clear()
             try:
-                await self._learn()
+                await self._index_new()
                 while self._due_now():
                     await self._deliver_group()
-                    await self._learn()
+                    await self._index_new()
                 pause = self._pause()
             except StorageError as error:
                 logger.warning("timer messages cannot be delivered, they are tried again: %s", error)
@@ -142,7 +142,7 @@ class TimerDelivery:
 
     # --- learning what waits ---
 
-    async def _learn(self) -> None:
+    async def _index_new(self) -> None:
         """Put what has come to the queue into the heap."""
         low, high = await self._store.queue_bounds(TIMER_TOPIC, 0)
         self._known = max(self._known, low)
@@ -157,7 +157,7 @@ class TimerDelivery:
                 self._known = offset + 1  # one by one: who has to wait here may fail
             self._changes += 1
             await asyncio.sleep(0)  # a million codes must not hold up the requests
-        if not self.settles_copies:
+        if not self.needs_copies:
             self._delivered = set()
 
     def _is_delivered(self, place: int, offset: int, timer: TimerCode) -> bool:
@@ -167,7 +167,7 @@ class TimerDelivery:
         """Return the time of a message whose queue item does not tell it: another broker wrote the item."""
         found = await self._store.load_messages(TIMER_TOPIC, 0, offset, ReadOptions(1, 1))
         if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
-            for message in messages_of(found.buffers[0], "timer"):
+            for message in decode_messages(found.buffers[0], "timer"):
                 return decode_timer_code(encode_timer_code(message.properties))
         return None
 
@@ -203,12 +203,12 @@ class TimerDelivery:
             found = await self._store.load_messages(TIMER_TOPIC, 0, first, ReadOptions(count, _GROUP_BYTES - size))
             for data in found.buffers if found.status is GetStatus.FOUND else ():
                 size += len(data)
-                records += self._rung(data)
+                records += self._due_records(data)
             done += max(1, min(found.next_offset - first, count))
         return records, done
 
-    def _rung(self, data: Buffer) -> Iterator[PendingRecord]:
-        for message in messages_of(data, "timer"):
+    def _due_records(self, data: Buffer) -> Iterator[PendingRecord]:
+        for message in decode_messages(data, "timer"):
             timer = decode_timer_code(encode_timer_code(message.properties))
             if timer is None:
                 continue
@@ -238,16 +238,16 @@ class TimerDelivery:
         if not self._waiting:
             return None
         due = _due_ms(self._waiting[0]) + self._precision_ms
-        return min(max(0.0, (due - self._clock()) / 1000), _LONGEST_SLEEP_S)
+        return min(max(0.0, (due - self._clock()) / 1000), _MAX_SLEEP_S)
 
     # --- progress ---
 
     @property
-    def settles_copies(self) -> bool:
+    def needs_copies(self) -> bool:
         """True until everything is known again that came before the start."""
         return self._known < self._known_first
 
-    def take_copies(self, copies: Copies, *, forgotten: bool) -> None:
+    def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
         """Deliver nothing again of which the log has a copy."""
         self._delivered = copies.origins
         self._known_first = self._store.queue_end(TIMER_TOPIC, 0)
@@ -277,7 +277,7 @@ class TimerDelivery:
         before all is known again: what is on disk says more.
         """
         self._to_save = None
-        if not self.settles_copies:
+        if not self.needs_copies:
             read = min(map(_due_ms, (*self._waiting[:1], *self._delivering)), default=self._clock() + 1)
             progress = TimerProgress(min(read, self._clock() + 1), self._known, self._first_waiting)
             self._to_save = progress, self._changes

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable
 
 from raptormq.broker.handlers.pop import MAX_INVISIBLE_MS
-from raptormq.broker.pop.checkpoints import REVIVE_QUEUES, CheckPoints
-from raptormq.broker.pop.orderly import OrderlyPops
-from raptormq.broker.pop.waiters import Waiters
+from raptormq.broker.pop.held_pops import HeldPops
+from raptormq.broker.pop.orderly_pops import OrderlyPops
+from raptormq.broker.pop.revive_log import REVIVE_QUEUES, ReviveLog
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.validation import no_read_queue, require_topic
 from raptormq.errors import MessageError
@@ -40,9 +40,9 @@ class AckHandlers:
         self,
         store: MessageStore,
         topics: TopicTable,
-        checkpoints: CheckPoints,
+        checkpoints: ReviveLog,
         orderly: OrderlyPops,
-        waiters: Waiters,
+        held_pops: HeldPops,
         ready: asyncio.Event,
         clock: Callable[[], int],
     ) -> None:
@@ -50,7 +50,7 @@ class AckHandlers:
         self._topics = topics
         self._checkpoints = checkpoints
         self._orderly = orderly
-        self._waiters = waiters
+        self._held_pops = held_pops
         self._ready = ready
         self._clock = clock
 
@@ -118,12 +118,12 @@ class AckHandlers:
             ack = Ack(
                 topic, group, queue_id, handle.start_offset, handle.pop_time, (header.offset,), handle.broker_name
             )
-            if self._checkpoints.waits_for(ack):
+            if self._checkpoints.is_pending(ack):
                 pop_time = max(now, handle.pop_time + 1)  # a unique key, even in the same millisecond as the pop
                 checkpoint = CheckPoint(
                     topic, group, queue_id, header.offset, pop_time, invisible, (header.offset,), handle.broker_name
                 )
-                await self._checkpoints.take_over(ack, checkpoint, handle.revive_queue, now)
+                await self._checkpoints.replace_checkpoint(ack, checkpoint, handle.revive_queue, now)
         return response_to(command, header=ChangeInvisibleTimeResponseHeader(pop_time, invisible, handle.revive_queue))
 
     def _ack_orderly(self, place: tuple[str, str, int], offset: int, pop_time: int) -> None:
@@ -135,7 +135,7 @@ class AckHandlers:
         if following is not None:
             offsets.commit(topic, group, queue_id, following)
             if not self._orderly.is_blocked(place, self._clock()):
-                self._waiters.wake(topic, group, queue_id)
+                self._held_pops.wake(topic, group, queue_id)
 
     async def _require_offset(self, connection: Connection, topic: str, queue_id: int, offset: int) -> int:
         config = require_topic(self._topics, topic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from raptormq.broker.config import Policies
-from raptormq.broker.pop.popper import Popper
+from raptormq.broker.pop.pop_service import PopService
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.broker.validation import no_read_queue, require_group, require_topic
 from raptormq.protocol.bodies.pop import MAX_POPPED
@@ -43,9 +43,9 @@ class PeekHandlers:
     """Answers peeks."""
 
     def __init__(
-        self, popper: Popper, ready: asyncio.Event, topics: TopicTable, groups: GroupTable, policies: Policies
+        self, pop_service: PopService, ready: asyncio.Event, topics: TopicTable, groups: GroupTable, policies: Policies
     ) -> None:
-        self._popper = popper
+        self._pop_service = pop_service
         self._ready = ready
         self._topics = topics
         self._groups = groups
@@ -66,7 +66,7 @@ class PeekHandlers:
         most = min(max(header.max_msg_nums, 1), MAX_POPPED)
         with Reading(connection.answers, connection) as reading:
             group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-            records, rest = await self._popper.peek(group, topic, queue_id, most, reading)
+            records, rest = await self._pop_service.peek(group, topic, queue_id, most, reading)
             answer = PopMessageResponseHeader(0, 0, 0, rest)
             if not records:
                 return response_to(command, ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", answer)

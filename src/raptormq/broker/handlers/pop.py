@@ -10,8 +10,8 @@ from raptormq.broker.clients import MATCH_ALL, SubscriptionFilters
 from raptormq.broker.config import Policies
 from raptormq.broker.handlers.peek import check_place
 from raptormq.broker.metrics import Counters, Statistics
-from raptormq.broker.pop.popper import Popped, Popper, PopRequest
-from raptormq.broker.pop.waiters import Waiter, Waiters
+from raptormq.broker.pop.held_pops import HeldPop, HeldPops
+from raptormq.broker.pop.pop_service import PopRequest, PopResult, PopService
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.protocol.bodies.pop import MAX_POPPED
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -42,8 +42,8 @@ class PopHandlers:
 
     def __init__(
         self,
-        popper: Popper,
-        waiters: Waiters,
+        pop_service: PopService,
+        held_pops: HeldPops,
         ready: asyncio.Event,
         topics: TopicTable,
         groups: GroupTable,
@@ -55,9 +55,9 @@ class PopHandlers:
         host: str,
     ) -> None:
         """``host`` is the broker's address in remarks."""
-        self._popper = popper
+        self._pop_service = pop_service
         self._host = host
-        self._waiters = waiters
+        self._held_pops = held_pops
         self._ready = ready
         self._topics = topics
         self._groups = groups
@@ -80,35 +80,35 @@ class PopHandlers:
         asked = self._checked(connection, header)
         connection.read_promptly(for_good=True)  # its pulls on the same connection may be idle
         await self._ready.wait()
-        waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
+        waiter = HeldPop(header.topic, header.consumer_group, header.queue_id)
         poll_seconds = min(header.poll_time, MAX_WAIT_MS) / 1000
         patience = poll_seconds if poll_seconds > 0 else None
         with Reading(connection.answers, connection, patience) as reading:
             try:
                 code, popped = await self._pop_or_wait(connection, poll_seconds, asked, waiter, reading)
             finally:
-                self._waiters.disarm(waiter)
+                self._held_pops.disarm(waiter)
             if connection.is_closed:  # the arrival that woke it is for another consumer
-                self._waiters.wake(header.topic, header.consumer_group, header.queue_id)
+                self._held_pops.wake(header.topic, header.consumer_group, header.queue_id)
             return self._answer(connection, command, header, code, popped)
 
     async def _pop_or_wait(
-        self, connection: Connection, poll_seconds: float, asked: PopRequest, waiter: Waiter, reading: Reading
-    ) -> tuple[ResponseCode, Popped]:
+        self, connection: Connection, poll_seconds: float, asked: PopRequest, waiter: HeldPop, reading: Reading
+    ) -> tuple[ResponseCode, PopResult]:
         loop = asyncio.get_running_loop()
         until = loop.time() + poll_seconds
         while True:
             await connection.drained()
             if connection.is_closed:  # the messages would be invisible for nothing
-                return ResponseCode.POLLING_TIMEOUT, Popped(self._clock(), 0)
-            if self._popper.is_full:
-                return ResponseCode.POLLING_FULL, Popped(self._clock(), 0)
-            self._waiters.arm(waiter)  # before the pop, so that no arrival is missed in between
-            popped = await self._popper.pop(asked, reading)
+                return ResponseCode.POLLING_TIMEOUT, PopResult(self._clock(), 0)
+            if self._pop_service.is_full:
+                return ResponseCode.POLLING_FULL, PopResult(self._clock(), 0)
+            self._held_pops.arm(waiter)  # before the pop, so that no arrival is missed in between
+            popped = await self._pop_service.pop(asked, reading)
             if popped.records or popped.failure is not None:
-                self._waiters.disarm(waiter)
+                self._held_pops.disarm(waiter)
                 for topic, queue_id in popped.left:  # other pops may have skipped them meanwhile
-                    self._waiters.wake(topic, asked.group, queue_id)
+                    self._held_pops.wake(topic, asked.group, queue_id)
             if popped.records:
                 return ResponseCode.SUCCESS, popped
             if popped.failure is not None:
@@ -116,12 +116,12 @@ class PopHandlers:
             left = until - loop.time()
             if left <= 0:
                 return ResponseCode.POLLING_TIMEOUT, popped
-            if popped.passed_over:
+            if popped.skipped:
                 await asyncio.sleep(0)
                 continue
-            if self._waiters.is_full:
+            if self._held_pops.is_full:
                 return ResponseCode.POLLING_FULL, popped
-            await self._waiters.wait(waiter, min(left, _ORDERLY_S) if asked.orderly else left)
+            await self._held_pops.wait(waiter, min(left, _ORDERLY_S) if asked.orderly else left)
 
     def _checked(self, connection: Connection, header: PopMessageRequestHeader) -> PopRequest:
         if self._clock() - header.born_time - max(header.poll_time, 0) > _LATE_MS:
@@ -161,7 +161,7 @@ class PopHandlers:
         command: RemotingCommand,
         header: PopMessageRequestHeader,
         code: ResponseCode,
-        popped: Popped,
+        popped: PopResult,
     ) -> RemotingCommand | None:
         answer = PopMessageResponseHeader(
             popped.pop_time,
@@ -191,13 +191,13 @@ class PopHandlers:
         """200054: whether there is a message to pop, now or within the poll time."""
         self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
         await self._ready.wait()
-        waiter = Waiter(header.topic, header.consumer_group, header.queue_id)
+        waiter = HeldPop(header.topic, header.consumer_group, header.queue_id)
         loop = asyncio.get_running_loop()
         until = loop.time() + min(header.poll_time, MAX_WAIT_MS) / 1000
         try:
             while True:
-                self._waiters.arm(waiter)
-                found = await self._popper.waiting(
+                self._held_pops.arm(waiter)
+                found = await self._pop_service.waiting(
                     *(header.topic, header.consumer_group, header.queue_id),
                     orderly=bool(header.order),
                     attempt=header.attempt_id,
@@ -205,13 +205,13 @@ class PopHandlers:
                 left = until - loop.time()
                 if found or left <= 0 or connection.is_closed:
                     break
-                if self._waiters.is_full:
+                if self._held_pops.is_full:
                     return response_to(command, header=NotificationResponseHeader(False, True))
-                await self._waiters.wait(waiter, min(left, _ORDERLY_S) if header.order else left)
+                await self._held_pops.wait(waiter, min(left, _ORDERLY_S) if header.order else left)
         finally:
-            self._waiters.disarm(waiter)
+            self._held_pops.disarm(waiter)
         if connection.is_closed:
-            self._waiters.wake(header.topic, header.consumer_group, header.queue_id)
+            self._held_pops.wake(header.topic, header.consumer_group, header.queue_id)
         return response_to(command, header=NotificationResponseHeader(found))
 
     def polling_info(
@@ -219,5 +219,5 @@ class PopHandlers:
     ) -> RemotingCommand:
         """200055: the number of pops of a group that wait for a queue (-1: for any queue)."""
         self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
-        count = self._waiters.count(header.topic, header.consumer_group, header.queue_id)
+        count = self._held_pops.count(header.topic, header.consumer_group, header.queue_id)
         return response_to(command, header=PollingInfoResponseHeader(count))

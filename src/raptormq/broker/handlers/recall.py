@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.delay.timing import TimerRules, deletion_key, set_timer
+from raptormq.broker.delay.timer_message import TimerRules, deletion_key, set_timer
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.tag_code import tag_code

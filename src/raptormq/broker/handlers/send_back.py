@@ -12,7 +12,7 @@ from functools import partial
 
 from raptormq.broker.config import Policies
 from raptormq.broker.copy_properties import CopyProperties
-from raptormq.broker.delay.postponing import waiting
+from raptormq.broker.delay.delayed_message import waiting
 from raptormq.broker.internal_writer import InternalWriter, record_copy
 from raptormq.broker.metrics import Statistics
 from raptormq.broker.retries import FIRST_RETRY_LEVEL, RetryTopics

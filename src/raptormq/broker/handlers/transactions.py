@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from raptormq.broker.security.authorized_records import AuthorizedRecords, Needs
 from raptormq.broker.security.required_permissions import to_change, to_send
-from raptormq.broker.transaction.half import immunity_ms
-from raptormq.broker.transaction.transactions import Transactions
+from raptormq.broker.transaction.half_message import immunity_ms
+from raptormq.broker.transaction.transaction_service import TransactionService
 from raptormq.errors import MessageError, RecordError
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -38,7 +38,7 @@ _HALVES = (HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 class TransactionHandlers:
     """Handles the end of transactions."""
 
-    def __init__(self, records: AuthorizedRecords, transactions: Transactions, clock: Callable[[], int]) -> None:
+    def __init__(self, records: AuthorizedRecords, transactions: TransactionService, clock: Callable[[], int]) -> None:
         self._records = records
         self._transactions = transactions
         self._clock = clock

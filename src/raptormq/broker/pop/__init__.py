@@ -1,5 +1,7 @@
-"""POP consumption: messages are handed out one by one, invisible to others until they are acknowledged or time is up.
+"""POP consumption: a popped message is invisible to other consumers until it is acknowledged or its time is up.
 
-``waiters`` holds empty pops, ``popper`` takes messages, ``checkpoints`` writes down what was taken, ``outstanding``
-knows what is not acknowledged yet, ``revival`` brings it back, ``order`` keeps orderly groups in line.
+- ``pop_service`` reads messages for a pop, ``held_pops`` holds pops that found none.
+- ``revive_log`` writes checkpoints and acknowledgements, ``outstanding`` tracks the unacknowledged messages in memory.
+- ``revive_service`` returns messages that are not acknowledged in time.
+- ``orderly_pops`` blocks the queues of orderly groups.
 """

@@ -19,14 +19,14 @@ Place = tuple[int, int]
 
 
 class _Open:
-    __slots__ = ("checkpoint", "is_back", "left", "place")
+    __slots__ = ("checkpoint", "is_reviving", "left", "place")
 
     def __init__(self, checkpoint: CheckPoint, place: Place) -> None:
         self.checkpoint = checkpoint
         self.place = place
         self.left = (1 << len(checkpoint.offsets)) - 1
         """A bit for each of the checkpoint's offsets that is not acknowledged."""
-        self.is_back = False
+        self.is_reviving = False
         """True while the copies of what is left wait for the disk: acknowledgements of it come too late."""
 
     def bits(self, offsets: Iterable[int]) -> int:
@@ -71,30 +71,30 @@ class Outstanding:
         entry = self._entry(checkpoint.key)
         if entry is not None or not checkpoint.offsets:
             if entry is None or entry.place != place:
-                self.give_up(place)
+                self.release(place)
             return
         self._open.setdefault(checkpoint.topic, {})[checkpoint.key] = _Open(checkpoint, place)
         self._count += 1
         heapq.heappush(self._by_time, (checkpoint.revive_time, next(self._sequence), checkpoint.key))
-        self.keep(place)
+        self.hold(place)
 
-    def keep(self, place: Place) -> None:
+    def hold(self, place: Place) -> None:
         """Count a place as needed; each is behind those of its queue that have been before."""
         self._places.setdefault(place[0], {})[place[1]] = None
 
-    def give_up(self, place: Place) -> None:
+    def release(self, place: Place) -> None:
         """Count a place no more that no checkpoint was added for."""
         self._places.get(place[0], {}).pop(place[1], None)
 
-    def waits_for(self, key: Key, offsets: Iterable[int]) -> bool:
+    def is_pending(self, key: Key, offsets: Iterable[int]) -> bool:
         """Return whether one of ``offsets`` is not acknowledged yet."""
         entry = self._entry(key)
-        return entry is not None and not entry.is_back and bool(entry.left & entry.bits(offsets))
+        return entry is not None and not entry.is_reviving and bool(entry.left & entry.bits(offsets))
 
     def acknowledge(self, key: Key, offsets: Iterable[int]) -> bool:
         """Note that messages are done; False when they need not be any more, or never had to be."""
         entry = self._entry(key)
-        if entry is None or entry.is_back:
+        if entry is None or entry.is_reviving:
             return False
         before = entry.left
         entry.left &= ~entry.bits(offsets)
@@ -102,7 +102,7 @@ class Outstanding:
             self._forget(entry)
         return entry.left != before
 
-    def still_open(self, checkpoint: CheckPoint) -> tuple[int, list[int]] | None:
+    def pending_offsets(self, checkpoint: CheckPoint) -> tuple[int, list[int]] | None:
         """Return the queue of the revive log that a checkpoint is in, and which of its offsets nobody has acknowledged
         until now; None when it is forgotten.
         """
@@ -111,7 +111,7 @@ class Outstanding:
 
     def due(self, now_ms: int, most: int) -> list[tuple[CheckPoint, list[int]]]:
         """Return up to ``most`` checkpoints whose time is up, with the offsets that nobody has acknowledged; they stay
-        until :meth:`done`.
+        until :meth:`remove`.
         """
         found: list[tuple[CheckPoint, list[int]]] = []
         while self._by_time and self._by_time[0][0] <= now_ms and len(found) < most:
@@ -123,18 +123,18 @@ class Outstanding:
             heapq.heapify(self._by_time)
         return found
 
-    def comes_back(self, checkpoint: CheckPoint) -> None:
-        """What is left of a checkpoint is not waited for any more: until :meth:`done`, or :meth:`again`."""
+    def mark_reviving(self, checkpoint: CheckPoint) -> None:
+        """What is left of a checkpoint is not waited for any more: until :meth:`remove`, or :meth:`reschedule`."""
         if (entry := self._entry(checkpoint.key)) is not None:
-            entry.is_back = True
+            entry.is_reviving = True
 
-    def again(self, checkpoint: CheckPoint, at_ms: int) -> None:
+    def reschedule(self, checkpoint: CheckPoint, at_ms: int) -> None:
         """Let a checkpoint that could not be revived be due once more."""
         if (entry := self._entry(checkpoint.key)) is not None:
-            entry.is_back = False
+            entry.is_reviving = False
             heapq.heappush(self._by_time, (at_ms, next(self._sequence), checkpoint.key))
 
-    def done(self, checkpoint: CheckPoint) -> None:
+    def remove(self, checkpoint: CheckPoint) -> None:
         """Forget a checkpoint whose messages are visible again."""
         entry = self._entry(checkpoint.key)
         if entry is not None:
@@ -145,7 +145,7 @@ class Outstanding:
         for entry in list(self._open.get(topic, {}).values()):
             self._forget(entry)
 
-    def oldest_place(self, queue_id: int) -> int | None:
+    def oldest_needed(self, queue_id: int) -> int | None:
         """Return the first offset of a queue of the revive log that is still needed, None when none is."""
         return next(iter(self._places.get(queue_id, ())), None)
 
@@ -159,4 +159,4 @@ class Outstanding:
         if not of_topic:
             del self._open[entry.checkpoint.topic]
         self._count -= 1
-        self.give_up(entry.place)
+        self.release(entry.place)

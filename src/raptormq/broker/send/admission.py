@@ -18,16 +18,16 @@ from typing import NoReturn
 
 from raptormq.broker.config import BrokerConfig, max_body_bytes
 from raptormq.broker.copy_properties import CopyProperties
-from raptormq.broker.delay.postponing import Fit, delay_level, to_delayed
-from raptormq.broker.delay.timing import TimerRules, set_timer
+from raptormq.broker.delay.delayed_message import Fit, delay_level, to_delayed
+from raptormq.broker.delay.timer_message import TimerRules, set_timer
 from raptormq.broker.retries import RetryTopics
-from raptormq.broker.send.admitted import Admitted
+from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.auto_create import TopicCreator
+from raptormq.broker.send.batch_fast_path import BatchFastPath
 from raptormq.broker.send.inner_batch import require_flat, wrap
-from raptormq.broker.send.usual_batches import UsualBatches
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.tag_code import tag_code, tag_codes
-from raptormq.broker.transaction.half import is_half, to_half
+from raptormq.broker.transaction.half_message import is_half, to_half
 from raptormq.broker.validation import no_write_queue
 from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
@@ -116,7 +116,7 @@ class Admission:
             }
         )
         self._common_properties = self._suffix.encode()
-        self._usual_batches = UsualBatches(self._configs, self._common_properties)
+        self._usual_batches = BatchFastPath(self._configs, self._common_properties)
 
     def knows_topic(self, topic: str) -> bool:
         """Whether there is such a topic already."""
@@ -127,7 +127,7 @@ class Admission:
         self._max_body_bytes = max_body_bytes(self._config)
         self._writable = bool(self._policies.permission & _WRITE)
 
-    def admit(self, request: RemotingCommand, born_host: bytes) -> Admitted:
+    def admit(self, request: RemotingCommand, born_host: bytes) -> AcceptedSend:
         """Return what is to be stored for ``request``, and what its answer needs.
 
         Raises:
@@ -180,7 +180,7 @@ class Admission:
         dead = self._retries.redirected(topic, times, limit)
         return (topic, queue_id) if dead is None else (dead, 0)
 
-    def _admit_single(self, request: RemotingCommand, place: _Place, text: str) -> Admitted:
+    def _admit_single(self, request: RemotingCommand, place: _Place, text: str) -> AcceptedSend:
         topic, queue_id, sys_flag, born, born_host, flag, times = place
         body = request.body
         if len(body) > self._max_body_bytes:
@@ -217,7 +217,7 @@ class Admission:
                 handle = encode_recall_handle(RecallHandle(topic, self._broker_name, str(out_ms + 1), unique_key))
         wait = "WAIT\x01false" not in text
         later = "" if record.topic == topic else topic
-        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, handle, 0, later))
+        return _new_tuple(AcceptedSend, (request, record, False, 1, queue_id, unique_key, wait, handle, 0, later))
 
     def _fit_for(self, topic: str) -> Fit:
         """Return how properties get room: a consumer that sends a message to its retry topic can send no less."""
@@ -246,7 +246,7 @@ class Admission:
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
-    def _admit_batch(self, request: RemotingCommand, place: _Place, text: str) -> Admitted:
+    def _admit_batch(self, request: RemotingCommand, place: _Place, text: str) -> AcceptedSend:
         topic, queue_id, sys_flag, born, born_host, _, _ = place
         if len(request.body) > self._max_body_bytes:
             self._refuse_size()
@@ -277,9 +277,9 @@ class Admission:
         pending = PendingList(
             topic, queue_id, request.body, rows, tag_codes(rows), self._common_properties, born, born_host, sys_flag
         )
-        return Admitted(request, pending, True, len(rows), queue_id, unique_key, "WAIT\x01false" not in text)
+        return AcceptedSend(request, pending, True, len(rows), queue_id, unique_key, "WAIT\x01false" not in text)
 
-    def _admit_whole(self, request: RemotingCommand, place: _Place, text: str, unique_key: str) -> Admitted:
+    def _admit_whole(self, request: RemotingCommand, place: _Place, text: str, unique_key: str) -> AcceptedSend:
         """Admit a batch that becomes one record."""
         topic, queue_id, sys_flag, born, born_host, flag, _ = place
         body = request.body
@@ -292,7 +292,7 @@ class Admission:
         record = _new_tuple(PendingBatch, fields)
         record.messages, record.texts, record.keys = messages, texts, keys
         wait = "WAIT\x01false" not in text
-        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages, ""))
+        return _new_tuple(AcceptedSend, (request, record, False, 1, queue_id, unique_key, wait, "", messages, ""))
 
     def _check_flags(self, text: str, sys_flag: int, topic: str) -> bool:
         """Check the bits that few messages have; true for a batch that comes as the inner batch that it becomes, as

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from raptormq.broker.send.admitted import Admitted
+from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.protocol.command import PROTOCOL_VERSION, CommandFlag, RemotingCommand, encode, response_to
 from raptormq.protocol.headers.send import SendMessageResponseHeader
 from raptormq.storage.queue import Appended
@@ -30,7 +30,7 @@ class SendAnswers:
 
     def encode_group(
         self,
-        admitted: list[Admitted],
+        admitted: list[AcceptedSend],
         result: Appended,
         code: int,
         remark: str = "",

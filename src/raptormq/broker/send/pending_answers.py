@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raptormq.broker.send.admitted import Admitted
+from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import ResponseCode
@@ -34,14 +34,14 @@ class PendingAnswers:
         """True while no more groups may wait."""
         return self._count >= MAX_PENDING_GROUPS
 
-    def answer(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
+    def answer(self, connection: Connection, admitted: list[AcceptedSend], result: Appended) -> None:
         """Answer a stored group when it is confirmed; a request with WAIT=false is answered at once."""
         if result.end_offset <= self._store.confirmed_offset:
             connection.send_raw(self._answers.encode_group(admitted, result, 0))
         else:
             self._answer_later(connection, admitted, result)
 
-    def _answer_later(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
+    def _answer_later(self, connection: Connection, admitted: list[AcceptedSend], result: Appended) -> None:
         waiting = [entry for entry in admitted if entry.wait]
         if len(waiting) < len(admitted):
             connection.send_raw(self._answers.encode_group(admitted, result, 0, waiting=False))
@@ -83,7 +83,7 @@ class _PendingGroup:
     __slots__ = ("_admitted", "_answers", "_connection", "_result", "timer")
 
     def __init__(
-        self, connection: Connection, admitted: list[Admitted], result: Appended, answers: SendAnswers
+        self, connection: Connection, admitted: list[AcceptedSend], result: Appended, answers: SendAnswers
     ) -> None:
         self._connection = connection
         self._admitted = admitted

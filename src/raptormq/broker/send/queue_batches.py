@@ -14,10 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from itertools import groupby
 
+from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.admission import Admission
-from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
-from raptormq.broker.send.group import SendGroups
+from raptormq.broker.send.send_service import SendService
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.send import QueueBatchesRequestHeader
@@ -54,7 +54,7 @@ Authorize = Callable[[Connection, RemotingCommand], None]
 """Raises the refusal of a send that its user must not make."""
 
 _CODES = {PartKind.LIST: int(RequestCode.SEND_BATCH_MESSAGE), PartKind.MESSAGE: int(RequestCode.SEND_MESSAGE_V2)}
-_Entry = tuple[int, Admitted]
+_Entry = tuple[int, AcceptedSend]
 """A part that may be stored, and its place in the request."""
 
 
@@ -66,7 +66,7 @@ class QueueBatchHandlers:
     """Stores and answers requests for several queues."""
 
     def __init__(
-        self, sends: SendGroups, admission: Admission, answers: SendAnswers, authorize: Authorize | None
+        self, sends: SendService, admission: Admission, answers: SendAnswers, authorize: Authorize | None
     ) -> None:
         """``authorize`` None lets everybody send everything."""
         self._sends = sends

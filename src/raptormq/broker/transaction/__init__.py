@@ -1,1 +1,1 @@
-"""Transactional messages: halves that nobody sees until their producer has decided."""
+"""Transactional messages: half messages stay invisible to consumers until their producer commits or rolls back."""

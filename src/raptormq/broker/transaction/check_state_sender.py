@@ -1,16 +1,16 @@
-"""CHECK_TRANSACTION_STATE (39): the broker asks a producer group what became of a transaction
+"""CHECK_TRANSACTION_STATE (39): the broker asks a producer group for the state of a transaction
 (``AbstractTransactionalMessageCheckListener``, ``Broker2Client.checkProducerTransactionState``).
 
-Any member of the group may answer, so they are asked in turn; the answer is an END_TRANSACTION of its own. A question
-holds the message. Whoever signs may say that he produces for a group, so with access control only who may send to the
-topic is asked; Apache RocketMQ asks, and shows the message to, everybody who says so.
+Any member of the group may answer, so members are asked round-robin. The answer is a separate END_TRANSACTION request.
+A check contains the message, and any authenticated client may register as a producer of any group. With access control
+only clients with the permission to send to the topic are asked; Apache RocketMQ asks every registered producer.
 """
 
 from __future__ import annotations
 
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.security.required_permissions import to_send
-from raptormq.broker.transaction.half import Producers, question
+from raptormq.broker.transaction.half_message import Producers, question
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
@@ -24,47 +24,47 @@ from raptormq.transport.connection import Connection
 
 logger = get_logger(__name__)
 
-_MOST_TOLD = 1_000
-"""Groups and topics that the log names, each once: both come from clients."""
+_MAX_LOGGED_GROUPS = 1_000
+"""Pairs of group and topic that are logged, each once. The limit is needed because clients choose the names."""
 
 
 class CheckTransactionStateSender:
-    """Asks the connected producers."""
+    """Sends checks to connected producers."""
 
     def __init__(
         self, registry: ClientRegistry[Connection], broker_name: str, authorizer: UserAuthorizer | None = None
     ) -> None:
-        """``judge`` None lets everybody see everything."""
+        """Without an ``authorizer`` every producer of the group may be asked."""
         self._registry = registry
         self._broker_name = broker_name
         self._authorizer = authorizer
-        self._turn = 0
-        self._told: set[Producers] = set()
+        self._next_member = 0
+        self._logged: set[Producers] = set()
 
     def next_producer(self, producers: Producers) -> Connection | None:
-        """Whom of ``producers`` to ask; None when nobody is there."""
+        """Return the connection of the producer to ask next, None when none of ``producers`` is connected."""
         members = list(self._registry.producers.get(producers.group, {}).values())
         if self._authorizer is not None:
             needed, connected = to_send(producers.topic), len(members)
             members = [each for each in members if self._authorizer(each.user, each.connection.peer[0], needed)]
             if connected and not members:
-                self._tell(producers, connected)
-        return members[self._turn % len(members)].connection if members else None
+                self._log_forbidden(producers, connected)
+        return members[self._next_member % len(members)].connection if members else None
 
-    def _tell(self, producers: Producers, connected: int) -> None:
-        if producers in self._told or len(self._told) >= _MOST_TOLD:
+    def _log_forbidden(self, producers: Producers, connected: int) -> None:
+        if producers in self._logged or len(self._logged) >= _MAX_LOGGED_GROUPS:
             return
-        self._told.add(producers)
+        self._logged.add(producers)
         logger.warning(
-            "transactions of group %s in topic %s stay open: none of its producers (%d) may send to the topic",
+            "transactions of group %s in topic %s stay open: none of its %d connected producers may send to the topic",
             producers.group,
             producers.topic,
             connected,
         )
 
     def ask(self, producer: Connection, half: StoredMessage) -> None:
-        """Ask ``producer`` about ``half``; the next question is for the next one."""
-        self._turn += 1
+        """Send a check of ``half`` to ``producer``. The next check goes to the next producer."""
+        self._next_member += 1
         unique_key = find_property(half.properties, names.UNIQUE_KEY)
         asked = question(half)
         header = CheckTransactionStateRequestHeader(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
-from raptormq.broker.send.admitted import Admitted
+from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.inner_batch import ROOM_FOR_BASE, look_inside
 from raptormq.broker.tag_code import tag_code
 from raptormq.errors import RecordError
@@ -48,14 +48,14 @@ class _Text(NamedTuple):
     """None: the batch has no TAGS."""
 
 
-class UsualBatches:
+class BatchFastPath:
     """Admits whole batches; ``common`` are the properties that every message gets."""
 
     def __init__(self, configs: Mapping[str, TopicConfig], common: bytes) -> None:
         self._configs = configs
         self._common = common
 
-    def admit(self, request: RemotingCommand, born_host: bytes, max_body_bytes: int) -> Admitted | None:
+    def admit(self, request: RemotingCommand, born_host: bytes, max_body_bytes: int) -> AcceptedSend | None:
         """Return what is to be stored for a request 320; None when somebody has to look closer."""
         body = request.body
         try:
@@ -97,7 +97,7 @@ class UsualBatches:
         fields = topic, queue_id, body, properties, code, born, born_host, header[1], header[0], 0, 0
         record = _new_tuple(PendingBatch, fields)
         record.messages, record.texts, record.keys = messages, texts, keys
-        return _new_tuple(Admitted, (request, record, False, 1, queue_id, unique_key, wait, "", messages, ""))
+        return _new_tuple(AcceptedSend, (request, record, False, 1, queue_id, unique_key, wait, "", messages, ""))
 
 
 @lru_cache(maxsize=_MAX_TEXTS)

@@ -7,7 +7,7 @@ batch, which have one place in the log, come once more then.
 
 At the start the revive log is read from where the last run had come (group ``CID_RMQ_SYS_REVIVE_GROUP``, whose offset
 is the last record that is done with); pops wait until that is through. A message comes back at its time, within
-:data:`LONGEST_PAUSE_S`.
+:data:`MAX_PAUSE_S`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.delivered.origin import origin_of
 from raptormq.broker.internal_writer import InternalWriter, record_copy
-from raptormq.broker.pop.checkpoints import REVIVE_GROUP, REVIVE_QUEUES, CheckPoints
 from raptormq.broker.pop.outstanding import Key, Outstanding
+from raptormq.broker.pop.revive_log import REVIVE_GROUP, REVIVE_QUEUES, ReviveLog
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import BatchEncrypted, BodyError, RecordError, StorageError
 from raptormq.logs import get_logger
@@ -39,11 +39,11 @@ from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)
 
-LONGEST_PAUSE_S = 0.25
-_CHECKPOINTS_AT_A_TIME = 64
+MAX_PAUSE_S = 0.25
+_CHECKPOINT_BATCH = 64
 _RETRY_MS = 1_000
 _READ_COUNT, _READ_BYTES = 1_000, 1 << 20
-_LONGEST_PROPERTIES = MAX_PROPERTIES_BYTES - 512
+_MAX_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 512
 """Leaves room for the property that a popped message of a retry topic is acknowledged by."""
 _UNREADABLE = (RecordError, BatchEncrypted)
 """What will be no different the next time. No pop hands out messages of such batches: one there is of a topic that was
@@ -52,7 +52,7 @@ deleted and made again without an entry in the ledger of deletions (Apache Rocke
 _GO_ON = frozenset({GetStatus.FOUND, GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING})
 
 
-class PopRevival:
+class PopReviveService:
     """A background service; ``ready`` is set when all that is outstanding is known."""
 
     def __init__(
@@ -63,7 +63,7 @@ class PopRevival:
         topics_saver: TableSaver,
         groups: GroupTable,
         outstanding: Outstanding,
-        checkpoints: CheckPoints,
+        checkpoints: ReviveLog,
         revive_topic: str,
         copies: CopyProperties,
         pulling: PullSettings,
@@ -77,18 +77,18 @@ class PopRevival:
         self._outstanding = outstanding
         self._checkpoints = checkpoints
         self._revive_topic = revive_topic
-        self._copied_texts = copies
+        self._copy_properties = copies
         self._pulling = pulling
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._returned: dict[tuple[str, int], int] = {}
-        self._written_at: dict[Key, int] = {}
+        self._checkpoint_offsets: dict[Key, int] = {}
         """Where in the log the checkpoints of earlier runs are."""
-        self.settles_copies = True
-        """Until the first look at what is due: :meth:`take_copies` has brought what tells of copies of earlier runs."""
+        self.needs_copies = True
+        """Until the first look at what is due: :meth:`load_copies` has brought what tells of copies of earlier runs."""
         self.ready = asyncio.Event()
 
-    def take_copies(self, copies: Copies, *, forgotten: bool) -> None:
+    def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
         """Bring nothing back again of which there is a copy behind its checkpoint."""
         self._returned = copies.returned
         if forgotten:
@@ -114,19 +114,19 @@ class PopRevival:
             except Exception:  # pops wait: what an earlier run has handed out would not come back
                 logger.exception("the revive log cannot be read, it is tried again")
                 await asyncio.sleep(_RETRY_MS / 1000)
-        told = ""  # a disk may be full for hours
+        last_error = ""  # a disk may be full for hours
         while True:
             try:
                 await self.revive_due()
                 self._settled()
                 self._commit()
-                told = ""
+                last_error = ""
             except StorageError as error:
-                if told != (told := str(error)):
+                if last_error != (last_error := str(error)):
                     logger.warning("popped messages could not be brought back, it is tried again: %s", error)
             except Exception:
                 logger.exception("popped messages could not be brought back; trying again")
-            await asyncio.sleep(LONGEST_PAUSE_S)
+            await asyncio.sleep(MAX_PAUSE_S)
 
     # --- the start ---
 
@@ -153,9 +153,9 @@ class PopRevival:
         try:
             if tag == CHECKPOINT_TAG:
                 place, checkpoint = (queue_id, record.queue_offset), CheckPoint.from_json(record.body)
-                self._checkpoints.note(checkpoint, place, record.physical_offset)
+                self._checkpoints.track(checkpoint, place, record.physical_offset)
                 if self._returned:
-                    self._written_at.setdefault(checkpoint.key, record.physical_offset)
+                    self._checkpoint_offsets.setdefault(checkpoint.key, record.physical_offset)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = Ack.from_json(record.body)
                 self._outstanding.acknowledge(ack.key, ack.offsets)
@@ -163,14 +163,14 @@ class PopRevival:
             logger.warning("record %d of queue %d of the revive log: %s", record.queue_offset, queue_id, error)
 
     def _settled(self) -> None:
-        self._returned, self._written_at, self.settles_copies = {}, {}, False
+        self._returned, self._checkpoint_offsets, self.needs_copies = {}, {}, False
 
     def _commit(self) -> None:
         if not self.ready.is_set():
             return
         offsets = self._store.consumer_offsets
         for queue_id in range(REVIVE_QUEUES):
-            oldest, end = self._outstanding.oldest_place(queue_id), self._store.queue_end(self._revive_topic, queue_id)
+            oldest, end = self._outstanding.oldest_needed(queue_id), self._store.queue_end(self._revive_topic, queue_id)
             done = (end if oldest is None else min(oldest, end)) - 1
             known = offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
             if done >= 0 and (known is None or done > known):
@@ -186,15 +186,15 @@ class PopRevival:
                 due have been; for the next one comes a pause first, lest all are tried on a disk that takes nothing.
         """
         failure: Exception | None = None
-        while failure is None and (due := self._outstanding.due(self._clock(), _CHECKPOINTS_AT_A_TIME)):
+        while failure is None and (due := self._outstanding.due(self._clock(), _CHECKPOINT_BATCH)):
             for checkpoint, offsets in due:
                 try:
                     await self._revive(checkpoint, offsets)
                 except Exception as error:  # noqa: BLE001 - raised below: one must not keep the others from their groups
                     failure = failure or error
-                    self._outstanding.again(checkpoint, self._clock() + _RETRY_MS)
+                    self._outstanding.reschedule(checkpoint, self._clock() + _RETRY_MS)
                 else:
-                    self._outstanding.done(checkpoint)
+                    self._outstanding.remove(checkpoint)
         if failure is not None:
             raise failure
 
@@ -203,7 +203,7 @@ class PopRevival:
         the oldest checkpoint of its queue on, which may wait for a day and longer.
         """
         copies = await self._copies(checkpoint, offsets)
-        found = self._outstanding.still_open(checkpoint)
+        found = self._outstanding.pending_offsets(checkpoint)
         if found is None:
             return
         queue, left = found  # what was acknowledged since it was due is not among them
@@ -213,7 +213,7 @@ class PopRevival:
         )  # fmt: skip
         records = [copies[offset] for offset in left if offset in copies]
         written = self._writer.write([*records, self._checkpoints.ack_record(done, queue, self._clock())])
-        self._outstanding.comes_back(checkpoint)  # a change that waits for the disk would bring it back once more
+        self._outstanding.mark_reviving(checkpoint)  # a change that waits for the disk would bring it back once more
         await self._writer.wait_confirmed(written)
 
     async def _copies(self, checkpoint: CheckPoint, offsets: list[int]) -> dict[int, PendingRecord]:
@@ -241,7 +241,7 @@ class PopRevival:
         found = decode_properties(message.properties)
         first = found.get(names.FIRST_POP_TIME) if message.reconsume_times else None
         needed = {names.FIRST_POP_TIME: first or str(checkpoint.pop_time)}
-        text = self._copied_texts.fit(topic, found, needed, limit=_LONGEST_PROPERTIES)
+        text = self._copy_properties.fit(topic, found, needed, limit=_MAX_PROPERTIES_BYTES)
         return record_copy(message, topic, 0, text, retries=1, once=self._has_place(checkpoint.topic))
 
     def _has_place(self, topic: str) -> bool:
@@ -250,7 +250,7 @@ class PopRevival:
 
     def _is_written(self, copy: PendingRecord, checkpoint: CheckPoint) -> bool:
         """Whether an earlier run has written this copy, and nothing behind it."""
-        origin, since = origin_of(copy.prepared_transaction_offset), self._written_at.get(checkpoint.key)
+        origin, since = origin_of(copy.prepared_transaction_offset), self._checkpoint_offsets.get(checkpoint.key)
         return origin is not None and since is not None and self._returned.get((copy.topic, origin), -1) > since
 
     async def _read(self, checkpoint: CheckPoint, offset: int) -> StoredMessage | None:

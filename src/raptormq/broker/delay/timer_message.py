@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raptormq.broker.config import TimerSettings
-from raptormq.broker.delay.postponing import Fit, restore
+from raptormq.broker.delay.delayed_message import Fit, restore
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.copied_properties import fit_properties, merge_properties

@@ -12,12 +12,12 @@ from raptormq.broker.handlers.peek import PeekHandlers
 from raptormq.broker.handlers.pop import PopHandlers
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.metrics import Counters, Statistics
-from raptormq.broker.pop.checkpoints import CheckPoints, revive_topic
-from raptormq.broker.pop.orderly import OrderlyPops
+from raptormq.broker.pop.held_pops import HeldPops
+from raptormq.broker.pop.orderly_pops import OrderlyPops
 from raptormq.broker.pop.outstanding import Outstanding
-from raptormq.broker.pop.popper import Popper
-from raptormq.broker.pop.revival import PopRevival
-from raptormq.broker.pop.waiters import Waiters
+from raptormq.broker.pop.pop_service import PopService
+from raptormq.broker.pop.revive_log import ReviveLog, revive_topic
+from raptormq.broker.pop.revive_service import PopReviveService
 from raptormq.broker.pull import OffsetResets
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.protocol.message_id import decode_host
@@ -27,8 +27,8 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
 
-class Popping:
-    """POP consumption of one broker: handlers, waiters, and the service that revives unacknowledged messages."""
+class PopComponents:
+    """POP consumption of one broker: handlers, held pops, and the service that revives unacknowledged messages."""
 
     def __init__(
         self,
@@ -48,23 +48,33 @@ class Popping:
     ) -> None:
         identity, policies = config.identity, config.policies
         outstanding, orderly = Outstanding(config.pulling.max_outstanding_pops), OrderlyPops()
-        checkpoints = CheckPoints(store, writer, outstanding, identity.cluster_name, store_host)
-        self.waiters = Waiters(config.pulling.max_held)
-        self.revival = PopRevival(
+        checkpoints = ReviveLog(store, writer, outstanding, identity.cluster_name, store_host)
+        self.held_pops = HeldPops(config.pulling.max_held)
+        self.revival = PopReviveService(
             store, writer, topics, topics_saver, groups, outstanding, checkpoints,
             revive_topic(identity.cluster_name), copies, config.pulling, clock,
         )  # fmt: skip
-        popper = Popper(
+        pop_service = PopService(
             store, topics, checkpoints, orderly, resets, identity.broker_name, copies, config.pulling, clock
         )
         ready = self.revival.ready
         subscriptions = SubscriptionFilters(registry, policies)
         host, _ = decode_host(store_host)
         self._pops = PopHandlers(
-            popper, self.waiters, ready, topics, groups, subscriptions, policies, counters, statistics, clock, host
+            pop_service,
+            self.held_pops,
+            ready,
+            topics,
+            groups,
+            subscriptions,
+            policies,
+            counters,
+            statistics,
+            clock,
+            host,
         )
-        self._peeks = PeekHandlers(popper, ready, topics, groups, policies)
-        self._acks = AckHandlers(store, topics, checkpoints, orderly, self.waiters, ready, clock)
+        self._peeks = PeekHandlers(pop_service, ready, topics, groups, policies)
+        self._acks = AckHandlers(store, topics, checkpoints, orderly, self.held_pops, ready, clock)
         topics.listen_to_deletions(orderly.forget_topic)
         topics.listen_to_deletions(outstanding.forget_topic)
 

@@ -23,8 +23,8 @@ from typing import Protocol
 
 from raptormq.broker.addresses import peer_host
 from raptormq.broker.metrics import Counters
+from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.admission import Admission
-from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.pending_answers import PendingAnswers
 from raptormq.errors import RaptorMQError, StorageError
@@ -52,7 +52,7 @@ class Dispatching(Protocol):
         """Do so later in this turn of the loop."""
 
 
-class SendGroups:
+class SendService:
     """Handles groups of sends."""
 
     def __init__(
@@ -82,7 +82,7 @@ class SendGroups:
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         """Store and answer a run of sends; raises nothing."""
-        admitted: list[Admitted] = []
+        admitted: list[AcceptedSend] = []
         admit = self._admission.admit
         born_host = self.born_host(connection)
         for request in requests:
@@ -93,7 +93,7 @@ class SendGroups:
         for are_lists, run in groupby(admitted, key=_IS_LIST):
             self._store_run(connection, list(run), are_lists=are_lists)
 
-    def _store_run(self, connection: Connection, admitted: list[Admitted], *, are_lists: bool) -> None:
+    def _store_run(self, connection: Connection, admitted: list[AcceptedSend], *, are_lists: bool) -> None:
         """Store and answer requests of one kind: single messages, or lists."""
         try:
             result = self.append(admitted, are_lists=are_lists)
@@ -106,7 +106,7 @@ class SendGroups:
         else:
             self._pending_answers.answer(connection, admitted, result)
 
-    def append(self, admitted: list[Admitted], *, are_lists: bool) -> Appended:
+    def append(self, admitted: list[AcceptedSend], *, are_lists: bool) -> Appended:
         """Store requests of one kind with one write; they are dispatched later in this turn of the loop.
 
         Raises:
@@ -139,7 +139,7 @@ class SendGroups:
 
         self._store.on_confirmed(result.end_offset, confirmed)
 
-    def any_unsaved(self, admitted: Iterable[Admitted]) -> bool:
+    def any_unsaved(self, admitted: Iterable[AcceptedSend]) -> bool:
         """Whether the last change of one of their topics is not on disk yet: where a message waits for its time, or for
         the decision about it, that of the topic it is for.
         """
@@ -167,7 +167,7 @@ class SendGroups:
             return ResponseCode.SUCCESS
         return await self._pending_answers.wait(end_offset)
 
-    async def _answer_when_saved(self, connection: Connection, admitted: list[Admitted], result: Appended) -> None:
+    async def _answer_when_saved(self, connection: Connection, admitted: list[AcceptedSend], result: Appended) -> None:
         try:
             await self._topics_saver.saved()
         except StorageError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from raptormq.broker.delay.set_back import SetBack
+from raptormq.broker.delay.clock_rollback import ClockRollback
 from tests.broker.harness import bodies, connected, running
 from tests.clock import Clock
 
@@ -24,7 +24,7 @@ class Milliseconds:
 
 def test_a_message_waits_its_delay_from_when_it_is_seen() -> None:
     clock = Milliseconds()
-    level = SetBack(5_000, clock)
+    level = ClockRollback(5_000, clock)
     assert (level.due(3), level.next_in_ms()) == (0, 5_000)
     clock.now = 4_999
     assert (level.due(4), level.next_in_ms()) == (0, 1)
@@ -36,7 +36,7 @@ def test_a_message_waits_its_delay_from_when_it_is_seen() -> None:
 
 def test_messages_that_come_together_are_due_together() -> None:
     clock = Milliseconds()
-    level = SetBack(5_000, clock)
+    level = ClockRollback(5_000, clock)
     for clock.now in range(0, 3_000, 10):
         level.due(clock.now)
     assert len(level._marks) == 3
@@ -44,7 +44,7 @@ def test_messages_that_come_together_are_due_together() -> None:
 
 def test_a_clock_that_is_right_again_starts_anew() -> None:
     clock = Milliseconds()
-    level = SetBack(5_000, clock)
+    level = ClockRollback(5_000, clock)
     level.due(3)
     level.forget()
     clock.now = 5_000

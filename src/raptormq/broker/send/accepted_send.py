@@ -11,7 +11,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.storage.queue import PendingList, PendingRecord
 
 
-class Admitted(NamedTuple):
+class AcceptedSend(NamedTuple):
     """A request that may be stored."""
 
     request: RemotingCommand

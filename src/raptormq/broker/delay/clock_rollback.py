@@ -13,7 +13,7 @@ _GRAIN_MS = 1_000
 """Messages seen within so much time are due together: a level has few marks, however long its delay."""
 
 
-class SetBack:
+class ClockRollback:
     """The messages of one delay level, by their offsets in its queue."""
 
     def __init__(self, delay_ms: int, steady_clock: Callable[[], int]) -> None:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.broker.config.config import BrokerConfig
-from raptormq.broker.delay.timing import TimerRules
+from raptormq.broker.delay.timer_message import TimerRules
+from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.admission import Admission
-from raptormq.broker.send.admitted import Admitted
 from raptormq.broker.send.auto_create import TopicCreator
-from raptormq.broker.send.usual_batches import UsualBatches
+from raptormq.broker.send.batch_fast_path import BatchFastPath
 from raptormq.broker.tables.topics import TopicTable
 from raptormq.errors import HeaderError
 from raptormq.protocol.batch import encode_batch
@@ -41,8 +41,10 @@ def configs(**changes: object) -> dict[str, TopicConfig]:
     return {"b": config}
 
 
-def admit(fields: dict[str, str], body: bytes = BODY, topics: dict[str, TopicConfig] | None = None) -> Admitted | None:
-    usual = UsualBatches(topics if topics is not None else configs(), COMMON)
+def admit(
+    fields: dict[str, str], body: bytes = BODY, topics: dict[str, TopicConfig] | None = None
+) -> AcceptedSend | None:
+    usual = BatchFastPath(topics if topics is not None else configs(), COMMON)
     return usual.admit(RemotingCommand(320, fields, body, 7), HOST, 1000)
 
 

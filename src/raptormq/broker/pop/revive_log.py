@@ -31,7 +31,7 @@ def revive_topic(cluster: str) -> str:
     return f"{REVIVE_PREFIX}{cluster}"
 
 
-class CheckPoints:
+class ReviveLog:
     """Writes down what is popped and what is done."""
 
     def __init__(
@@ -42,7 +42,7 @@ class CheckPoints:
         self._outstanding = outstanding
         self._topic = revive_topic(cluster)
         self._host = store_host
-        self._taken_over: set[tuple[Key, tuple[int, ...]]] = set()
+        self._being_replaced: set[tuple[Key, tuple[int, ...]]] = set()
         self._turn = itertools.cycle(range(REVIVE_QUEUES))
 
     def next_queue(self) -> int:
@@ -54,7 +54,7 @@ class CheckPoints:
         """True while too much waits for acknowledgements for anything more to be popped."""
         return self._outstanding.is_full
 
-    async def write(self, checkpoint: CheckPoint, revive_queue: int) -> bool:
+    async def write_checkpoint(self, checkpoint: CheckPoint, revive_queue: int) -> bool:
         """Return when the checkpoint is stored; False when its topic was deleted meanwhile, so that it says nothing.
 
         Raises:
@@ -65,16 +65,16 @@ class CheckPoints:
         record = self._record(revive_queue, CHECKPOINT_TAG, checkpoint.to_json(), unique, due, checkpoint.pop_time)
         written = self._writer.write([record])
         place, noted = (revive_queue, written.queue_offsets[0]), False
-        self._outstanding.keep(place)  # what is done with must not go past it
+        self._outstanding.hold(place)  # what is done with must not go past it
         try:
             await self._writer.wait_confirmed(written)
-            noted = self.note(checkpoint, place, written.start_offset)
+            noted = self.track(checkpoint, place, written.start_offset)
         finally:
             if not noted:
-                self._outstanding.give_up(place)
+                self._outstanding.release(place)
         return noted
 
-    def note(self, checkpoint: CheckPoint, place: Place, log_offset: int) -> bool:
+    def track(self, checkpoint: CheckPoint, place: Place, log_offset: int) -> bool:
         """Wait for the acknowledgements of a checkpoint that is in the log; False when it is of a topic that was
         deleted behind it, so that its offsets are those of other messages, if there are any.
         """
@@ -83,7 +83,7 @@ class CheckPoints:
         self._outstanding.add(checkpoint, place)
         return True
 
-    async def take_over(self, ack: Ack, checkpoint: CheckPoint, revive_queue: int, now_ms: int) -> None:
+    async def replace_checkpoint(self, ack: Ack, checkpoint: CheckPoint, revive_queue: int, now_ms: int) -> None:
         """Let a checkpoint of its own take over the message that waits for ``ack``. What is acknowledged while that is
         written stays done; a second call in this time changes nothing, like one that comes too late: in the same
         millisecond its checkpoint would have the same name.
@@ -92,20 +92,20 @@ class CheckPoints:
             StorageError: it cannot be written down.
         """
         message = ack.key, ack.offsets
-        if message in self._taken_over:
+        if message in self._being_replaced:
             return
-        self._taken_over.add(message)
+        self._being_replaced.add(message)
         try:
-            await self.write(checkpoint, revive_queue)
+            await self.write_checkpoint(checkpoint, revive_queue)
         finally:
-            self._taken_over.discard(message)
-        if not self.waits_for(ack):  # any more: nor need the new one
+            self._being_replaced.discard(message)
+        if not self.is_pending(ack):  # any more: nor need the new one
             ack = replace(ack, start_offset=checkpoint.start_offset, pop_time=checkpoint.pop_time)
         self.acknowledge(ack, revive_queue, now_ms)
 
-    def waits_for(self, ack: Ack) -> bool:
+    def is_pending(self, ack: Ack) -> bool:
         """Return whether one of the messages is invisible still."""
-        return self._outstanding.waits_for(ack.key, ack.offsets)
+        return self._outstanding.is_pending(ack.key, ack.offsets)
 
     def acknowledge(self, ack: Ack, revive_queue: int, now_ms: int) -> None:
         """Note that messages are done, if anyone still waits for that.
@@ -113,7 +113,7 @@ class CheckPoints:
         Raises:
             StorageError: it cannot be written down.
         """
-        if self.waits_for(ack):
+        if self.is_pending(ack):
             self._writer.write([self.ack_record(ack, revive_queue, now_ms)])  # first: who fails here asks once more
             self._outstanding.acknowledge(ack.key, ack.offsets)
 

@@ -92,7 +92,7 @@ async def test_a_start_saves_what_it_has_read(tmp_path: Path) -> None:
     assert before < end
     async with running(killed, SETTINGS, clock=clock) as broker:
         await eventually(lambda: progress(killed)["logOffset"] == end)
-        assert not any(each.settles_copies for each in assembly_of(broker).deliveries._others)
+        assert not any(each.needs_copies for each in assembly_of(broker).deliveries._others)
         assert progress(killed)["offsetTable"] == {"1": 1}
 
 

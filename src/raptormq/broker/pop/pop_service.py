@@ -15,8 +15,8 @@ from raptormq.broker.clients import MATCH_ALL, SubscriptionFilter
 from raptormq.broker.config import MAX_ANSWER_BYTES, PullSettings
 from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.metrics import is_young
-from raptormq.broker.pop.checkpoints import CheckPoints
-from raptormq.broker.pop.orderly import OrderlyPops, Place
+from raptormq.broker.pop.orderly_pops import OrderlyPops, Place
+from raptormq.broker.pop.revive_log import ReviveLog
 from raptormq.broker.pull import OffsetResets
 from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
@@ -60,7 +60,7 @@ class PopRequest(NamedTuple):
 
 
 @dataclass(slots=True)
-class Popped:
+class PopResult:
     """What was taken; the infos are the answer's."""
 
     pop_time: int
@@ -71,7 +71,7 @@ class Popped:
     order_counts: list[str] = field(default_factory=list)
     left: dict[tuple[str, int], int] = field(default_factory=dict)
     """Messages that are left, by topic and queue, where there are any."""
-    passed_over: bool = False
+    skipped: bool = False
     """Reads ended before the end of their queues, and came to nothing: what is wanted may come next."""
     failure: StorageError | None = None
     """Why a queue could not be read, or what was taken of it not be written down."""
@@ -86,14 +86,14 @@ class Popped:
         return sum(self.left.values())
 
 
-class Popper:
+class PopService:
     """Serves the pops of one broker."""
 
     def __init__(
         self,
         store: MessageStore,
         topics: TopicTable,
-        checkpoints: CheckPoints,
+        checkpoints: ReviveLog,
         orderly: OrderlyPops,
         resets: OffsetResets,
         broker_name: str,
@@ -117,12 +117,12 @@ class Popper:
         """True while nothing more may be popped (``maxOutstandingPops``)."""
         return self._checkpoints.is_full
 
-    async def pop(self, asked: PopRequest, reading: Reading) -> Popped:
+    async def pop(self, asked: PopRequest, reading: Reading) -> PopResult:
         """Take up to ``max_count`` messages. A queue that cannot be read, or not without memory that there is not, is
         left to those who come later.
         """
         queue = POP_ORDER_REVIVE_QUEUE if asked.orderly else self._checkpoints.next_queue()
-        popped = Popped(self._clock(), queue)
+        popped = PopResult(self._clock(), queue)
         for topic, queue_id in self._places(asked):
             place = topic, asked.group, queue_id
             if place in self._busy or len(popped.records) >= asked.max_count:
@@ -195,7 +195,7 @@ class Popper:
         first = random.randrange(count) if count else 0
         return [(first + number) % count for number in range(count)]
 
-    async def _take(self, asked: PopRequest, place: Place, popped: Popped, reading: Reading) -> int:
+    async def _take(self, asked: PopRequest, place: Place, popped: PopResult, reading: Reading) -> int:
         """Take messages of a queue; return how many are left that somebody could take."""
         topic, _, queue_id = place
         tombstone_offset = self._store.tombstone_offset(topic)
@@ -222,10 +222,12 @@ class Popper:
             await self._hand_out(asked, place, offset, result, popped)
         elif result.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
             self._store.consumer_offsets.commit(topic, asked.group, queue_id, result.next_offset)
-            popped.passed_over |= offset < result.next_offset < result.max_offset
+            popped.skipped |= offset < result.next_offset < result.max_offset
         return max(0, result.max_offset - max(result.next_offset, offset))
 
-    async def _hand_out(self, asked: PopRequest, place: Place, start: int, result: GetResult, popped: Popped) -> None:
+    async def _hand_out(
+        self, asked: PopRequest, place: Place, start: int, result: GetResult, popped: PopResult
+    ) -> None:
         topic, group, queue_id = place
         records: list[Buffer] = list(_split(result.buffers))
         offsets = [int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big") for record in records]
@@ -238,7 +240,7 @@ class Popper:
             checkpoint = CheckPoint(
                 topic, group, queue_id, start, popped.pop_time, asked.invisible_ms, tuple(offsets), self._broker_name
             )
-            if not await self._checkpoints.write(checkpoint, popped.revive_queue):
+            if not await self._checkpoints.write_checkpoint(checkpoint, popped.revive_queue):
                 return
             self._store.consumer_offsets.commit(topic, group, queue_id, result.next_offset)
         popped.starts.append(start_info(topic, queue_id, start))

@@ -14,7 +14,7 @@ from raptormq.storage.store import MessageStore
 logger = get_logger(__name__)
 
 
-def messages_of(data: Buffer, kind: str) -> Iterator[StoredMessage]:
+def decode_messages(data: Buffer, kind: str) -> Iterator[StoredMessage]:
     """Yield the messages of records back to back. A damaged one is left out with a warning that names their ``kind``;
     one that does not even tell its size ends them.
     """

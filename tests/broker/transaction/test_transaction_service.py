@@ -123,15 +123,15 @@ async def test_a_transaction_that_nobody_decides_is_given_up(tmp_path: Path) -> 
         asked = await question(peer)
         while (lost := await peer.pull(TRANS_CHECK_MAX_TIME_TOPIC, 0, wait_ms=10_000)).code == 17:
             await asyncio.sleep(0.02)  # the topic comes into being with its first message
-        (given_up,) = messages(lost)
-        assert decode_properties(given_up.properties)["TRANSACTION_CHECK_TIMES"] == "2"
+        (discarded,) = messages(lost)
+        assert decode_properties(discarded.properties)["TRANSACTION_CHECK_TIMES"] == "2"
         assert (await answer(peer, asked, COMMIT)).code == 604
         assert (await peer.pull("t", 0, 2)).code == 19
 
 
 async def test_only_questions_that_somebody_is_asked_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Producers that are away for long lose nothing."""
-    monkeypatch.setattr("raptormq.broker.transaction.transactions._UNASKED_MS", 1)
+    monkeypatch.setattr("raptormq.broker.transaction.transaction_service._RENEW_INTERVAL_MS", 1)
     async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
         await prepare(peer)
         while not (anew := messages(await peer.pull(HALF_TOPIC, 5, wait_ms=10_000))):
@@ -207,7 +207,7 @@ async def test_a_damaged_decision_is_asked_for_again_and_hinders_no_other(
     async with running(tmp_path, QUICK | {"transactionCheckMax": "1000"}) as broker, connected(broker) as peer:
         assert await _asked_bodies(peer, 3) == {b"open0", b"decided1", b"open3"}
         assert (await end(peer, await prepare(peer, b"new"), COMMIT)).code == 0
-    assert "the decision at 0 is lost" in caplog.text
+    assert "the transaction decision at op offset 0 is lost: the record is damaged" in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["a bit of the place", "the place of an ordinary message", "the size"])
@@ -254,7 +254,7 @@ async def test_what_is_kept_while_a_decision_is_written_that_then_fails_loses_no
         transactions = assembly_of(broker).transactions
 
         async def fail(_: object) -> AppendResult:
-            await transactions._keep_progress()
+            await transactions._commit_progress()
             raise DiskFull("no room")
 
         monkeypatch.setattr(transactions._writer, "write_confirmed", fail)
@@ -275,11 +275,11 @@ async def test_questions_begin_again_about_what_was_given_up(tmp_path: Path) -> 
     async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
         await announce(peer)
         sent = await prepare(peer)
-        while not (given_up := messages(await peer.pull(TRANS_CHECK_MAX_TIME_TOPIC, 0))):
+        while not (discarded := messages(await peer.pull(TRANS_CHECK_MAX_TIME_TOPIC, 0))):
             await asyncio.sleep(0.05)
         while not peer.notices.empty():
             peer.notices.get_nowait()
-        place = f"7F00000100002A9F{given_up[0].physical_offset:016X}"
+        place = f"7F00000100002A9F{discarded[0].physical_offset:016X}"
         resumed = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place, "topic": "t"})
         assert resumed.code == 0
         again = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place, "topic": "t"})

@@ -29,24 +29,24 @@ logger = get_logger(__name__)
 
 _SAVE_S = 5.0
 _FIRST_LOOK_S = 0.05
-_WALK_BYTES = 64 << 20
+_SCAN_BYTES = 64 << 20
 """So much of the log without a delivery is read again at a start rather than saved about."""
 
 
-class Deliveries(Protocol):
+class DeliveryService(Protocol):
     """Who delivers messages and has to know what was delivered already."""
 
     @property
-    def settles_copies(self) -> bool:
-        """True while what :meth:`take_copies` brought is still needed: a crash has to find it once more."""
+    def needs_copies(self) -> bool:
+        """True while what :meth:`load_copies` brought is still needed: a crash has to find it once more."""
 
-    def take_copies(self, copies: Copies, *, forgotten: bool) -> None:
+    def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
         """What was delivered behind the saved progress; before the start of all services. ``forgotten`` says that the
         saved progress itself is not to be believed.
         """
 
 
-class SavedDeliveries(Deliveries, Protocol):
+class CheckpointedDelivery(DeliveryService, Protocol):
     """Those who have a file of their own."""
 
     @property
@@ -71,18 +71,22 @@ class SavedDeliveries(Deliveries, Protocol):
         """
 
 
-class DeliveryKeeper:
+class DeliveryCheckpointer:
     """A background service: started before those who deliver, stopped after them."""
 
     def __init__(
-        self, store: MessageStore, delays: DelayProgress, timers: SavedDeliveries, others: Sequence[Deliveries]
+        self,
+        store: MessageStore,
+        delays: DelayProgress,
+        timers: CheckpointedDelivery,
+        others: Sequence[DeliveryService],
     ) -> None:
         self._store = store
         self._delays = delays
         self._timers = timers
         self._others = (timers, *others)
         self._stopping = asyncio.Event()
-        self._one_save = asyncio.Lock()
+        self._save_lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     # --- the start ---
@@ -93,7 +97,7 @@ class DeliveryKeeper:
         Raises:
             OSError: the log cannot be read.
         """
-        start, end, forgotten = await self._start_of_walk(), self._store.end_offset, False
+        start, end, forgotten = await self._recovery_offset(), self._store.end_offset, False
         if start is not None and start > end:
             logger.warning(
                 "the progress of deliveries was saved when the log ended at %d, and it ends at %d now: what was"
@@ -112,22 +116,22 @@ class DeliveryKeeper:
                 lambda: read_copies(self._store.scan_log(first).records_with_prepared_offset())
             )
         for each in self._others:
-            each.take_copies(copies, forgotten=forgotten)
+            each.load_copies(copies, forgotten=forgotten)
         if start is None:  # from here on the log tells
             try:
                 await run_to_completion(lambda: self._delays.save(self._delays.to_dict(end)))
             except OSError as error:
                 logger.error("cannot save the progress of deliveries: %s", error)
 
-    async def _start_of_walk(self) -> int | None:
+    async def _recovery_offset(self) -> int | None:
         """Return from where on the log has to tell what was delivered, None where it cannot."""
         starts = [self._delays.log_offset] if self._delays.log_offset is not None else []
         for topic, is_known in ((SCHEDULE_TOPIC, self._delays.is_known), (TIMER_TOPIC, self._timers.is_known)):
             if not is_known:
-                starts += await self._first_places(topic)
+                starts += await self._first_log_offsets(topic)
         return min(starts, default=None)
 
-    async def _first_places(self, topic: str) -> list[int]:
+    async def _first_log_offsets(self, topic: str) -> list[int]:
         """Return where in the log the first message of each queue is: before it there is no copy of any."""
         places: list[int] = []
         for queue_id in self._store.queue_ids(topic):
@@ -149,45 +153,45 @@ class DeliveryKeeper:
         self._stopping.set()  # a save under way is finished: another one beside it would write the same files
         await self._task
         self._task = None
-        await self._save_logged(even_position=True)
+        await self._save_logged(always_position=True)
 
     async def _run(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_SAVE_S):
-                await self._until_settled()
-        await self._save_logged(even_position=True)  # else kills that come often make the walk longer and longer
+                await self._wait_recovered()
+        await self._save_logged(always_position=True)  # else kills that come often make the walk longer and longer
         while not self._stopping.is_set():
             await set_within(self._stopping, _SAVE_S)
             if not self._stopping.is_set():
                 await self._save_logged()
 
-    async def _until_settled(self) -> None:
-        while not self._stopping.is_set() and any(each.settles_copies for each in self._others):
+    async def _wait_recovered(self) -> None:
+        while not self._stopping.is_set() and any(each.needs_copies for each in self._others):
             await set_within(self._stopping, _FIRST_LOOK_S)
 
-    async def _save_logged(self, *, even_position: bool = False) -> None:
+    async def _save_logged(self, *, always_position: bool = False) -> None:
         try:
-            await self.save(even_position=even_position)
+            await self.save(always_position=always_position)
         except (OSError, StorageError) as error:  # the next start has more of the log to read
             logger.error("cannot save the progress of deliveries: %s", error)
 
-    async def save(self, *, even_position: bool = False) -> None:
-        """Save what has changed; with ``even_position`` also where nothing has but the end of the log.
+    async def save(self, *, always_position: bool = False) -> None:
+        """Save what has changed; with ``always_position`` also where nothing has but the end of the log.
 
         Raises:
             OSError: a file could not be written.
             StorageError: the log could not be flushed.
         """
-        async with self._one_save:
-            await self._save(even_position=even_position)
+        async with self._save_lock:
+            await self._save(always_position=always_position)
 
-    async def _save(self, *, even_position: bool) -> None:
+    async def _save(self, *, always_position: bool) -> None:
         await self._timers.prepare()
         end = self._store.end_offset
         saved = self._delays.log_offset
-        is_held = saved is not None and any(each.settles_copies for each in self._others)
+        is_held = saved is not None and any(each.needs_copies for each in self._others)
         position = saved if saved is not None and is_held else end
-        is_far = saved is None or position - saved >= (1 if even_position else _WALK_BYTES)
+        is_far = saved is None or position - saved >= (1 if always_position else _SCAN_BYTES)
         if self._delays.is_saved and self._timers.is_saved and not is_far:
             return
         self._timers.snapshot()

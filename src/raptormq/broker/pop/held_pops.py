@@ -19,7 +19,7 @@ _Key = tuple[str, str]
 _ANY = -1
 
 
-class Waiter:
+class HeldPop:
     """One waiting pop; armed anew for every try."""
 
     def __init__(self, topic: str, group: str, queue_id: int) -> None:
@@ -35,11 +35,11 @@ class Waiter:
         self.woken = asyncio.Event()
 
 
-_Line = OrderedDict[Waiter, None]
+_Line = OrderedDict[HeldPop, None]
 """Those who wait for a queue, or for any: a plain dictionary looks at each that has gone before it finds the first."""
 
 
-class Waiters:
+class HeldPops:
     """All waiting pops of a broker, at most ``most``."""
 
     def __init__(self, most: int) -> None:
@@ -60,7 +60,7 @@ class Waiters:
         """Return how many wait for a queue; below 0 those that wait for any."""
         return len(self._groups.get(topic, {}).get(group, {}).get(max(queue_id, _ANY), ()))
 
-    def arm(self, waiter: Waiter) -> None:
+    def arm(self, waiter: HeldPop) -> None:
         """Let arrivals wake it from now on."""
         waiter.woken.clear()
         if waiter.turn:
@@ -70,7 +70,7 @@ class Waiters:
             lines = self._groups.setdefault(topic, {}).setdefault(group, {})
             lines.setdefault(queue_id, OrderedDict())[waiter] = None
 
-    def disarm(self, waiter: Waiter) -> None:
+    def disarm(self, waiter: HeldPop) -> None:
         """Forget it."""
         if not waiter.turn:
             return
@@ -86,7 +86,7 @@ class Waiters:
                     if not groups:
                         del self._groups[topic]
 
-    async def wait(self, waiter: Waiter, seconds: float) -> None:
+    async def wait(self, waiter: HeldPop, seconds: float) -> None:
         """Return when it is woken or time is up."""
         self._count += 1
         try:

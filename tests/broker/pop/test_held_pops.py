@@ -7,19 +7,19 @@ from types import FrameType
 
 import pytest
 
-from raptormq.broker.pop.waiters import Waiter, Waiters
+from raptormq.broker.pop.held_pops import HeldPop, HeldPops
 
 RETRY = "%RETRY%g_t"
 
 
-def armed(waiters: Waiters, *queues: int, group: str = "g") -> list[Waiter]:
-    found = [Waiter("t", group, queue) for queue in queues]
+def armed(waiters: HeldPops, *queues: int, group: str = "g") -> list[HeldPop]:
+    found = [HeldPop("t", group, queue) for queue in queues]
     for each in found:
         waiters.arm(each)
     return found
 
 
-def woken_by(waiters: Waiters, all_waiters: list[Waiter], topic: str, queue_id: int) -> list[int]:
+def woken_by(waiters: HeldPops, all_waiters: list[HeldPop], topic: str, queue_id: int) -> list[int]:
     """Let a message arrive; return the numbers of those whom it wakes, and no other."""
     before = [waiter.woken.is_set() for waiter in all_waiters]
     waiters.arrived([(topic, queue_id, 1, 0)])
@@ -33,7 +33,7 @@ def woken_by(waiters: Waiters, all_waiters: list[Waiter], topic: str, queue_id: 
 def test_the_one_that_waits_longest_is_woken_of_those_that_want_the_queue(
     topic: str, queue_id: int, order: list[int]
 ) -> None:
-    waiters = Waiters(10)
+    waiters = HeldPops(10)
     found = armed(waiters, 1, -1, 0, 2, -1)
     assert [woken_by(waiters, found, topic, queue_id) for _ in range(5)] == [
         *([number] for number in order), *[[]] * (5 - len(order))
@@ -41,7 +41,7 @@ def test_the_one_that_waits_longest_is_woken_of_those_that_want_the_queue(
 
 
 def test_whoever_waits_longest_for_any_queue_is_woken_by_what_may_be_in_any() -> None:
-    waiters = Waiters(10)
+    waiters = HeldPops(10)
     found = armed(waiters, 3, -1, 2)
     for number in range(3):
         waiters.wake("t", "g", -1)
@@ -49,13 +49,13 @@ def test_whoever_waits_longest_for_any_queue_is_woken_by_what_may_be_in_any() ->
 
 
 def test_one_of_each_group_is_woken() -> None:
-    waiters = Waiters(10)
+    waiters = HeldPops(10)
     found = armed(waiters, 0, 0) + armed(waiters, 0, -1, group="h")
     assert woken_by(waiters, found, "t", 0) == [0, 2]
 
 
 def test_who_looks_again_keeps_its_place_unless_it_was_woken() -> None:
-    waiters = Waiters(10)
+    waiters = HeldPops(10)
     found = armed(waiters, 0, 0, 0)
     waiters.arm(found[0])  # as an orderly pop does from time to time
     assert woken_by(waiters, found, "t", 0) == [0]
@@ -64,7 +64,7 @@ def test_who_looks_again_keeps_its_place_unless_it_was_woken() -> None:
 
 
 def test_they_are_counted_by_their_queue_and_nothing_is_left_of_them() -> None:
-    waiters = Waiters(10)
+    waiters = HeldPops(10)
     found = armed(waiters, 0, 1, 1, -1, -2)
     assert [waiters.count("t", "g", queue) for queue in (0, 1, 2, -1, -7)] == [1, 2, 0, 2, 2]
     assert (waiters.count("u", "g", 0), waiters.count("t", "h", 0)) == (0, 0)
@@ -75,7 +75,7 @@ def test_they_are_counted_by_their_queue_and_nothing_is_left_of_them() -> None:
 
 def calls_of_an_arrival(others: int) -> int:
     """How many functions an arrival calls while others wait for another queue."""
-    waiters = Waiters(10_000)
+    waiters = HeldPops(10_000)
     armed(waiters, *[1] * others, 0)
     calls = 0
 
