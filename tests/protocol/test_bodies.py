@@ -45,7 +45,7 @@ def test_bare_numeric_keys_and_object_keys_are_read() -> None:
 
 @pytest.mark.parametrize("body", [b"{", b'{"a":1,', b'{"topic": "or', b"[1,"])
 def test_a_body_that_ends_in_the_middle_is_said_to_be_cut(body: bytes) -> None:
-    with pytest.raises(BodyError, match=r"^the body is not JSON: it is cut$"):
+    with pytest.raises(BodyError, match=r"^the body is not JSON: it is truncated$"):
         loads(body)
 
 

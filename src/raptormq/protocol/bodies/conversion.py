@@ -1,4 +1,4 @@
-"""Body of the answer to CONVERT_QUEUE (31001): how far a broker is with the queues of a topic."""
+"""Body of the response to CONVERT_QUEUE (31001): the progress of a conversion of a topic's queues."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 
 @dataclass(frozen=True, slots=True)
 class QueueConversionState:
-    """A topic on one broker."""
+    """State of the conversion of a topic on one broker."""
 
     topic: str
     queue_type: str
-    """``SimpleCQ`` or ``BatchCQ``: the queues that serve."""
+    """``SimpleCQ`` or ``BatchCQ``: the type of the queues in use."""
     phase: str
-    """``none``: there was no conversion since the broker's start. ``waiting``, ``copying``, ``comparing`` and
-    ``switching``: under way. ``stopped``, ``failed``: to be gone on with. ``done``, ``refused``: over.
+    """``none``: no conversion since the broker's start. ``waiting``, ``copying``, ``comparing`` and ``switching``: in
+    progress. ``stopped``, ``failed``: can be resumed. ``done``, ``refused``: finished.
     """
     remark: str = ""
-    """Why it was refused, or has failed."""
+    """Why the conversion was refused or has failed."""
     done: int = 0
-    """Messages brought over, or compared."""
+    """Messages copied or compared so far."""
     total: int = 0
     switch_offset: int = 0
     """Log offset of the switch."""
     checksum_before: str = ""
-    """SHA-256 of the old queues, hexadecimal; empty before the comparison is over."""
+    """SHA-256 of the old queues, hexadecimal; empty until the comparison is finished."""
     checksum_after: str = ""
-    """The same of the new ones."""
+    """The same for the new queues."""
     target: str = ""
-    """The type that the queues were to get in the last conversion; empty before there was one."""
+    """Target type of the last conversion; empty if there was none."""
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the broker is at work."""
+        """Whether the conversion is in progress."""
         return self.phase in ("waiting", "copying", "comparing", "switching")
 
     def to_json(self) -> bytes:
@@ -44,7 +44,7 @@ class QueueConversionState:
 
     @classmethod
     def from_json(cls, data: bytes) -> QueueConversionState:
-        """Read the body; raises :class:`BodyError`."""
+        """Decode the body. Raises :class:`BodyError`."""
         value = loads_object(data)
         try:
             return cls(

@@ -7,7 +7,7 @@
     208  {"consumeTps": 0.5, "offsetTable": {{"topic": ..., "brokerName": ..., "queueId": 0}:
           {"brokerOffset": 9, "consumerOffset": 7, "pullOffset": 8, "lastTimestamp": 1700000000000, "minOffset": 2}}}
 
-``minOffset``, the first message that is still there, is told by RaptorMQ's brokers only.
+``minOffset``, the first message that still exists, is sent by RaptorMQ's brokers only.
 
 Source: Apache RocketMQ ``SubscriptionGroupWrapper``, ``ConsumerConnection``, ``ConsumeStats``, ``OffsetWrapper``.
 """
@@ -27,24 +27,25 @@ from raptormq.protocol.message import MessageQueue
 
 
 class GroupLag(NamedTuple):
-    """What a group has before it in a queue, or in several; both count messages."""
+    """Lag of a group in one or more queues, in messages."""
 
     waiting: int
-    """Those that are there and not consumed."""
+    """Messages that exist and are not consumed."""
     lost: int
-    """Those that were deleted before the group consumed them; 0 again once it goes on behind them."""
+    """Messages that were deleted before the group consumed them; 0 again once the group continues after them."""
 
     @classmethod
     def between(cls, consumer_offset: int | None, min_offset: int, max_offset: int) -> GroupLag:
-        """Return the lag in a queue whose messages are from ``min_offset`` to before ``max_offset``, and of which the
-        group has consumed those before ``consumer_offset``; None where it has not begun. An offset behind the end, as
-        of a queue that was lost, has no lag.
+        """Return the lag in a queue with messages from ``min_offset`` to before ``max_offset``.
+
+        ``consumer_offset`` is the next offset to consume, None if the group has not started. A consumer offset beyond
+        the end, as after the loss of a queue, has no lag.
         """
         begin = min_offset if consumer_offset is None else consumer_offset
         return cls(max(0, max_offset - max(begin, min_offset)), max(0, min(min_offset, max_offset) - begin))
 
     def plus(self, other: GroupLag) -> GroupLag:
-        """Return both together."""
+        """Return the sum of both."""
         return GroupLag(self.waiting + other.waiting, self.lost + other.lost)
 
 
@@ -53,32 +54,32 @@ NO_LAG = GroupLag(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is in a queue; offsets count messages."""
+    """Progress of a group in a queue; offsets count messages."""
 
     broker_offset: int
-    """Offset of the message that the queue gets next."""
+    """Offset of the next message that the queue gets."""
     consumer_offset: int
     """Offset of the first message that the group has not consumed."""
     pull_offset: int
-    """Offset of the first message that no consumer has been given."""
+    """Offset of the first message that no consumer has received."""
     last_timestamp: int
-    """When the last consumed message was stored, ms since 1970; 0 when nothing is consumed, or it is gone."""
+    """Store time of the last consumed message, ms since 1970; 0 if nothing is consumed or the message is deleted."""
     min_offset: int | None = None
-    """Offset of the first message that is still there; None where the broker has not said it."""
+    """Offset of the first message that still exists; None if the broker has not sent it."""
 
     @property
     def lag(self) -> int:
-        """Messages that are there and that the group has not consumed."""
+        """Messages that exist and that the group has not consumed."""
         return self._lag.waiting
 
     @property
     def lost(self) -> int:
-        """Messages that were deleted before the group consumed them; 0 again once it goes on behind them."""
+        """Messages that were deleted before the group consumed them; 0 again once the group continues after them."""
         return self._lag.lost
 
     @property
     def in_flight(self) -> int:
-        """Messages that are there, were given to a consumer, and are not consumed."""
+        """Messages that exist, were received by a consumer, and are not consumed."""
         return self._between(self.pull_offset).waiting
 
     @property
@@ -91,13 +92,13 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A client that is connected to a broker; ``address`` is its end of that connection."""
+    """A client that is connected to a broker; ``address`` is its end of the connection."""
 
     client_id: str
     address: str
     language: str
     version: int
-    """Number of RocketMQ's release that the client compares itself to (``MQVersion``)."""
+    """Number of the RocketMQ release that the client declares (``MQVersion``)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -111,7 +112,7 @@ class GroupMember:
 
 @dataclass(slots=True)
 class GroupConnections:
-    """Who consumes for a group at a broker, and what. The strings are RocketMQ's enum names."""
+    """The members of a group at a broker, and their subscriptions. The strings are RocketMQ's enum names."""
 
     members: list[GroupMember] = field(default_factory=list)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
@@ -121,7 +122,7 @@ class GroupConnections:
 
     @property
     def is_broadcasting(self) -> bool:
-        """Each member consumes everything and keeps its own progress."""
+        """Whether each member consumes all messages and keeps its own progress."""
         return self.message_model == BROADCASTING
 
     def to_json(self) -> bytes:
@@ -138,7 +139,7 @@ class GroupConnections:
 
     @classmethod
     def from_json(cls, data: bytes) -> GroupConnections:
-        """Read that body; raises :class:`BodyError`."""
+        """Decode that body. Raises :class:`BodyError`."""
         value = loads_object(data)
         try:
             members = [
@@ -166,20 +167,20 @@ class GroupConnections:
 
 
 def decode_group_configs(data: bytes) -> dict[str, Any]:
-    """Read the groups from the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): name -> JSON object with the settings,
-    the body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200); raises :class:`BodyError`.
+    """Decode the groups in the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): name to JSON object with the settings,
+    as in the body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200). Raises :class:`BodyError`.
     """
     return object_at(loads_object(data), "subscriptionGroupTable")
 
 
 def encode_consume_stats(queues: Iterable[tuple[MessageQueue, QueueProgress]], tps: float) -> bytes:
-    """Return the body of GET_CONSUME_STATS (208); ``tps`` are messages consumed in a second."""
+    """Return the body of GET_CONSUME_STATS (208); ``tps`` is messages consumed per second."""
     table = dump_object_keyed((queue_to_dict(queue), _progress_to_dict(progress)) for queue, progress in queues)
     return b'{"consumeTps":%b,"offsetTable":%b}' % (dumps(tps), table)
 
 
 def decode_consume_stats(data: bytes) -> dict[MessageQueue, QueueProgress]:
-    """Read the queues from that body; raises :class:`BodyError`."""
+    """Decode the queues in that body. Raises :class:`BodyError`."""
     found: dict[MessageQueue, QueueProgress] = {}
     for queue, value in keyed_by_queues(loads_object(data), "offsetTable"):
         try:

@@ -12,12 +12,12 @@ from raptormq.protocol.bodies.tolerant_json import dumps, loads_object, loads_re
 from raptormq.protocol.tags import parse_expression, tag_hash
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
-"""Message models: each message to one member of a group, or to each."""
+"""Message models: each message goes to one member of a group, or to every member."""
 
 
 @dataclass(slots=True)
 class Subscription:
-    """What a group wants of a topic; ``code_set`` are the hashes of ``tags``, both empty for "all"."""
+    """Subscription of a group to a topic. ``code_set`` has the hashes of ``tags``; both are empty for "all"."""
 
     topic: str
     expression: str = "*"
@@ -29,7 +29,7 @@ class Subscription:
 
     @classmethod
     def parse(cls, topic: str, expression: str, version: int) -> Subscription:
-        """Build a tag subscription from ``"A || B"``; raises :class:`raptormq.errors.MessageError`."""
+        """Build a tag subscription from ``"A || B"``. Raises :class:`raptormq.errors.MessageError`."""
         tags = parse_expression(expression)
         return cls(topic, expression, tags, frozenset(map(tag_hash, tags)), version)
 
@@ -47,7 +47,7 @@ class Subscription:
 
     @classmethod
     def from_dict(cls, value: Any) -> Subscription:
-        """Read the JSON object; raises :class:`BodyError`."""
+        """Decode the JSON object. Raises :class:`BodyError`."""
         try:
             kind = text_at(value, "expressionType", "TAG")
             nothing = "*" if kind == "TAG" or value.get("subString") is None else ""
@@ -87,12 +87,12 @@ class ConsumerData:
 
     @classmethod
     def from_dict(cls, value: Any) -> ConsumerData:
-        """Read the JSON object; raises :class:`BodyError`."""
+        """Decode the JSON object. Raises :class:`BodyError`."""
         return run_steps(cls.read_steps(value))
 
     @classmethod
     def read_steps(cls, value: Any) -> Steps[ConsumerData]:
-        """The same, a subscription at a time."""
+        """Decode the JSON object, one subscription per step."""
         try:
             read = cls(
                 text_at(value, "groupName"),
@@ -110,7 +110,7 @@ class ConsumerData:
 
 @dataclass(slots=True)
 class HeartbeatData:
-    """Who a client is and which groups it belongs to: body of HEART_BEAT (34)."""
+    """Identity and groups of a client: body of HEART_BEAT (34)."""
 
     client_id: str
     producer_groups: list[str] = field(default_factory=list)
@@ -132,12 +132,12 @@ class HeartbeatData:
 
     @classmethod
     def from_json(cls, data: bytes) -> HeartbeatData:
-        """Read the body; raises :class:`BodyError`."""
+        """Decode the body. Raises :class:`BodyError`."""
         return run_steps(cls.read_steps(data))
 
     @classmethod
     def read_steps(cls, data: bytes) -> Steps[HeartbeatData]:
-        """The same, a group or subscription at a time."""
+        """Decode the body, one group or subscription per step."""
         value = loads_request(data)
         try:
             read = cls(
@@ -162,5 +162,5 @@ def encode_consumer_ids(client_ids: list[str]) -> bytes:
 
 
 def decode_consumer_ids(data: bytes) -> list[str]:
-    """Read the body of GET_CONSUMER_LIST_BY_GROUP (38); raises :class:`BodyError`."""
+    """Decode the body of GET_CONSUMER_LIST_BY_GROUP (38). Raises :class:`BodyError`."""
     return [str(client_id) for client_id in list_at(loads_object(data), "consumerIdList")]

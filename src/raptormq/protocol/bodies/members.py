@@ -1,6 +1,6 @@
-"""Members of a body by what they have to be, where Java writes ``null``, or leaves out, what is empty.
+"""Typed access to the members of a JSON body. Java peers write ``null``, or omit a member, if it is empty.
 
-Flags are read as tolerantly as Java's fastjson reads them (``TypeUtils.castToBoolean``).
+Flags are decoded as tolerantly as Java's fastjson does (``TypeUtils.castToBoolean``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FLAGS = {"true": True, "1": True, "y": True, "t": True, "false": False, "0": Fa
 
 
 def list_at(body: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the list ``name`` of ``body``; raises :class:`BodyError` for anything else."""
+    """Return the list ``name`` of ``body``, empty if it is missing. Raises :class:`BodyError` for other types."""
     value = body.get(name)
     if value is None:
         return []
@@ -24,7 +24,7 @@ def list_at(body: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def object_at(body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the object ``name`` of ``body``; raises :class:`BodyError` for anything else."""
+    """Return the object ``name`` of ``body``, empty if it is missing. Raises :class:`BodyError` for other types."""
     value = body.get(name)
     if value is None:
         return {}
@@ -34,8 +34,9 @@ def object_at(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def text_at(body: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Return the string ``name`` of ``body``, ``default`` where it is empty; raises :class:`BodyError` for anything
-    else, and when it is missing and there is no default.
+    """Return the string ``name`` of ``body``, or ``default`` if it is missing or empty.
+
+    Raises :class:`BodyError` for other types, and if it is missing and there is no default.
     """
     value = body.get(name)
     if default is not None and (value is None or value == ""):
@@ -46,17 +47,19 @@ def text_at(body: Mapping[str, Any], name: str, default: str | None = None) -> s
 
 
 def parse_integer(value: Any) -> int:
-    """Return a whole number that may be text; raises :class:`BodyError` for anything else, also for 1.5 and true."""
+    """Return an integer that may be given as text. Raises :class:`BodyError` for anything else, including
+    1.5 and true.
+    """
     if isinstance(value, str) and value.removeprefix("-").isdecimal():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BodyError(f"not a whole number: {value!r:.80}")
+        raise BodyError(f"not an integer: {value!r:.80}")
     return value
 
 
 def flag_at(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """Return the flag ``name`` of ``body``, which may be a number or text; raises :class:`BodyError` for what fastjson
-    would not read as one.
+    """Return the flag ``name`` of ``body``, which may be a number or text. Raises :class:`BodyError` for values that
+    fastjson does not accept as a flag.
     """
     value = body.get(name)
     if isinstance(value, bool):

@@ -18,18 +18,20 @@ from raptormq.protocol.bodies.tolerant_json import dumps, loads_object, loads_re
 _NOT_ZERO = re.compile(rb"[^\0]", re.DOTALL)
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 MAX_POPPED = 32
-"""Messages of one checkpoint."""
+"""Maximum messages of one checkpoint."""
 _MAX_OFFSETS = 127
-"""Their number is a byte in Apache RocketMQ."""
+"""Apache RocketMQ stores their number in one byte."""
 _MAX_ACKS = 4_096
-"""Entries of one batch; they take 50 ms."""
+"""Maximum entries of one batch; they take 50 ms."""
 _MAX_BITS_BYTES = 64 * 1024
-"""Length of a bit set: messages that a filter has left out have their bits, too."""
+"""Maximum length of a bit set, which also has bits for messages that a filter has excluded."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckPoint:
-    """Messages of one queue that one pop has handed out; ``offsets`` ascend, the first may lie behind ``start``."""
+    """Messages of one queue that one pop has returned. ``offsets`` is ascending; its first element may be greater than
+    ``start_offset``.
+    """
 
     topic: str
     group: str
@@ -42,12 +44,12 @@ class CheckPoint:
 
     @property
     def revive_time(self) -> int:
-        """When what is not acknowledged becomes visible again, in ms since 1970."""
+        """When messages that are not acknowledged become visible again, in ms since 1970."""
         return self.pop_time + self.invisible_time
 
     @property
     def key(self) -> tuple[str, str, int, int, int]:
-        """What acks name a checkpoint by."""
+        """The key by which acks refer to a checkpoint."""
         return self.topic, self.group, self.queue_id, self.start_offset, self.pop_time
 
     def to_json(self) -> bytes:
@@ -63,7 +65,7 @@ class CheckPoint:
 
     @classmethod
     def from_json(cls, data: bytes) -> CheckPoint:
-        """Read the body of a record of the revive log; raises :class:`BodyError`."""
+        """Decode the body of a record of the revive log. Raises :class:`BodyError`."""
         value = loads_object(data)
         try:
             start, taken = int(value["so"]), int(value.get("bm") or 0)
@@ -84,7 +86,7 @@ class CheckPoint:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Messages of one checkpoint that are done."""
+    """Acknowledged messages of one checkpoint."""
 
     topic: str
     group: str
@@ -96,7 +98,7 @@ class Ack:
 
     @property
     def key(self) -> tuple[str, str, int, int, int]:
-        """The checkpoint's."""
+        """The key of the checkpoint."""
         return self.topic, self.group, self.queue_id, self.start_offset, self.pop_time
 
     @property
@@ -114,7 +116,7 @@ class Ack:
 
     @classmethod
     def from_json(cls, data: bytes) -> Ack:
-        """Read the body of a record of the revive log; raises :class:`BodyError`."""
+        """Decode the body of a record of the revive log. Raises :class:`BodyError`."""
         value = loads_object(data)
         try:
             offsets = tuple(int(offset) for offset in value.get("aol") or [value["ao"]])
@@ -128,7 +130,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class BatchAck:
-    """One entry of 200151: ``kind`` is that of the topic (:mod:`raptormq.protocol.pop_handle`)."""
+    """One entry of 200151; ``kind`` is the kind of the topic (:mod:`raptormq.protocol.pop_handle`)."""
 
     group: str
     topic: str
@@ -141,21 +143,19 @@ class BatchAck:
 
 
 def decode_batch_acks(data: bytes) -> Sequence[BatchAck]:
-    """Read the body of 200151, where the offsets are a bit set from ``so`` on; raises :class:`BodyError`."""
+    """Decode the body of 200151, where the offsets are a bit set that starts at ``so``. Raises :class:`BodyError`."""
     return [_batch_ack(value) for value in _rows(data)]
 
 
 def batch_ack_names(data: bytes) -> set[tuple[str, str, str]]:
-    """Return the groups, topics and kinds of topics that a body of 200151 names, as :func:`decode_batch_acks` reads
-    them; raises :class:`BodyError`.
-    """
+    """Return the groups, topics and kinds of topics in a body of 200151. Raises :class:`BodyError`."""
     return {_names(value) for value in _rows(data)}
 
 
 def _rows(data: bytes) -> list[Any]:
     values = list_at(loads_request(data), "acks")
     if len(values) > _MAX_ACKS:
-        raise BodyError(f"a batch of acknowledgements is a list of up to {_MAX_ACKS}")
+        raise BodyError(f"a batch of acknowledgements has at most {_MAX_ACKS} entries")
     return values
 
 
@@ -176,7 +176,7 @@ def _batch_ack(value: Any) -> BatchAck:
 
 
 def _indices(bits: bytes) -> list[int]:
-    """Return which bits are set; raises :class:`ValueError` for more than a pop can have handed out."""
+    """Return the positions of the set bits. Raises :class:`ValueError` for more bits than a pop can have returned."""
     count = int.from_bytes(bits, "little").bit_count()
     if len(bits) > _MAX_BITS_BYTES or count > _MAX_OFFSETS:
         raise ValueError(count)

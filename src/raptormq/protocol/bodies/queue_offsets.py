@@ -1,9 +1,10 @@
-"""Bodies that hold an offset for each of several queues: resets (220, 222) and progress (221, 223). The first kind is
-also what a broadcasting member keeps in a file, with the ids of the topics
-(:mod:`raptormq.protocol.topic_ids`) beside it: ``"topicIds": {"<topic>": {"<broker name>": "<id>"}}``.
+"""Bodies with an offset for each of several queues: resets (220, 222) and progress (221, 223).
 
-Tables are keyed by queue objects, which is not JSON but what Java writes and reads (``ResetOffsetBody``,
-``GetConsumerStatusBody``); C++ clients take a list instead (``ResetOffsetBodyForC``).
+A broadcasting member stores the first kind in its file, with the ids of the topics (:mod:`raptormq.protocol.topic_ids`)
+as an additional member: ``"topicIds": {"<topic>": {"<broker name>": "<id>"}}``.
+
+Tables are keyed by queue objects, which is not JSON but is what Java writes and reads (``ResetOffsetBody``,
+``GetConsumerStatusBody``). C++ clients expect a list instead (``ResetOffsetBodyForC``).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from raptormq.protocol.message import MessageQueue
 
 QueueOffsets = Mapping[MessageQueue, int]
 TopicIds = dict[tuple[str, str], str]
-"""By topic and broker name."""
+"""Keyed by topic and broker name."""
 
 
 def encode_offsets(offsets: QueueOffsets) -> bytes:
-    """Return the body of 220 and of the answer to 222."""
+    """Return the body of 220 and of the response to 222."""
     return b'{"offsetTable":' + _dump(offsets) + b"}"
 
 
@@ -34,12 +35,12 @@ def encode_offset_list(offsets: QueueOffsets) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[MessageQueue, int]:
-    """Read the body of 220 or of the answer to 222, in either form; raises :class:`BodyError`."""
+    """Decode the body of 220 or of the response to 222, in either form. Raises :class:`BodyError`."""
     return _offsets(loads_object(data))
 
 
 def encode_offset_file(offsets: QueueOffsets, topic_ids: Mapping[tuple[str, str], str]) -> bytes:
-    """Return what the file of a broadcasting member holds."""
+    """Return the contents of the file of a broadcasting member."""
     by_topic: dict[str, dict[str, str]] = {}
     for (topic, broker), topic_id in topic_ids.items():
         by_topic.setdefault(topic, {})[broker] = topic_id
@@ -48,7 +49,7 @@ def encode_offset_file(offsets: QueueOffsets, topic_ids: Mapping[tuple[str, str]
 
 
 def offset_file_in(body: Mapping[str, Any]) -> tuple[dict[MessageQueue, int], TopicIds]:
-    """Return what such a file, or the Java client's, says; raises :class:`BodyError`."""
+    """Decode the contents of such a file, or of the Java client's. Raises :class:`BodyError`."""
     topics = object_at(body, "topicIds")
     ids = {
         (topic, broker): text_at(object_at(topics, topic), broker)
@@ -65,17 +66,17 @@ def _offsets(body: Mapping[str, Any]) -> dict[MessageQueue, int]:
 
 
 def encode_progress(offsets: QueueOffsets) -> bytes:
-    """Return the answer to 221."""
+    """Return the body of the response to 221."""
     return b'{"consumerTable":{},"messageQueueTable":' + _dump(offsets) + b"}"
 
 
 def decode_progress(data: bytes) -> dict[MessageQueue, int]:
-    """Read the answer to 221; raises :class:`BodyError`."""
+    """Decode the body of the response to 221. Raises :class:`BodyError`."""
     return _table(loads_object(data), "messageQueueTable")
 
 
 def encode_group_progress(members: Mapping[str, QueueOffsets]) -> bytes:
-    """Return the answer to 223: the table of each member by its client id."""
+    """Return the body of the response to 223: the table of each member by its client id."""
     tables = b",".join(dumps(client_id) + b":" + _dump(offsets) for client_id, offsets in members.items())
     return b'{"consumerTable":{' + tables + b'},"messageQueueTable":{}}'
 

@@ -17,12 +17,12 @@ from raptormq.protocol.message import MessageQueue
 
 
 def queue_to_dict(queue: MessageQueue) -> dict[str, Any]:
-    """Return the JSON object of a queue, as key or as value."""
+    """Return the JSON object of a queue, for use as key or value."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
 def queue_from_dict(value: Any) -> MessageQueue:
-    """Read the JSON object of a queue; raises :class:`BodyError`."""
+    """Decode the JSON object of a queue. Raises :class:`BodyError`."""
     try:
         return MessageQueue(text_at(value, "topic"), text_at(value, "brokerName"), int(value["queueId"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -50,12 +50,12 @@ class QueueLockRequest:
 
     @classmethod
     def from_json(cls, data: bytes) -> QueueLockRequest:
-        """Read the body; raises :class:`BodyError`."""
+        """Decode the body. Raises :class:`BodyError`."""
         return run_steps(cls.read_steps(data))
 
     @classmethod
     def read_steps(cls, data: bytes) -> Steps[QueueLockRequest]:
-        """The same, a queue at a time."""
+        """Decode the body, one queue per step."""
         value = loads_request(data)
         group, client = value.get("consumerGroup"), value.get("clientId")
         if not (isinstance(group, str) and isinstance(client, str)):
@@ -73,13 +73,13 @@ def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
 
 
 def decode_locked_queues(data: bytes) -> list[MessageQueue]:
-    """Read the response body of LOCK_BATCH_MQ (41); raises :class:`BodyError`."""
+    """Decode the response body of LOCK_BATCH_MQ (41). Raises :class:`BodyError`."""
     return [queue_from_dict(queue) for queue in list_at(loads_object(data), "lockOKMQSet")]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOffset:
-    """Bounds of a queue and the store time (ms) of its last message, 0 when it is empty."""
+    """Bounds of a queue and the store time (ms) of its last message, 0 if it is empty."""
 
     min_offset: int
     max_offset: int
@@ -103,7 +103,7 @@ def encode_topic_stats(offsets: dict[MessageQueue, TopicOffset]) -> bytes:
 
 
 def keyed_by_queues(body: Mapping[str, Any], name: str) -> Iterator[tuple[MessageQueue, Any]]:
-    """Yield the queues that are the keys of the object ``name`` of ``body``, and what it says of each; raises
+    """Yield key and value of each entry of the object ``name`` of ``body``, whose keys are queues. Raises
     :class:`BodyError`.
     """
     for key, value in object_at(body, name).items():
@@ -111,7 +111,7 @@ def keyed_by_queues(body: Mapping[str, Any], name: str) -> Iterator[tuple[Messag
 
 
 def decode_topic_stats(data: bytes) -> dict[MessageQueue, TopicOffset]:
-    """Read the body of GET_TOPIC_STATS_INFO (202); raises :class:`BodyError`."""
+    """Decode the body of GET_TOPIC_STATS_INFO (202). Raises :class:`BodyError`."""
     offsets: dict[MessageQueue, TopicOffset] = {}
     for queue, value in keyed_by_queues(loads_object(data), "offsetTable"):
         try:
@@ -129,5 +129,5 @@ def encode_kv_table(table: dict[str, str]) -> bytes:
 
 
 def decode_kv_table(data: bytes) -> dict[str, str]:
-    """Read a KVTable body (28, 219); raises :class:`BodyError`."""
+    """Decode a KVTable body (28, 219). Raises :class:`BodyError`."""
     return {key: str(value) for key, value in object_at(loads_object(data), "table").items()}

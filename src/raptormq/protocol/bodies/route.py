@@ -22,7 +22,7 @@ _INT = struct.Struct(">i")
 
 @dataclass(slots=True)
 class BrokerData:
-    """A broker group: its members' addresses by broker id (0 is the master)."""
+    """A broker group: addresses of its members by broker id (0 is the master)."""
 
     cluster: str
     broker_name: str
@@ -39,7 +39,7 @@ class BrokerData:
 
     @classmethod
     def from_dict(cls, value: Any) -> BrokerData:
-        """Read the JSON object; raises :class:`BodyError`."""
+        """Decode the JSON object. Raises :class:`BodyError`."""
         try:
             addrs = {int(key): str(addr) for key, addr in object_at(value, "brokerAddrs").items()}
             return cls(text_at(value, "cluster", ""), text_at(value, "brokerName"), addrs)
@@ -69,7 +69,7 @@ class QueueData:
 
     @classmethod
     def from_dict(cls, value: Any) -> QueueData:
-        """Read the JSON object; raises :class:`BodyError`."""
+        """Decode the JSON object. Raises :class:`BodyError`."""
         try:
             reads, writes, perm = (int(value[name]) for name in ("readQueueNums", "writeQueueNums", "perm"))
             return cls(text_at(value, "brokerName"), reads, writes, perm, int(value.get("topicSysFlag") or 0))
@@ -79,14 +79,14 @@ class QueueData:
 
 @dataclass(slots=True)
 class TopicRoute:
-    """Where a topic is: body of GET_ROUTEINFO_BY_TOPIC (105)."""
+    """The brokers and queues of a topic: body of GET_ROUTEINFO_BY_TOPIC (105)."""
 
     queues: list[QueueData] = field(default_factory=list)
     brokers: list[BrokerData] = field(default_factory=list)
     order_topic_conf: str | None = None
 
     def to_json(self) -> bytes:
-        """Return the body, with quoted keys, which every client reads."""
+        """Return the body. Keys are quoted, which all clients accept."""
         value: dict[str, Any] = {
             "brokerDatas": [broker.to_dict() for broker in self.brokers],
             "filterServerTable": {},
@@ -98,7 +98,7 @@ class TopicRoute:
 
     @classmethod
     def from_json(cls, data: bytes) -> TopicRoute:
-        """Read the body; raises :class:`BodyError`."""
+        """Decode the body. Raises :class:`BodyError`."""
         value = loads_object(data)
         return cls(
             [QueueData.from_dict(queue) for queue in list_at(value, "queueDatas")],
@@ -107,7 +107,7 @@ class TopicRoute:
         )
 
     def merged_with(self, other: TopicRoute) -> TopicRoute:
-        """Return this route with those brokers, and members of brokers, of another one that it lacks."""
+        """Return this route with the brokers, and members of broker groups, that only the other route has."""
         own = {broker.broker_name: broker for broker in self.brokers}
         return TopicRoute(
             [*self.queues, *(queue for queue in other.queues if queue.broker_name not in own)],
@@ -130,14 +130,16 @@ class ClusterInfo:
 
     @classmethod
     def from_json(cls, data: bytes) -> ClusterInfo:
-        """Read the body; raises :class:`BodyError`."""
+        """Decode the body. Raises :class:`BodyError`."""
         value = loads_object(data)
         brokers = {name: BrokerData.from_dict(each) for name, each in object_at(value, "brokerAddrTable").items()}
         clusters = object_at(value, "clusterAddrTable")
         return cls(brokers, {name: [str(broker) for broker in list_at(clusters, name)] for name in clusters})
 
     def merged_with(self, other: ClusterInfo) -> ClusterInfo:
-        """Return this with those clusters, brokers and members of brokers of another one that it lacks."""
+        """Return this information with the clusters, brokers, and members of broker groups that only the
+        other one has.
+        """
         names = {
             cluster: sorted({*self.clusters.get(cluster, ()), *other.clusters.get(cluster, ())})
             for cluster in {**self.clusters, **other.clusters}
@@ -169,7 +171,7 @@ class TopicList:
 
     @classmethod
     def from_json(cls, data: bytes) -> TopicList:
-        """Read the body; raises :class:`BodyError`."""
+        """Decode the body. Raises :class:`BodyError`."""
         value = loads_object(data)
         return cls([str(topic) for topic in list_at(value, "topicList")], str(value.get("brokerAddr") or "") or None)
 
@@ -185,11 +187,11 @@ def encode_registration(table: TopicConfigTable) -> bytes:
 
 
 def decode_registration(data: bytes) -> TopicConfigTable:
-    """Read the body of REGISTER_BROKER (103), plain or zlib; told apart by the first byte, because the header flag
-    lies in 5.3.
+    """Decode the body of REGISTER_BROKER (103), plain or zlib. The first byte tells them apart, because the header flag
+    is wrong in 5.3.
 
     Raises:
-        BodyError: neither form, or inflating to more than 64 MiB.
+        BodyError: neither form, or larger than 64 MiB when decompressed.
     """
     if data[:1] == b"\x78":
         return _decode_compressed(data)
@@ -220,5 +222,5 @@ def _counted(data: bytes, position: int) -> tuple[bytes, int]:
     (length,) = _INT.unpack_from(data, position)
     end = position + 4 + length
     if length < 0 or end > len(data):
-        raise BodyError("the compressed registration is cut")
+        raise BodyError("the compressed registration is truncated")
     return data[position + 4 : end], end

@@ -1,7 +1,7 @@
-"""Bodies that are read, or worked off, in slices: a generator that may be left alone after every item.
+"""Decoding in steps: a generator that yields after every item of a body.
 
-A body may name tens of thousands of things. Who has nothing else to do reads it at once (:func:`at_once`); a server has
-other requests to serve between slices, as `raptormq.broker.cooperative` does.
+A body may have tens of thousands of items. :func:`run_steps` decodes it without interruption. A server serves other
+requests between steps, as `raptormq.broker.cooperative` does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Steps = Generator[None, None, T]
 
 
 def run_steps(steps: Steps[T]) -> T:
-    """Return the result of all steps."""
+    """Run all steps and return the result."""
     while True:
         try:
             next(steps)

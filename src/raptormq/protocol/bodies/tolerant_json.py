@@ -1,8 +1,8 @@
-"""JSON as fastjson writes it: numeric map keys without quotes, and objects as map keys.
+"""JSON in fastjson's dialect: numeric map keys without quotes, and objects as map keys.
 
-``{0:"a"}`` and ``{{"topic":"t","queueId":0}:{"offset":1}}`` are what Java peers send. Ordinary JSON is tried first;
-only what fails is rewritten: bare keys get quotes, and an object that stands where a key belongs becomes the string of
-its text. Written JSON is standard, save for tables keyed by queue, which the Java side parses only in its own form
+Java peers send ``{0:"a"}`` and ``{{"topic":"t","queueId":0}:{"offset":1}}``. A body is parsed as standard JSON first.
+Only if that fails, it is rewritten: bare keys are quoted, and an object in the place of a key becomes a string of its
+text. The encoders write standard JSON, except for tables keyed by queue, which Java parses only in fastjson's form
 (:func:`dump_object_keyed`).
 """
 
@@ -18,9 +18,9 @@ from raptormq.errors import BodyError
 _BARE_KEY_END = frozenset(b" \t\r\n:")
 _MAX_DEPTH = 64
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
-"""What :func:`loads_request` takes: 30,000 subscriptions, 40,000 queues; it takes 30 ms."""
+"""Limit of :func:`loads_request`: 30,000 subscriptions or 40,000 queues, which take 30 ms."""
 MAX_REQUEST_REWRITTEN_BYTES = 65_536
-"""What it takes in fastjson's dialect, which is read by a tenth of a byte per microsecond."""
+"""Limit of :func:`loads_request` for fastjson's dialect, which takes 10 us per byte."""
 
 
 def loads(data: bytes) -> Any:
@@ -38,7 +38,7 @@ def loads(data: bytes) -> Any:
     except ValueError as error:
         raise BodyError(f"the body is not JSON: {error}") from None
     except IndexError:
-        raise BodyError("the body is not JSON: it is cut") from None
+        raise BodyError("the body is not JSON: it is truncated") from None
 
 
 def loads_object(data: bytes) -> dict[str, Any]:
@@ -54,11 +54,11 @@ def loads_object(data: bytes) -> dict[str, Any]:
 
 
 def loads_request(data: bytes) -> dict[str, Any]:
-    """Parse the body of a request, which must be an object, in bounded time: parsing cannot be done in slices.
+    """Parse the body of a request, which must be an object, in bounded time. Parsing cannot be split into steps.
 
     Raises:
         BodyError: not an object, longer than :data:`MAX_REQUEST_BYTES`, or in fastjson's dialect and longer than
-            :data:`MAX_REQUEST_REWRITTEN_BYTES`; clients send that in answers only.
+            :data:`MAX_REQUEST_REWRITTEN_BYTES`. Clients use the dialect only in responses.
     """
     if len(data) > MAX_REQUEST_BYTES:
         raise BodyError(f"the body has {len(data)} bytes of JSON, more than {MAX_REQUEST_BYTES}")
@@ -74,19 +74,19 @@ def loads_request(data: bytes) -> dict[str, Any]:
 
 
 def dumps(value: Any) -> bytes:
-    """Write standard JSON; integer keys become strings."""
+    """Encode standard JSON; integer keys become strings."""
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
 
 
 def dump_object_keyed(pairs: Iterable[tuple[Any, Any]]) -> bytes:
-    """Write ``{key object: value, …}`` in fastjson's form, which is not JSON but what Java parses for maps keyed by
+    """Encode ``{key object: value, …}`` in fastjson's form, which is not JSON but what Java parses for maps keyed by
     queue.
     """
     return b"{" + b",".join(dumps(key) + b":" + dumps(value) for key, value in pairs) + b"}"
 
 
 class _Rewriter:
-    """One pass over the text that quotes keys; strings and values are copied as they are."""
+    """Quotes keys in one pass over the text. Strings and values are copied unchanged."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

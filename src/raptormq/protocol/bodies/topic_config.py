@@ -25,7 +25,9 @@ class Perm(IntFlag):
 
 
 class TopicFlag(IntFlag):
-    """System flags of a topic: whether it, or who subscribes to it, lives in one unit of a divided deployment."""
+    """System flags of a topic: whether it, or its subscribers, belong to one unit of a deployment with
+    several units.
+    """
 
     UNIT = 1
     UNIT_SUBSCRIBED = 2
@@ -36,7 +38,7 @@ READ_WRITE = int(Perm.READ | Perm.WRITE)
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """Version of a table: name servers and slaves copy it when it differs. ``timestamp`` is ms."""
+    """Version of a table. Name servers and slaves copy the table if it differs. ``timestamp`` is in ms."""
 
     state_version: int = 0
     timestamp: int = 0
@@ -52,7 +54,7 @@ class DataVersion:
 
     @classmethod
     def from_dict(cls, value: Any) -> DataVersion:
-        """Read the JSON object; absent fields are 0.
+        """Decode the JSON object; absent fields are 0.
 
         Raises:
             BodyError: not an object of integers.
@@ -66,8 +68,9 @@ class DataVersion:
 
 @dataclass(slots=True)
 class TopicConfig:
-    """How a broker serves a topic. ``attributes`` hold ``queue.type`` and the like, without the leading "+"; for
-    ``topic_id``, which does not belong to them, see :mod:`~raptormq.protocol.topic_ids`."""
+    """Configuration of a topic on a broker. ``attributes`` has ``queue.type`` and the like, without the leading "+".
+    For ``topic_id``, which is not one of them, see :mod:`~raptormq.protocol.topic_ids`.
+    """
 
     topic_name: str
     read_queue_nums: int = 8
@@ -78,7 +81,7 @@ class TopicConfig:
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
     topic_id: str = field(default="", compare=False)
-    """Empty for a topic without one."""
+    """Empty if the topic has none."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object in RocketMQ's form, without the id."""
@@ -94,7 +97,7 @@ class TopicConfig:
         }
 
     def to_stored(self) -> dict[str, Any]:
-        """Return the JSON object as it is in ``topics.json``."""
+        """Return the JSON object for ``topics.json``."""
         stored = self.to_dict()
         if self.topic_id:
             stored["attributes"] = self.attributes | {TOPIC_ID: self.topic_id}
@@ -102,7 +105,7 @@ class TopicConfig:
 
     @classmethod
     def from_dict(cls, value: Any) -> TopicConfig:
-        """Read the JSON object in any of its forms; absent fields have RocketMQ's defaults.
+        """Decode the JSON object in any of its forms; absent fields have RocketMQ's defaults.
 
         Raises:
             BodyError: a field is missing or of the wrong type.
@@ -130,13 +133,13 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, data: bytes) -> TopicConfig:
-        """Read the body of GET_TOPIC_CONFIG (351)."""
+        """Decode the body of GET_TOPIC_CONFIG (351)."""
         return cls.from_dict(loads_object(data))
 
 
 @dataclass(slots=True)
 class TopicConfigTable:
-    """All topics of a broker with the table's version; read from ``topics.json``, too."""
+    """All topics of a broker with the version of the table; also the contents of ``topics.json``."""
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
@@ -150,7 +153,7 @@ class TopicConfigTable:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> TopicConfigTable:
-        """Read the JSON object.
+        """Decode the JSON object.
 
         Raises:
             BodyError: not a table of topics.
@@ -165,12 +168,12 @@ class TopicConfigTable:
 
     @classmethod
     def from_json(cls, data: bytes) -> TopicConfigTable:
-        """Read the body of GET_ALL_TOPIC_CONFIG (21)."""
+        """Decode the body of GET_ALL_TOPIC_CONFIG (21)."""
         return cls.from_dict(loads_object(data))
 
 
 def parse_attributes(text: str | None) -> tuple[dict[str, str], frozenset[str]]:
-    """Split ``"+queue.type=BatchCQ,-reserve.time"`` into what is set and what is removed.
+    """Split ``"+queue.type=BatchCQ,-reserve.time"`` into attributes to set and to remove.
 
     Raises:
         BodyError: an entry without sign, key or value.

@@ -1,4 +1,4 @@
-"""Headers of the requests that manage users and their permissions (3001 … 3010)."""
+"""Headers of the requests that manage users and their permissions (3001 to 3010)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UserRequestHeader(Header):
 
 @dataclass(slots=True)
 class ListUsersRequestHeader(Header):
-    """3005."""
+    """3005: list users."""
 
     filter: str | None = None
 
@@ -30,7 +30,7 @@ class AclRequestHeader(Header):
 
 @dataclass(slots=True)
 class DeleteAclRequestHeader(Header):
-    """3008: a whole ACL, or its entry for one resource."""
+    """3008: delete an ACL, or its entry for one resource."""
 
     subject: str | None = None
     policy_type: str | None = None
@@ -39,7 +39,7 @@ class DeleteAclRequestHeader(Header):
 
 @dataclass(slots=True)
 class ListAclsRequestHeader(Header):
-    """3010."""
+    """3010: list ACLs."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None

@@ -1,4 +1,4 @@
-"""Headers around clients: unregistration (35), members of a group (38), rebalance notice (40)."""
+"""Headers for clients and groups: unregistration (35), members of a group (38), rebalance notification (40)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UnregisterClientRequestHeader(Header):
 
 @dataclass(slots=True)
 class ConsumerGroupRequestHeader(Header):
-    """38, 40, 203: a consumer group, nothing more."""
+    """38, 40, 203: a consumer group."""
 
     consumer_group: str
 
@@ -32,7 +32,7 @@ class ProducerGroupRequestHeader(Header):
 
 @dataclass(slots=True)
 class SendBackRequestHeader(Header):
-    """36: the message at physical ``offset`` could not be consumed; deliver it to ``group`` again later."""
+    """36: the message at physical ``offset`` could not be consumed and is to be redelivered to ``group`` later."""
 
     offset: int
     group: str
@@ -46,7 +46,7 @@ class SendBackRequestHeader(Header):
 
 @dataclass(slots=True)
 class HeartbeatResponseHeader(Header):
-    """34: what the broker can do about version-2 heartbeats."""
+    """34: the broker's support for version-2 heartbeats."""
 
     is_support_heart_beat_v2: bool = wire("IS_SUPPORT_HEART_BEAT_V2", False)
     is_sub_change: bool = wire("IS_SUB_CHANGE", True)

@@ -1,4 +1,4 @@
-"""Header of CONVERT_QUEUE (31001), a request of our own."""
+"""Header of CONVERT_QUEUE (31001), which is specific to RaptorMQ."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from raptormq.protocol.schema import Header
 
 @dataclass(slots=True)
 class ConvertQueueRequestHeader(Header):
-    """31001: what to do with the conversion of a topic's queues.
+    """31001: controls the conversion of a topic's queues.
 
-    ``action`` is ``start`` (or go on), ``stop`` or ``status``; ``queue_type`` is the type to convert to, of a start.
+    ``action`` is ``start`` (or resume), ``stop`` or ``status``. ``queue_type`` is the target type for ``start``.
     """
 
     topic: str

@@ -1,5 +1,5 @@
-"""Headers of the offset requests: 14, 15 (a group's progress), 29, 30, 31, 32 (a queue's bounds), 33 (a record by
-place). For ``topic_id`` see :mod:`~raptormq.protocol.topic_ids`.
+"""Headers of offset requests: 14, 15 (offsets of a group), 29, 30, 31, 32 (bounds of a queue), 33 (a record by offset).
+For ``topic_id`` see :mod:`~raptormq.protocol.topic_ids`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from raptormq.protocol.schema import Header
 
 @dataclass(slots=True)
 class QueryConsumerOffsetRequestHeader(Header):
-    """14: where a group stands in a queue."""
+    """14: get the committed offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -22,7 +22,7 @@ class QueryConsumerOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class UpdateConsumerOffsetRequestHeader(Header):
-    """15: the next offset that a group will consume."""
+    """15: commit the next offset that a group will consume."""
 
     consumer_group: str
     topic: str
@@ -33,8 +33,8 @@ class UpdateConsumerOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class SearchOffsetRequestHeader(Header):
-    """29: ``boundary_type`` LOWER is the first message at or after ``timestamp`` (ms), UPPER the last one at or before
-    it.
+    """29: find an offset by time. ``boundary_type`` LOWER is the first message at or after ``timestamp`` (ms), UPPER
+    the last one at or before it.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class SearchOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class QueueRequestHeader(Header):
-    """30, 31, 32: a queue, nothing more."""
+    """30, 31, 32: a queue."""
 
     topic: str
     queue_id: int
@@ -63,7 +63,7 @@ class OffsetResponseHeader(Header):
 
 @dataclass(slots=True)
 class TimestampResponseHeader(Header):
-    """32: a store time in ms, -1 when the queue is empty."""
+    """32: a store time in ms, -1 if the queue is empty."""
 
     timestamp: int
 

@@ -1,5 +1,5 @@
-"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200052 (peek), 200053 (visibility), 200054 (notification),
-200055 (waiting pops).
+"""Headers of POP consumption: 200050 (pop), 200051 (ack), 200052 (peek), 200053 (change invisible time), 200054
+(notification), 200055 (number of waiting pops).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from raptormq.protocol.schema import Header
 
 @dataclass(slots=True)
 class PopMessageRequestHeader(Header):
-    """200050: up to ``max_msg_nums`` messages of one queue (-1: all), invisible to others for ``invisible_time`` ms; an
-    empty answer may wait for ``poll_time`` ms. ``init_mode`` 0 lets a new group start at the oldest message, 1 at the
-    newest.
+    """200050: pop up to ``max_msg_nums`` messages of one queue (-1: all).
+
+    The messages are invisible to others for ``invisible_time`` ms. If there are none, the broker may wait for
+    ``poll_time`` ms. ``init_mode`` 0 lets a new group start at the oldest message, 1 at the newest.
     """
 
     consumer_group: str
@@ -32,7 +33,7 @@ class PopMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class PopMessageResponseHeader(Header):
-    """The two infos say what was popped where; see :mod:`raptormq.protocol.pop_handle`."""
+    """200050. The offset infos describe the popped messages; see :mod:`raptormq.protocol.pop_handle`."""
 
     pop_time: int
     invisible_time: int
@@ -45,7 +46,7 @@ class PopMessageResponseHeader(Header):
 
 @dataclass(slots=True)
 class AckMessageRequestHeader(Header):
-    """200051: the message at ``offset`` is done; ``extra_info`` is its handle."""
+    """200051: acknowledge the message at ``offset``; ``extra_info`` is its handle."""
 
     consumer_group: str
     topic: str
@@ -56,7 +57,7 @@ class AckMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class ChangeInvisibleTimeRequestHeader(Header):
-    """200053: the message at ``offset`` becomes visible again in ``invisible_time`` ms."""
+    """200053: make the message at ``offset`` visible again in ``invisible_time`` ms."""
 
     consumer_group: str
     topic: str
@@ -68,7 +69,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
 
 @dataclass(slots=True)
 class ChangeInvisibleTimeResponseHeader(Header):
-    """What the message's handle has to say from now on."""
+    """200053: new values for the handle of the message."""
 
     pop_time: int
     invisible_time: int
@@ -77,7 +78,7 @@ class ChangeInvisibleTimeResponseHeader(Header):
 
 @dataclass(slots=True)
 class PeekMessageRequestHeader(Header):
-    """200052: what would be popped."""
+    """200052: return messages without popping them."""
 
     consumer_group: str
     topic: str
@@ -87,7 +88,7 @@ class PeekMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class NotificationRequestHeader(Header):
-    """200054: say when there is something to pop."""
+    """200054: wait until there is something to pop."""
 
     consumer_group: str
     topic: str
@@ -100,7 +101,7 @@ class NotificationRequestHeader(Header):
 
 @dataclass(slots=True)
 class NotificationResponseHeader(Header):
-    """200054."""
+    """200054: whether there is a message to pop."""
 
     has_msg: bool
     polling_full: bool = False
@@ -108,7 +109,7 @@ class NotificationResponseHeader(Header):
 
 @dataclass(slots=True)
 class PollingInfoRequestHeader(Header):
-    """200055: how many pops wait for a queue."""
+    """200055: ask for the number of pops that wait for a queue."""
 
     consumer_group: str
     topic: str
@@ -117,6 +118,6 @@ class PollingInfoRequestHeader(Header):
 
 @dataclass(slots=True)
 class PollingInfoResponseHeader(Header):
-    """200055."""
+    """200055: the number of waiting pops."""
 
     polling_num: int

@@ -11,7 +11,7 @@ from raptormq.protocol.schema import Header, wire
 
 
 class PullFlag(IntFlag):
-    """Bits of a pull's ``sys_flag``."""
+    """Bits of ``sys_flag`` of a pull."""
 
     COMMIT_OFFSET = 1
     SUSPEND = 2
@@ -22,8 +22,9 @@ class PullFlag(IntFlag):
 
 @dataclass(slots=True)
 class PullMessageRequestHeader(Header):
-    """``suspend_timeout_millis`` is how long an empty answer may be held when SUSPEND is set. For
-    ``topic_id`` see :mod:`~raptormq.protocol.topic_ids`."""
+    """11, 361. ``suspend_timeout_millis`` limits how long the broker holds a pull without messages if SUSPEND is set.
+    For ``topic_id`` see :mod:`~raptormq.protocol.topic_ids`.
+    """
 
     consumer_group: str
     topic: str
@@ -44,7 +45,7 @@ class PullMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class PullMessageResponseHeader(Header):
-    """All four offsets and ids must be there for codes 0, 19, 20 and 21: Java clients unbox them."""
+    """11, 361. The first four fields are required for codes 0, 19, 20 and 21, because Java clients unbox them."""
 
     suggest_which_broker_id: int
     next_begin_offset: int

@@ -9,8 +9,8 @@ from raptormq.protocol.schema import Header, wire
 
 @dataclass(slots=True)
 class QueryMessageRequestHeader(Header):
-    """12: messages of ``topic`` with ``key`` stored between two times (ms), the newest ``max_num``;
-    ``unique_key_query`` asks by unique key.
+    """12: find the newest ``max_num`` messages of ``topic`` with ``key`` that were stored between two times (ms). With
+    ``unique_key_query`` the key is a unique key.
     """
 
     topic: str
@@ -23,7 +23,7 @@ class QueryMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
-    """12: how far the index has come."""
+    """12: progress of the key index."""
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
@@ -31,7 +31,7 @@ class QueryMessageResponseHeader(Header):
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequestHeader(Header):
-    """321: ``count`` items of a queue from ``index`` on; with a group also what it wants of the topic."""
+    """321: read ``count`` items of a queue from ``index`` on, with a group also its subscription to the topic."""
 
     topic: str
     queue_id: int

@@ -9,7 +9,7 @@ from raptormq.protocol.schema import Header, wire
 
 @dataclass(slots=True)
 class RecallMessageRequestHeader(Header):
-    """The handle is the one that the answer to the send brought (:mod:`raptormq.protocol.recall_handle`)."""
+    """370. The handle is from the response to the send (:mod:`raptormq.protocol.recall_handle`)."""
 
     topic: str
     recall_handle: str
@@ -19,6 +19,6 @@ class RecallMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class RecallMessageResponseHeader(Header):
-    """``msg_id`` is the unique key of the message that is taken back."""
+    """370. ``msg_id`` is the unique key of the recalled message."""
 
     msg_id: str

@@ -1,7 +1,7 @@
-"""Headers of what brokers pass on to consumers: 220, 222 (reset), 221, 223 (progress), 307 (running info), 309 (consume
-one message).
+"""Headers of requests that brokers relay to consumers: 220, 222 (reset offsets), 221, 223 (progress), 307 (running
+info), 309 (consume one message).
 
-An administrator asks the broker by 222, 223, 307 and 309; the broker asks its clients by 220, 221, 307 and 309.
+An administrator sends 222, 223, 307 and 309 to the broker. The broker sends 220, 221, 307 and 309 to its clients.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from raptormq.protocol.schema import Header
 
 @dataclass(slots=True)
 class ResetOffsetRequestHeader(Header):
-    """220, 222: to ``offset`` of queue ``queue_id``, else to the first message stored at or after ``timestamp`` (ms; -1
-    is the end) in every queue.
+    """220, 222: reset queue ``queue_id`` to ``offset``, or every queue to the first message stored at or after
+    ``timestamp`` (ms; -1 is the end).
     """
 
     group: str
@@ -27,7 +27,7 @@ class ResetOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class ConsumerStatusRequestHeader(Header):
-    """221, 223: the progress of a group's members, or of the one whose client id is ``client_addr``."""
+    """221, 223: get the progress of the members of a group, or of the member with the client id ``client_addr``."""
 
     topic: str
     group: str
@@ -36,7 +36,7 @@ class ConsumerStatusRequestHeader(Header):
 
 @dataclass(slots=True)
 class ConsumerRunningInfoRequestHeader(Header):
-    """307: what a member is doing, with its threads if ``jstack_enable``."""
+    """307: get the state of a member, with its threads if ``jstack_enable`` is set."""
 
     consumer_group: str
     client_id: str
@@ -45,7 +45,7 @@ class ConsumerRunningInfoRequestHeader(Header):
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyRequestHeader(Header):
-    """309: let a member consume one message now; the broker adds the message as body, its own name and the flags."""
+    """309: let a member consume one message now. The broker adds the message as body, its own name and the flags."""
 
     consumer_group: str
     client_id: str | None = None

@@ -1,4 +1,4 @@
-"""Header of PUSH_REPLY_MESSAGE_TO_CLIENT (326), by which a broker hands a reply (324, 325) to who asked
+"""Header of PUSH_REPLY_MESSAGE_TO_CLIENT (326), by which a broker delivers a reply (324, 325) to the requester
 (``ReplyMessageRequestHeader``).
 """
 
@@ -11,7 +11,9 @@ from raptormq.protocol.schema import Header
 
 @dataclass(slots=True)
 class ReplyMessageRequestHeader(Header):
-    """326: that of the reply's send, hosts as ``ip:port``, times in ms; the body is the reply's."""
+    """326: the fields of the reply's send request, with hosts as ``ip:port`` and times in ms. The body is that of the
+    reply.
+    """
 
     producer_group: str
     topic: str

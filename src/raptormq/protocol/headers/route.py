@@ -9,11 +9,11 @@ from raptormq.protocol.schema import Header
 
 @dataclass(slots=True)
 class RegisterBrokerRequestHeader(Header):
-    """103. ``body_crc32`` 0 or absent is not checked; ``compressed`` is unreliable in 5.3 (look at the body's first
-    byte).
+    """103. ``body_crc32`` is not checked if it is 0 or absent. ``compressed`` is unreliable in 5.3; the first byte of
+    the body is significant.
 
-    ``complete_topic_table`` is ours: whether the body has all topics of the broker, or news of some. Brokers of Apache
-    RocketMQ do not say, and its name servers do not read it.
+    ``complete_topic_table`` is specific to RaptorMQ: whether the body has all topics of the broker or only changed
+    ones. Brokers of Apache RocketMQ do not send it, and its name servers ignore it.
     """
 
     broker_name: str
@@ -59,14 +59,14 @@ class BrokerHeartbeatRequestHeader(Header):
 
 @dataclass(slots=True)
 class DataVersionResponseHeader(Header):
-    """322: whether the name server's copy is another version than the one asked about."""
+    """322: whether the name server has another version than the request."""
 
     changed: bool
 
 
 @dataclass(slots=True)
 class RouteRequestHeader(Header):
-    """105: a topic."""
+    """105: get the route of a topic."""
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -88,7 +88,7 @@ class WipeWritePermResponseHeader(Header):
 
 @dataclass(slots=True)
 class AddWritePermResponseHeader(Header):
-    """327: how many topics got the write permission back."""
+    """327: how many topics regained the write permission."""
 
     add_topic_count: int
 
@@ -118,7 +118,7 @@ class MemberGroupRequestHeader(Header):
 
 @dataclass(slots=True)
 class KVConfigRequestHeader(Header):
-    """100, 101, 102, 219: a namespace, a key, a value, as far as the code has them."""
+    """100, 101, 102, 219: namespace, key and value, as far as the code needs them."""
 
     namespace: str
     key: str | None = None

@@ -1,8 +1,8 @@
 """Headers of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320), and of SEND_QUEUE_BATCHES (30320).
 
 Source: Apache RocketMQ ``SendMessageRequestHeader``, ``SendMessageRequestHeaderV2``, ``SendMessageResponseHeader``. V1
-spells the names out, V2 has one letter for each; the fields mean the same, so V1 derives from V2's meaning and
-handlers see the same attributes.
+and V2 have the same fields; V2 uses one-letter wire names. Both classes have the same attributes, so handlers do not
+distinguish them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from raptormq.protocol.schema import Header, wire
 
 @dataclass(slots=True)
 class SendMessageRequestHeader(Header):
-    """V1. The default topic and its queue number serve auto-creation; on a negative ``queue_id`` the broker chooses."""
+    """V1. The default topic and its queue number are used to create the topic automatically. If ``queue_id`` is
+    negative, the broker chooses the queue.
+    """
 
     producer_group: str
     topic: str
@@ -34,7 +36,7 @@ class SendMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class SendMessageRequestHeaderV2(Header):
-    """V2: the same fields behind one-letter names, because they travel with every message."""
+    """V2: the same fields with one-letter names, because they are sent with every message."""
 
     producer_group: str = wire("a")
     topic: str = wire("b")
@@ -54,9 +56,9 @@ class SendMessageRequestHeaderV2(Header):
 
 @dataclass(slots=True)
 class QueueBatchesRequestHeader(Header):
-    """What the parts of a request for several queues have in common, under the names of V2.
+    """30320: the common fields of a request for several queues, with the names of V2.
 
-    ``topics`` are joined as :mod:`~raptormq.protocol.queue_batches` says.
+    ``topics`` is joined as described in :mod:`~raptormq.protocol.queue_batches`.
     """
 
     producer_group: str = wire("a")
@@ -69,8 +71,8 @@ class QueueBatchesRequestHeader(Header):
 
 @dataclass(slots=True)
 class SendMessageResponseHeader(Header):
-    """``msg_id`` is one offset id, or a comma-joined list for a batch on a SimpleCQ topic; ``queue_offset`` is the
-    first one.
+    """``msg_id`` is one offset id, or a comma-separated list for a batch on a SimpleCQ topic. ``queue_offset`` is that
+    of the first message.
     """
 
     msg_id: str

@@ -39,7 +39,7 @@ class GroupRequestHeader(Header):
 
 @dataclass(slots=True)
 class GroupAndTopicRequestHeader(Header):
-    """303, 345: a consumer group in a topic."""
+    """303, 345: a consumer group and a topic."""
 
     group: str
     topic: str
@@ -47,8 +47,9 @@ class GroupAndTopicRequestHeader(Header):
 
 @dataclass(slots=True)
 class CloneGroupOffsetRequestHeader(Header):
-    """314: the progress of ``src_group``, in one topic or in all, becomes that of ``dest_group``. Without ``offline``
-    only in topics that the members of ``src_group`` subscribe to, if there are any."""
+    """314: copy the offsets of ``src_group`` to ``dest_group``, in one topic or in all. Without ``offline`` only topics
+    are copied that members of ``src_group`` subscribe to, if there are members.
+    """
 
     src_group: str
     dest_group: str
@@ -58,7 +59,7 @@ class CloneGroupOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class GroupForbiddenRequestHeader(Header):
-    """353: whether a group may read a topic; without ``readable`` that is asked, not changed."""
+    """353: set whether a group may read a topic; without ``readable`` get it."""
 
     group: str
     topic: str
@@ -67,7 +68,7 @@ class GroupForbiddenRequestHeader(Header):
 
 @dataclass(slots=True)
 class DeleteGroupRequestHeader(Header):
-    """207: a consumer group, and whether its offsets go too."""
+    """207: delete a consumer group, with ``clean_offset`` also its offsets."""
 
     group_name: str
     clean_offset: bool | None = None
@@ -75,7 +76,7 @@ class DeleteGroupRequestHeader(Header):
 
 @dataclass(slots=True)
 class ConsumeStatsRequestHeader(Header):
-    """208: a group, for one topic or all."""
+    """208: a group, in one topic or in all."""
 
     consumer_group: str
     topic: str | None = None
@@ -83,21 +84,21 @@ class ConsumeStatsRequestHeader(Header):
 
 @dataclass(slots=True)
 class BrokerConsumeStatsRequestHeader(Header):
-    """317: of ordered topics, or of all."""
+    """317: for ordered topics only, or for all."""
 
     is_order: bool = False
 
 
 @dataclass(slots=True)
 class TotalTopicResponseHeader(Header):
-    """21: how many topics there are."""
+    """21: number of topics."""
 
     total_topic_num: int | None = None
 
 
 @dataclass(slots=True)
 class TotalGroupResponseHeader(Header):
-    """201: how many groups there are."""
+    """201: number of groups."""
 
     total_group_num: int
 
@@ -111,7 +112,7 @@ class VersionResponseHeader(Header):
 
 @dataclass(slots=True)
 class ViewStatisticsRequestHeader(Header):
-    """315: a statistic by name, and of what: ``topic``, ``topic@group`` or the cluster."""
+    """315: name of a statistic and its key: ``topic``, ``topic@group`` or the cluster."""
 
     stats_name: str
     stats_key: str

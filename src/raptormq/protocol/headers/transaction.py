@@ -1,5 +1,5 @@
-"""Headers of transactions: the producer's decision (37), the broker's question for it (39), and an administrator's word
-to begin again with the questions (323).
+"""Headers of transactions: the producer's decision (37), the broker's check (39), and an administrator's request to
+resume the checks (323).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ NOT_DECIDED, COMMIT, ROLLBACK = 0, 8, 12
 
 @dataclass(slots=True)
 class EndTransactionRequestHeader(Header):
-    """37: ``tran_state_table_offset`` is the half message's offset in its queue, ``commit_log_offset`` in the log."""
+    """37: ``tran_state_table_offset`` is the half message's offset in its queue, ``commit_log_offset`` the one in the
+    log.
+    """
 
     producer_group: str
     tran_state_table_offset: int
@@ -29,7 +31,9 @@ class EndTransactionRequestHeader(Header):
 
 @dataclass(slots=True)
 class CheckTransactionStateRequestHeader(Header):
-    """39: the body is the half message as a stored record, with its own topic and queue; answered by a 37."""
+    """39: the body is the half message as a stored record, with its original topic and queue. The producer responds
+    with a 37.
+    """
 
     tran_state_table_offset: int
     commit_log_offset: int
@@ -42,7 +46,7 @@ class CheckTransactionStateRequestHeader(Header):
 
 @dataclass(slots=True)
 class ResumeCheckRequestHeader(Header):
-    """323: ``msg_id`` is the offset id of a half message, also of one that was given up."""
+    """323: ``msg_id`` is the offset id of a half message, which may have been given up."""
 
     msg_id: str
     topic: str | None = None
