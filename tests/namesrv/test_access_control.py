@@ -254,7 +254,7 @@ async def test_a_broker_that_has_not_gone_does_not_lose_its_place_in_silence(
             assert await metric(server, "brokers_displaced_total") == 0
             await register(other, None, **fields)
         (record,) = caplog.records
-        assert f"{place}, which has not said goodbye" in record.getMessage()
+        assert f"{place}, which has not unregistered" in record.getMessage()
         assert await metric(server, "brokers_displaced_total") == 1
         assert await metric(server, "brokers") == 1
 

@@ -34,7 +34,7 @@ class Table:
             self.history.append(is_batch)
         self.is_batch = is_batch
 
-    async def settled(self) -> None:
+    async def saved(self) -> None:
         await asyncio.sleep(0)
         assert self.is_batch is not None
         declare(self._volume, is_batch=self.is_batch)

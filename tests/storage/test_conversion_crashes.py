@@ -243,7 +243,7 @@ def test_an_offset_that_retention_has_taken_is_not_walked_from(crash: bool) -> N
     store = open_store(disk, life.clock, **at_any_hour)
 
     class Unwritable(Table):
-        async def settled(self) -> None:
+        async def saved(self) -> None:
             raise StorageError("no")
 
     async def run() -> None:

@@ -78,12 +78,12 @@ def test_the_topic_table_is_right_again_when_a_switch_is_given_up() -> None:
 
         def __init__(self) -> None:
             super().__init__(volume, is_batch=True)
-            self.saved = asyncio.Event()
+            self.is_on_disk = asyncio.Event()
 
-        async def settled(self) -> None:
+        async def saved(self) -> None:
             if not self.is_batch:
-                await self.saved.wait()
-            await super().settled()
+                await self.is_on_disk.wait()
+            await super().saved()
 
     async def run() -> None:
         table = Late()
@@ -94,7 +94,7 @@ def test_the_topic_table_is_right_again_when_a_switch_is_given_up() -> None:
             await asyncio.sleep(0)
         await converter.stop(TOPIC)
         await converter.order(TOPIC, table, to_batch=True)
-        table.saved.set()
+        table.is_on_disk.set()
         await working
         assert converter.types() == {}
         assert table.is_batch
@@ -160,8 +160,8 @@ def test_a_topic_that_is_made_again_after_its_conversion_was_refused_and_given_u
     class Slow(Table):
         """Saves nothing before somebody has given the conversion up and made the topic again."""
 
-        async def settled(self) -> None:
-            await super().settled()
+        async def saved(self) -> None:
+            await super().saved()
             if store.converter.types() and not giving_up:
                 giving_up.append(TOPIC)
                 await store.converter.stop(TOPIC)

@@ -70,7 +70,7 @@ class Types:
     def set(self, topic: str, *, is_batch: bool) -> None:
         """See :class:`~raptormq.storage.conversion.job.QueueTypes`."""
 
-    async def settled(self) -> None:
+    async def saved(self) -> None:
         """See :class:`~raptormq.storage.conversion.job.QueueTypes`."""
 
 

@@ -69,7 +69,7 @@ class Conversions:
             attributes = config.attributes | {QUEUE_TYPE: BATCH_CQ if is_batch else SIMPLE_CQ}
             self._topics.put(replace(config, attributes=attributes))
 
-    async def settled(self) -> None:
+    async def saved(self) -> None:
         """See :class:`raptormq.storage.conversion.job.QueueTypes`."""
         await self._barrier.passed()
 

@@ -109,7 +109,7 @@ def test_nothing_is_left_of_a_topic_that_had_its_first_message_after_the_switch_
     store = open_store(volume)
 
     class Busy(Table):
-        async def settled(self) -> None:
+        async def saved(self) -> None:
             put(store, one("first and last"))
             store.delete_topic(TOPIC)
 
@@ -173,10 +173,10 @@ def test_the_topic_table_is_right_again_when_a_refused_conversion_is_forgotten()
     store = filled(volume, is_batch=True)
 
     class Late(Table):
-        async def settled(self) -> None:
+        async def saved(self) -> None:
             if not self.is_batch:
                 put(store, batch(["came", "in between"], TOPIC))
-            await super().settled()
+            await super().saved()
 
     async def run() -> None:
         await order(store, to_batch=False)

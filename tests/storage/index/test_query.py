@@ -193,13 +193,13 @@ async def test_messages_of_other_keys_with_the_same_hash_are_read_a_few_at_a_tim
     store.append([PendingRecord("t", 0, b"other", b"KEYS\x01BBBB\x02")] * 3_000)
     store.dispatch()
     sizes: list[int] = []
-    with_key = MessageLookup.with_key
+    find_by_key = MessageLookup.find_by_key
 
     def measured(self: MessageLookup, offsets: list[int], *args: Any, **kwargs: Any) -> list[Buffer]:
         sizes.append(len(offsets))
-        return with_key(self, offsets, *args, **kwargs)
+        return find_by_key(self, offsets, *args, **kwargs)
 
-    monkeypatch.setattr(MessageLookup, "with_key", measured)
+    monkeypatch.setattr(MessageLookup, "find_by_key", measured)
     found = await store.find_by_key("t", "AaAa", 0, 1 << 62, 9)
     assert [decode_record(each).body for each in found] == [b"one"]
     assert max(sizes) <= 16

@@ -103,8 +103,8 @@ class RegistrationHandlers:
                 continue
             self.displaced_count += 1
             logger.warning(
-                "broker %s (id %d) is registered at %s by %s: %s, which has not said goodbye and whose connection is "
-                "open, gives way",
+                "broker %s (id %d) is registered at %s by %s and displaces %s, which has not unregistered and whose "
+                "connection is open",
                 header.broker_name,
                 header.broker_id,
                 header.broker_addr,

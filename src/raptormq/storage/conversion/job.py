@@ -43,7 +43,7 @@ class QueueTypes(Protocol):
     def set(self, topic: str, *, is_batch: bool) -> None:
         """Set the type of ``topic``: at once for producers, soon in its file. Ignored for a deleted topic."""
 
-    async def settled(self) -> None:
+    async def saved(self) -> None:
         """Wait until the types set are durable.
 
         Raises:
@@ -135,7 +135,7 @@ class ConversionRunner:
         job.progress.phase = "switching"
         if not entry.to_batch:
             types.set(entry.topic, is_batch=False)
-            await types.settled()
+            await types.saved()
             await self._wait_dispatched(self.parts.log.end_offset, job)
         await self._run_in_slices(job, conversion.copy)
         offset = self.parts.dispatcher.dispatched_offset
@@ -172,7 +172,7 @@ class ConversionRunner:
         if job.is_topic_deleted:  # another topic may have its name
             raise StopRequested
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
-        await types.settled()
+        await types.saved()
         await self._remove_old_queues(job)
         await self._wait_dispatched(job.switched_at)
         self.parts.dispatcher.detach(job.conversion)

@@ -152,7 +152,7 @@ class QueueConverter:
         topic = entry.topic
         job = self._jobs[topic]
         types.set(topic, is_batch=entry.is_batch)
-        await types.settled()  # without an entry a start uses the topic table
+        await types.saved()  # without an entry a start uses the topic table
         if job.is_topic_deleted:
             return
         del self._ledger.entries[topic]
@@ -262,7 +262,7 @@ class QueueConverter:
         assert self._runner is not None
         entry = job.entry
         types.set(entry.topic, is_batch=entry.is_batch)
-        await types.settled()  # without an entry a start uses the topic table
+        await types.saved()  # without an entry a start uses the topic table
         async with self._order_lock:  # a concurrent order may be abandoning it
             if self._jobs.get(entry.topic) is job:
                 self._runner.discard_new_queues(job)  # a start that still finds the entry begins anew

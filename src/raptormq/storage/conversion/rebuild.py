@@ -167,7 +167,7 @@ class QueueConversion:
             self._table.add(queue, item)
         else:
             self._lagging.setdefault(source.queue_id, 0)
-            self.refusal = _refusal(source, item)
+            self.refusal = _inner_batch_refusal(source, item)
 
     def _queue(self, source: ConsumeQueue) -> ConsumeQueue:
         """Return the new queue for ``source``; create it when it does not exist."""
@@ -253,7 +253,7 @@ class QueueConversion:
                 stored = peek_store_timestamp(head) if is_record else stored
                 item = row._replace(stored=stored)
             elif row.messages > 1 or (is_record and _sys_flag(head) & _INNER_BATCH):
-                raise ConversionRefused(_refusal(source, row))
+                raise ConversionRefused(_inner_batch_refusal(source, row))
             else:
                 item = row
             if item.base >= start:
@@ -319,7 +319,7 @@ def _sys_flag(head: Buffer) -> int:
     return int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
 
 
-def _refusal(source: ConsumeQueue, item: BatchItem) -> str:
+def _inner_batch_refusal(source: ConsumeQueue, item: BatchItem) -> str:
     return (
         f"queue {source.queue_id} of {source.topic} holds an inner batch of {item.messages} messages at offset "
         f"{item.base}, and queues of SimpleCQ hold none"

@@ -79,7 +79,7 @@ class KeyQueries:
         self, offsets: Sequence[int], query: KeyQuery, limit: int, executor: Executor | None
     ) -> list[Buffer]:
         return await with_pages(
-            lambda wait: self.lookup.with_key(offsets, query, limit, wait=wait),
+            lambda wait: self.lookup.find_by_key(offsets, query, limit, wait=wait),
             executor,
             self.filesystem,
             _READ_ATTEMPTS,

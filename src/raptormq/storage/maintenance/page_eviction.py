@@ -47,8 +47,6 @@ _NEVER = sys.maxsize
 
 _GroupQueue = tuple[str, str, int]
 """Topic, group and id of a queue."""
-_Row = tuple[str, str, dict[int, int]]
-"""Topic, group, and the offsets that it has to reach, by queue id."""
 
 
 class _Watermark(NamedTuple):
@@ -207,13 +205,13 @@ def _rows(
     so that no step takes long. ``no_group_yet`` stands for future groups.
     """
     for topic, ends in watermark.ends.items():
-        parts = [ends] if len(ends) <= _QUEUES_PER_STEP else list(_parts(ends))
+        chunks = [ends] if len(ends) <= _QUEUES_PER_STEP else list(_chunks(ends))
         for group in groups.get(topic, no_group_yet):
-            for part in parts:
-                yield topic, group, part
+            for chunk in chunks:
+                yield topic, group, chunk
 
 
-def _parts(ends: dict[int, int]) -> Iterator[dict[int, int]]:
+def _chunks(ends: dict[int, int]) -> Iterator[dict[int, int]]:
     items = iter(ends.items())
-    while part := dict(islice(items, _QUEUES_PER_STEP)):
-        yield part
+    while chunk := dict(islice(items, _QUEUES_PER_STEP)):
+        yield chunk

@@ -113,7 +113,7 @@ SCAN_ITEMS = 347
 """A filtered read looks at least at this many items, as in Apache RocketMQ (16,000 bytes)."""
 _CLOSED = (
     "%d batches of %s/%d from offset %d on are skipped for a reader that wants messages: damaged, or larger than "
-    f"{MAX_UNPACKED_BYTES} bytes once they are taken apart"
+    f"{MAX_UNPACKED_BYTES} bytes once they are unpacked"
 )
 _NO_TAG = 0
 _MAX_SEARCHES = 64

@@ -129,7 +129,7 @@ def _try_unpack_record(record: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> U
         is_too_large = isinstance(error, BodyTooLarge)
         if is_too_large and max_bytes < MAX_UNPACKED_BYTES:
             raise
-        logger.warning("a batch cannot be taken apart: %s", error)
+        logger.warning("cannot unpack a batch: %s", error)
         return UnpackedBatch([], 0, is_too_large)
 
 

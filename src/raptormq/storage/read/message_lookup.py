@@ -166,7 +166,7 @@ class MessageLookup:
             at += _MAGIC_AT - 1
         return None
 
-    def with_key(self, offsets: Iterable[int], query: KeyQuery, limit: int, *, wait: bool) -> list[Buffer]:
+    def find_by_key(self, offsets: Iterable[int], query: KeyQuery, limit: int, *, wait: bool) -> list[Buffer]:
         """Return up to ``limit`` of the messages at ``offsets`` that have the key, each once.
 
         Raises:
