@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
@@ -34,6 +36,7 @@ from raptormq.raft import (
     Message,
     Options,
     Position,
+    Proposal,
     ProposalRefused,
     Raft,
     ReadIndex,
@@ -51,6 +54,35 @@ HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
 FORMING_MS, FAULTY_MS, HEALED_MS = 400, 900, 4000
 
 
+PROFILES = (
+    (
+        "kill",
+        "kill",
+        "cut",
+        "cut",
+        "cut",
+        "power",
+        "power",
+        "pause",
+        "transfer",
+        "change",
+        "retain",
+        "wipe",
+        "kill_all",
+    ),
+    ("kill_leader", "cut_leader", "cut"),
+    ("kill_leader", "kill_leader", "cut_leader", "kill_all"),
+    ("kill_voter", "kill_voter", "kill_leader"),
+    ("power", "kill_leader", "forget", "cut_leader"),
+    ("forget", "forget", "kill_all"),
+    ("pause", "cut_leader", "transfer"),
+    ("change", "shrink", "cut_leader", "kill_leader"),
+    ("change", "shrink", "shrink", "cut_leader"),
+    ("wipe", "retain", "kill_leader", "cut"),
+)
+"""Kinds of faults that come together: names of methods of :class:`Simulation`."""
+
+
 class SimulationFailed(AssertionError):
     """A promise was broken; the text ends with the command that replays it."""
 
@@ -61,12 +93,14 @@ class Disk:
     Attributes:
         records: the commit log; None where retention has deleted or a reset has skipped.
         durable: how many of them are flushed.
+        lowest: the shortest length since the flush that is under way began.
     """
 
     def __init__(self, incarnation: int) -> None:
         self.state = HardState(incarnation=incarnation)
         self.records: list[int | None] = []
         self.durable = 0
+        self.lowest = 0
         self.start = 0
         self.entries: list[Entry] = []
         self.commit = ZERO
@@ -89,10 +123,12 @@ class Disk:
             del self.records[effect.end.offset :]
             del self.entries[effect.end.entries :]
             self.durable = min(self.durable, len(self.records))
+            self.lowest = min(self.lowest, len(self.records))
         elif isinstance(effect, Reset):
             self.records = [None] * effect.end.offset
             self.entries = list(effect.entries)
             self.start = self.durable = effect.end.offset
+            self.lowest = 0
 
 
 class Node:
@@ -107,6 +143,7 @@ class Node:
         self.paused_until = 0
         self.doing: Ready | None = None
         self.flushing = False
+        self.truncations = 0
         self.checked = 0
         self.waiting: list[tuple[int, int, int]] = []  # end offset, term, record
 
@@ -114,6 +151,7 @@ class Node:
         group, disk = self.group, self.disk
         self.process += 1
         self.doing, self.flushing, self.waiting = None, False, []
+        self.truncations = 0
         if group.sync:
             disk.durable = len(disk.records)
         saved = Saved(
@@ -186,27 +224,48 @@ class Node:
                 break
             self.doing = ready
             if (ready.log or ready.hard_state) and group.rng.random() < group.slow_disk:
-                group.later(group.rng.randint(1, 30), self.finish, self.process)
+                group.later(group.rng.randint(1, 5 if group.healed else 50), self.finish, self.process)
                 break
             self.finish(self.process)
         raft = self.raft
         if raft is not None:
             if raft.role is Role.LEADER:
                 group.see_leader(raft.term, self.id)
+            self.check_stored(raft)
             if not self.flushing and self.disk.durable < raft.flush_mark().offset:
                 self.flushing = True
+                self.disk.lowest = len(self.disk.records)
                 group.later(
-                    group.rng.randint(1, 15), self.flush_done, (self.process, raft.flush_mark(), len(self.disk.records))
+                    group.rng.randint(1, 3 if group.healed else group.flush_ms),
+                    self.flush_done,
+                    (self.process, raft.flush_mark(), len(self.disk.records)),
                 )
+
+    def check_stored(self, raft: Raft) -> None:
+        """What a member counts as stored is in its file as it is to stay, and flushed if it has to be."""
+        stored = raft._stored().offset
+        for effect in (*(self.doing.log if self.doing else ()), *raft._effects):
+            touched = 0
+            if isinstance(effect, AppendEntry):
+                continue
+            if isinstance(effect, AppendData):
+                touched = effect.start
+            elif isinstance(effect, Truncate):
+                touched = effect.end.offset
+            assert stored <= touched, f"{self.id} counts {stored}, but has yet to do: {effect}"
+        if self.group.sync:
+            assert stored <= self.disk.durable, f"{self.id} counts {stored}, but only {self.disk.durable} is flushed"
+        if raft._truncations != self.truncations:
+            self.truncations = raft._truncations
+            last = next((entry.configuration for entry in reversed(raft.entries) if entry.configuration), None)
+            assert raft.status().configuration.members == (last.members if last else ()), f"{self.id} has another group"
 
     def flush_done(self, flush: tuple[int, Any, int]) -> None:
         process, mark, length = flush
         if process != self.process or self.raft is None:
             return
         self.flushing = False
-        self.disk.durable = max(self.disk.durable, min(length, len(self.disk.records)))
-        if mark.truncations != self.raft.flush_mark().truncations:
-            self.disk.durable = min(self.disk.durable, self.raft._flushed)
+        self.disk.durable = max(self.disk.durable, min(length, self.disk.lowest))
         self.raft.flushed(mark)
         self.pump()
 
@@ -238,6 +297,8 @@ class Node:
         group, disk, raft = self.group, self.disk, self.raft
         assert raft is not None
         group.check_commit(self, commit)
+        if raft.role is Role.LEADER:
+            group.check_majority(raft, commit)
         if group.rng.random() < 0.3:
             disk.commit = commit
         while self.waiting and self.waiting[0][0] <= commit.offset:
@@ -274,7 +335,7 @@ class Simulation:
         self.count = 0
         self.queue: list[tuple[int, int, Any, Any]] = []
         self.sync = rng.random() < 0.5
-        self.slow_disk = rng.choice((0.0, 0.1, 0.5))
+        self.slow_disk = rng.choice((0.0, 0.1, 0.5, 0.9))
         self.loss = rng.choice((0.0, 0.02, 0.15))
         self.delay = rng.choice((2, 5, 15))
         ids = [f"n{number}" for number in range(rng.choice((3, 3, 3, 5)))]
@@ -299,6 +360,10 @@ class Simulation:
         self.healed = False
         self.first_healed = 0
         self.client_gap = rng.choice((3, 8, 25))
+        self.flush_ms = rng.choice((3, 15, 60, 250))
+        # Few kinds of faults at a time lead deeper than all of them together.
+        self.kinds = rng.choice(PROFILES)
+        self.fault_gap = rng.choice((30, 90))
 
     def align(self, start: int, limit: int) -> int:
         return limit
@@ -365,17 +430,21 @@ class Simulation:
             if node.append(self.next_record):
                 self.next_record += 1
         if self.rng.random() < 0.1:
-            node = self.rng.choice(list(self.nodes.values()))
-            if node.raft is not None and node.paused_until <= self.now:
-                context = f"read {self.count}"
-                self.reads[context] = self.acknowledged_end
-                try:
-                    node.raft.propose(ReadIndex(context))
-                except ProposalRefused:
-                    pass
-                node.pump()
+            self.read(self.rng.choice(list(self.nodes.values())))
         if not self.healed:
             self.later(self.rng.randint(1, self.client_gap), self.client, None)
+
+    def read(self, node: Node) -> None:
+        if node.raft is not None and node.paused_until <= self.now:
+            context = f"read {self.count}"
+            self.reads[context] = self.acknowledged_end
+            self.ask(node, ReadIndex(context))
+
+    def ask(self, node: Node, proposal: Proposal) -> None:
+        if node.raft is not None:
+            with suppress(ProposalRefused):
+                node.raft.propose(proposal)
+            node.pump()
 
     def acknowledge(self, end: int, record: int) -> None:
         self.acknowledged[record] = end
@@ -388,14 +457,66 @@ class Simulation:
             return
         rng = self.rng
         node = rng.choice(list(self.nodes.values()))
-        rng.choice(
-            (self.kill, self.kill, self.cut, self.cut, self.cut, self.power, self.power, self.pause, self.transfer,
-             self.change, self.retain, self.wipe, self.kill_all)
-        )(node)  # fmt: skip
-        self.later(rng.randint(5, 90), self.fault, None)
+        kind: Callable[[Node], None] = getattr(self, rng.choice(self.kinds))
+        kind(node)
+        self.later(rng.randint(5, self.fault_gap), self.fault, None)
+
+    def kill_leader(self, _: Node) -> None:
+        if (leader := self.leader()) is not None:
+            self.kill(leader)
+
+    def cut_leader(self, _: Node) -> None:
+        """Cut the leader off, perhaps together with one other member."""
+        if (leader := self.leader()) is not None:
+            ids = list(self.nodes)
+            side = {leader.id} | ({self.rng.choice(ids)} if self.rng.random() < 0.3 else set())
+            self.block(side, self.rng.randint(20, 200))
+
+    def kill_voter(self, node: Node) -> None:
+        """Restart whoever may just have voted."""
+        if any(other.raft is not None and other.raft.role is Role.CANDIDATE for other in self.nodes.values()):
+            if node.raft is not None:
+                node.kill()
+                self.later(1, self.revive, node)
+        else:
+            self.kill_leader(node)
+            self.later(self.rng.randint(50, 110), self.kill_voter, self.rng.choice(list(self.nodes.values())))
+
+    def forget(self, node: Node) -> None:
+        """A member lags, another one loses power behind its confirmation, then the leader dies."""
+        leader = self.leader()
+        others = [other for other in self.nodes.values() if other is not leader and other.raft is not None]
+        if leader is None or node not in others or len(others) < 2 or not (self.sync or self.may_forget(node)):
+            return
+        lagging = {other.id for other in others if other is not node}
+        self.blocked |= (pairs := {(leader.id, other) for other in lagging})
+        after = self.rng.randint(10, 45)
+        self.later(after, self.join, pairs)
+        self.later(after, self.forget_now, (node, leader))
+
+    def forget_now(self, both: tuple[Node, Node]) -> None:
+        node, leader = both
+        if not self.healed and node.raft is not None and (self.sync or self.may_forget(node)):
+            node.cut_power()
+            self.revive(node)
+            self.later(self.rng.randint(0, 12), self.kill, leader)
+
+    def shrink(self, _: Node) -> None:
+        """A leader that is cut off with one other member takes several members out at once."""
+        leader = self.leader()
+        if leader is None or leader.raft is None:
+            return
+        voters = [voter for voter in leader.raft.status().configuration.voters() if voter != leader.id]
+        if len(voters) < 3:
+            self.change(leader)
+            return
+        kept, *gone = self.rng.sample(voters, len(voters))
+        self.block({leader.id, kept}, self.rng.randint(60, 200))
+        for member in gone[:2]:
+            self.ask(leader, RemoveMember(member))
 
     def kill(self, node: Node) -> None:
-        if node.raft is not None:
+        if node.raft is not None and not self.healed:
             node.kill()
             self.later(self.rng.randint(1, 120), self.revive, node)
 
@@ -415,10 +536,17 @@ class Simulation:
         if kind < 0.3:
             pairs = {(node.id, rng.choice(ids))}
         else:
-            some = {node.id} if kind < 0.7 else set(rng.sample(ids, rng.randint(1, len(ids) - 1)))
-            pairs = {(one, two) for one in ids for two in ids if (one in some) != (two in some)}
+            self.block(
+                {node.id} if kind < 0.7 else set(rng.sample(ids, rng.randint(1, len(ids) - 1))), rng.randint(10, 150)
+            )
+            return
         self.blocked |= pairs
         self.later(rng.randint(10, 150), self.join, pairs)
+
+    def block(self, side: set[str], duration: int) -> None:
+        pairs = {(one, two) for one in self.nodes for two in self.nodes if (one in side) != (two in side)}
+        self.blocked |= pairs
+        self.later(duration, self.join, pairs)
 
     def join(self, pairs: set[tuple[str, str]]) -> None:
         self.blocked -= pairs
@@ -454,35 +582,33 @@ class Simulation:
         return status.configuration.get(node.id) is not None and len(status.configuration.voters()) >= 3
 
     def pause(self, node: Node) -> None:
-        node.paused_until = self.now + self.rng.randint(10, 150)
+        duration = self.rng.randint(10, 200)
+        node.paused_until = self.now + duration
+        self.later(duration, self.read, node)  # before it has heard what has happened meanwhile
 
     def leader(self) -> Node | None:
         leaders = [node for node in self.nodes.values() if node.raft is not None and node.raft.role is Role.LEADER]
         return max(leaders, key=lambda node: node.raft.term if node.raft else 0, default=None)
 
-    def ask_leader(self, proposal: Any) -> None:
-        leader = self.leader()
-        if leader is not None and leader.raft is not None:
-            try:
-                leader.raft.propose(proposal)
-            except ProposalRefused:
-                pass
-            leader.pump()
+    def ask_leader(self, proposal: Proposal) -> None:
+        if (leader := self.leader()) is not None:
+            self.ask(leader, proposal)
 
     def transfer(self, node: Node) -> None:
         self.ask_leader(TransferLeadership(node.id))
 
     def change(self, node: Node) -> None:
-        if len(self.nodes) < 6 and self.rng.random() < 0.4:
+        leader = self.leader()
+        voters = leader.raft.status().configuration.voters() if leader is not None and leader.raft is not None else []
+        if len(voters) < 5 and len(self.nodes) < 8 and self.rng.random() < 0.5:
             member = f"n{len(self.nodes)}"
             self.nodes[member] = added = Node(self, member)
             added.start()
-        elif self.rng.random() < 0.7:
-            self.ask_leader(AddMember(node.id))
+            self.later(30, self.ask_leader, AddMember(member))
+        elif len(voters) > 2 and self.rng.random() < 0.6:
+            self.ask_leader(RemoveMember(node.id))
         else:
-            leader = self.leader()
-            if leader is not None and leader.raft and len(leader.raft.status().configuration.voters()) > 3:
-                self.ask_leader(RemoveMember(node.id))
+            self.ask_leader(AddMember(node.id))
 
     def retain(self, node: Node) -> None:
         if node.raft is not None and node.raft._applied.offset > 4:
@@ -528,6 +654,17 @@ class Simulation:
             f"{node.id} commits other entries: {disk.entries[:count]} instead of {self.truth_entries[:count]}"
         )
         self.truth_entries += disk.entries[len(self.truth_entries) : commit.entries]
+
+    def check_majority(self, leader: Raft, commit: Position) -> None:
+        """What a leader confirms is on a majority of the disks, unless they have forgotten it since."""
+        configuration = leader.status().configuration
+        holders = 0
+        for member in configuration.members:
+            disk = self.nodes[member.id].disk
+            if member.suffrage == "voter":
+                forgot = disk.forgetful or disk.state.recovering or disk.state.incarnation != member.incarnation
+                holders += forgot or (disk.durable if self.sync else len(disk.records)) >= commit.offset
+        assert holders >= configuration.quorum(), f"{leader.id} commits {commit}, which {holders} voters have"
 
     def check_read(self, context: str, position: Position) -> None:
         if context in self.reads:

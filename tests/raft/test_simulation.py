@@ -11,7 +11,7 @@ from tests.raft.simulation import Disk, Node, Simulation, SimulationFailed
 
 
 def test_a_group_keeps_its_promises() -> None:
-    for seed in range(200):
+    for seed in range(40):
         Simulation(seed).run()
 
 
@@ -43,7 +43,7 @@ def test_what_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
         happened["acknowledged"] += len(simulation.acknowledged)
         happened["changes"] += sum(entry.configuration is not None for entry in simulation.truth_entries[1:])
     assert happened["terms"] > 120
-    assert happened["acknowledged"] > 2000
+    assert happened["acknowledged"] > 800
     for kind in ("truncated", "reset", "recovering", "installed", "changes"):
         assert happened[kind] > 2, happened
 

@@ -36,8 +36,8 @@ How a shell drives a member::
 
 Start: on an empty disk ``HardState(incarnation=<random 63 bits>)`` is written first, and ``Options.peers`` names the
 members of the first group. The group is formed once all of them have said :class:`Hello`; one of them may have data. A
-disk that belongs to a group ignores the list. A new or wiped disk says hello until the leader takes it in; for a known
-id it does so by itself, a new id needs :class:`AddMember`.
+disk that belongs to a group does not vote by the list. A new or wiped disk says hello until the leader takes it in; for
+a known id it does so by itself, a new id needs :class:`AddMember`.
 
 Power loss: a member whose machine may have forgotten what it had confirmed starts with ``Saved.forgetful``. Its vote
 does not count until it has what was committed when it came back, unless all voters agree. So a majority that lost

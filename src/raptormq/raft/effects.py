@@ -162,7 +162,8 @@ class Status(NamedTuple):
         configuration_committed: whether it is committed.
         members: only at the leader, the others.
         transferring_to: id of the member that leadership moves to, empty for none.
-        strangers: only at the leader: ids of members with an empty disk that ask to join, and their incarnations.
+        strangers: ids whose disk is not the one that the group knows, or that it does not know at all, and their
+            incarnations.
         elections: how many elections this process has won.
         conflict: why something was refused that would have lost or mixed up data; empty for nothing.
     """

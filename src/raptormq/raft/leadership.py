@@ -120,7 +120,6 @@ class Leadership:
         start: position just behind the entry that starts the term; nothing is confirmed before that entry is.
         round: number of the last heartbeat round.
         early_reads: reads that came before the start of the term was committed: context and requester.
-        strangers: disks that ask to join: id -> incarnation, and when they asked last.
     """
 
     start: Position
@@ -129,10 +128,9 @@ class Leadership:
     progress: dict[str, Progress] = field(default_factory=dict)
     round: int = 0
     reads: list[PendingRead] = field(default_factory=list)
-    early_reads: list[tuple[str, str]] = field(default_factory=list)
+    early_reads: dict[tuple[str, str], None] = field(default_factory=dict)
     transfer: Transfer | None = None
     next_transfer_ms: int = 0
-    strangers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def follow(self, configuration: Configuration, own_id: str, end: Position, now_ms: int) -> None:
         """Keep, add and drop the views of members as ``configuration`` says; another incarnation is another member."""

@@ -43,16 +43,21 @@ class Message:
 
 @dataclass(slots=True, kw_only=True)
 class Hello(Message):
-    """Sent by a member that belongs to no group yet to everyone in its list of peers.
+    """Sent by a member that hears of no leader to everyone it knows.
+
+    The leader takes a disk in that is not a member, under a known id by itself.
 
     Attributes:
-        has_data: its log is not empty, so that it cannot join as a follower.
+        fresh: the disk belongs to no group.
+        has_data: its log is not empty.
     """
 
+    fresh: bool = True
     has_data: bool = False
 
     def details(self) -> str:
-        return f" incarnation {self.incarnation}{' has data' if self.has_data else ''}"
+        notes = f"{' fresh' if self.fresh else ''}{' has data' if self.has_data else ''}"
+        return f" incarnation {self.incarnation}{notes}"
 
 
 @dataclass(slots=True, kw_only=True)

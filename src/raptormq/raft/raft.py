@@ -159,7 +159,8 @@ class Raft:
         self._leader_incarnation = 0
         self._round = 0
         self._barrier: Position | None = None
-        self._fresh_peers: dict[str, tuple[int, bool, int]] = {}
+        self._fresh_peers: dict[str, tuple[int, bool, int]] = {}  # incarnation, has data, when it was heard
+        self._strangers: dict[str, tuple[int, int]] = {}  # disks that ask to join: incarnation, when they asked
         self._clock_ms: int | None = None
         self._now_ms = 0
         self._heard_ms = -options.election_ms
@@ -236,11 +237,9 @@ class Raft:
         self._clock_ms = now_ms
         if self._leadership is not None:
             self._lead()
-        elif self._is_fresh() and self._now_ms >= self._hello_due_ms:
+        elif not self._leader_is_alive() and self._now_ms >= self._hello_due_ms:
             self._hello_due_ms = self._now_ms + self._options.heartbeat_ms
-            for peer in self._options.peers:
-                if peer != self.id:
-                    self._send(Hello, peer, 0, has_data=self._log.end.offset > 0)
+            self._say_hello()
         if self._leadership is None and self._now_ms >= self._election_due_ms:
             self._leader = ""
             self._campaign(pre=True)
@@ -366,7 +365,7 @@ class Raft:
                 for member in members
             ),
             transferring_to=transfer.to if transfer else "",
-            strangers=tuple(self._strangers(leadership).items()) if leadership else (),
+            strangers=tuple(self._asking().items()),
             elections=self._elections,
             conflict=self._conflict,
         )
@@ -499,17 +498,25 @@ class Raft:
             members.append(Member(peer, incarnation, Suffrage.VOTER, address))
         return Configuration.of(members)
 
+    def _say_hello(self) -> None:
+        """Tell everybody known which disk is here: a new one, or one that the leader may have taken for gone."""
+        known = dict.fromkeys([*self._options.peers, *(member.id for member in self._log.configuration.members)])
+        for peer in known:
+            if peer != self.id:
+                self._send(Hello, peer, 0, fresh=self._is_fresh(), has_data=self._log.end.offset > 0)
+
     def _on_hello(self, hello: Hello) -> None:
         if self._is_fresh():
-            if hello.sender in self._options.peers:
+            if hello.fresh and hello.sender in self._options.peers:
                 self._fresh_peers[hello.sender] = (hello.incarnation, hello.has_data, self._now_ms)
-        elif self._leadership is not None:
-            member = self._log.configuration.get(hello.sender)
-            if member is None or member.incarnation != hello.incarnation:
-                if hello.has_data:
-                    self._conflict = f"{hello.sender} asks to join with data of its own: its disk has to be empty"
-                else:
-                    self._leadership.strangers[hello.sender] = (hello.incarnation, self._now_ms)
+            return
+        member = self._log.configuration.get(hello.sender)
+        if member is not None and member.incarnation == hello.incarnation:
+            self._strangers.pop(hello.sender, None)
+        elif hello.has_data and hello.group != self._state.group:
+            self._conflict = f"{hello.sender} asks to join with data of its own: its disk has to be empty"
+        else:
+            self._strangers[hello.sender] = (hello.incarnation, self._now_ms)
 
     def _on_vote_request(self, request: VoteRequest) -> None:
         log, state = self._log, self._state
@@ -655,17 +662,12 @@ class Raft:
 
     def _truncate(self, end: Position) -> None:
         self._log.truncate(end)
-        self._unsend_appends()
         self._effects.append(Truncate(end))
         self._truncations += 1
         self._written = min(self._written, end.offset)
         self._flushed = min(self._flushed, end.offset)
         self._kept = min(self._kept, end.entries)
         self._floor = min(self._floor, end)
-
-    def _unsend_appends(self) -> None:
-        """Drop what is left from a leadership: the shell would attach bytes that come in the place of the cut ones."""
-        self._messages = [message for message in self._messages if not isinstance(message, Append)]
 
     def _take(self, append: Append) -> None:
         """Append what the range has more than the log."""
@@ -694,7 +696,6 @@ class Raft:
                 self._refuse_parting(install, self._committed)
                 return
             log.reset(install.start, entries)
-            self._unsend_appends()
             self._effects = [Reset(install.start, entries)]
             self._truncations += 1
             self._written = self._flushed = self._kept = 0
@@ -892,12 +893,20 @@ class Raft:
         first = self._committed < leadership.start
         self._committed = position
         if first:
-            for context, requester in leadership.early_reads:
+            for context, requester in list(leadership.early_reads):
                 self._start_read(context, requester)
             leadership.early_reads.clear()
         if log.configuration_end <= position and log.configuration.get(self.id) is None:
-            self._heartbeat(leadership)  # the others learn of the commit, and need not wait to elect one of them
+            self._heartbeat(leadership)  # the others learn of the commit
+            self._ask_somebody_to_lead(leadership)
             self._become_follower(self._state.term, "")
+
+    def _ask_somebody_to_lead(self, leadership: Leadership) -> None:
+        """Let a member that has everything campaign at once, as this one leaves the group."""
+        for progress in leadership.progress.values():
+            if progress.suffrage is Suffrage.VOTER and progress.match == self._log.end and not progress.recovering:
+                self._send(TimeoutNow, progress.id, progress.incarnation)
+                return
 
     # Reads
 
@@ -917,7 +926,9 @@ class Raft:
         leadership = self._leadership
         assert leadership is not None
         if self._committed < leadership.start:
-            leadership.early_reads.append((context, requester))
+            leadership.early_reads[context, requester] = None
+            return
+        if any((read.context, read.requester) == (context, requester) for read in leadership.reads):
             return
         leadership.reads.append(PendingRead(context, requester, self._committed, leadership.round + 1))
         self._heartbeat(leadership)
@@ -1014,7 +1025,7 @@ class Raft:
         suffrage = Suffrage.LEARNER if proposal.suffrage is Suffrage.LEARNER else Suffrage.JOINING
         if known is not None:
             return self._log.configuration.with_member(known._replace(address=proposal.address or known.address))
-        incarnation = self._strangers(leadership).get(proposal.id)
+        incarnation = self._asking().get(proposal.id)
         if incarnation is None:
             raise ProposalRefused(f"{proposal.id} has not been heard of: start it with an empty disk first")
         return self._log.configuration.with_member(Member(proposal.id, incarnation, suffrage, proposal.address))
@@ -1026,18 +1037,18 @@ class Raft:
             raise ProposalRefused("another membership change is not committed yet; try again")
         end = self._append_entry(configuration)
         leadership.follow(configuration, self.id, self._log.end, self._now_ms)
-        for member in configuration.members:
-            if leadership.strangers.get(member.id, (0, 0))[0] == member.incarnation:
-                del leadership.strangers[member.id]
         self._broadcast()
         return end
 
-    def _strangers(self, leadership: Leadership) -> dict[str, int]:
-        """Return the disks that ask to join, as far as they still do."""
+    def _asking(self) -> dict[str, int]:
+        """Return the disks that ask to join, as far as they still do and are not members yet."""
         since = self._now_ms - self._options.election_ms
-        return {
-            member: incarnation for member, (incarnation, heard_ms) in leadership.strangers.items() if heard_ms > since
-        }
+        asking = {}
+        for member_id, (incarnation, heard_ms) in self._strangers.items():
+            member = self._log.configuration.get(member_id)
+            if heard_ms > since and (member is None or member.incarnation != incarnation):
+                asking[member_id] = incarnation
+        return asking
 
     def _is_alive(self, progress: Progress) -> bool:
         return progress.active or self._now_ms - progress.answered_ms < self._options.election_ms
@@ -1051,7 +1062,7 @@ class Raft:
             if progress.suffrage is Suffrage.JOINING and progress.active and progress.match >= self._committed:
                 self._change_members(leadership, self._changed(leadership, PromoteMember(progress.id)))
                 return
-        for member_id, incarnation in self._strangers(leadership).items():
+        for member_id, incarnation in self._asking().items():
             member = configuration.get(member_id)
             if member is None or self._is_alive(leadership.progress[member_id]):
                 continue
