@@ -1,9 +1,8 @@
 """Which properties the copy of a message keeps if not all of them fit.
 
-A copy (of a retried, delayed, popped or checked message, or one that gets another id) has properties of its own in
-addition to those of the message, which may already have all 32,767 bytes. No sender is there to be told to send less,
-so the copy is made anyway, with the body and with the properties that fit. Properties are removed until the rest fits,
-in this order:
+A copy (of a retried, delayed, popped or checked message, or one that gets another id) has additional properties, and
+the message may already have all 32,767 bytes. An error would reach no sender that could send less, so the copy is made
+anyway, with the body and with the properties that fit. Properties are removed until the rest fits, in this order:
 
 1. optional properties of the copy;
 2. properties of the application;

@@ -1,17 +1,18 @@
-"""Decides when appended records may be answered and shown to consumers (Apache RocketMQ ``confirmOffset``,
+"""Decides when appended records are acknowledged and visible to consumers (Apache RocketMQ ``confirmOffset``,
 ``CommitLog.handleDiskFlushAndHA``).
 
 ::
 
     log:  0 ............ confirmed offset ............ end offset
-          answered and in the queues    appended, neither answered nor visible
+          acknowledged and in the queues    appended, neither acknowledged nor visible
 
-Under ASYNC_FLUSH a record is confirmed when it is appended, under SYNC_FLUSH when the disk has it. Both the answer to
-the producer and the visibility to consumers wait for the same bound: a consumer that has seen a record which a power
-cut takes away could commit an offset that another message gets.
+Under ASYNC_FLUSH a record is confirmed when it is appended, under SYNC_FLUSH when it is durable. The response to the
+producer and the visibility to consumers wait for the same offset: a consumer that has read a record which a power cut
+removes could commit an offset that another message gets later.
 
-This is the only place that knows the rule. Replication adds a second bound here (what the replicas in sync have) and
-two more failures (this broker no longer leads; the log was truncated below the offset); callers stay as they are.
+Only this module knows the rule. Replication adds a second bound here (the offset that the in-sync replicas have) and
+two more failures (this broker is not the leader any more; the log was truncated below the offset). Callers do not
+change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from raptormq.storage.log.offset_waiters import OffsetCallback, OffsetWaiters
 
 
 class Confirmation:
-    """The confirmed offset of ``log`` and the callbacks that wait for it; used from the event loop only."""
+    """The confirmed offset of ``log`` and the callbacks that wait for it. Used from the event loop only."""
 
     def __init__(self, log: CommitLog, *, waits_for_flush: bool) -> None:
         self._log = log
@@ -35,16 +36,16 @@ class Confirmation:
 
     @property
     def offset(self) -> int:
-        """Everything below it is confirmed."""
+        """The confirmed offset: everything below it is confirmed."""
         return self._log.flushed_offset if self._waits_for_flush else self._log.end_offset
 
     def listen(self, listener: Callable[[], object] | None) -> None:
-        """Call ``listener`` whenever something other than an append has moved the confirmed offset."""
+        """Call ``listener`` whenever the confirmed offset moves other than by an append."""
         self._listener = listener
 
     def on_confirmed(self, end_offset: int, callback: OffsetCallback) -> None:
-        """Call ``callback`` once everything below ``end_offset`` is confirmed, or with the error because of which it
-        never will be; at once where that is known already.
+        """Call ``callback`` with None when everything below ``end_offset`` is confirmed, or with the error that
+        prevents it. If the result is known already, the callback is called immediately.
         """
         if end_offset <= self.offset:
             callback(None)
@@ -54,7 +55,7 @@ class Confirmation:
             self._waiters.add(end_offset, callback)
 
     def flushed(self, failure: StorageError | None) -> None:
-        """The log is durable further than before or, with ``failure``, never will be."""
+        """Update the confirmed offset after a flush, or fail all waiting callbacks with ``failure``."""
         if self._waits_for_flush:
             self._failure = failure
             self._waiters.complete(self.offset, failure)
@@ -62,7 +63,7 @@ class Confirmation:
                 self._listener()
 
     def close(self) -> None:
-        """Fail whatever is not confirmed by now and never will be, because the log is closed."""
+        """Fail all callbacks for offsets that are not confirmed, because the log is closed."""
         self._listener = None
         if self._failure is None:
             self._failure = StorageError("the store is closed")

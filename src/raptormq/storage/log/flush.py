@@ -46,8 +46,8 @@ class FlushService:
         last_timestamp: Callable[[], int],
         flushed: OffsetCallback,
     ) -> None:
-        """``flushed`` is called, on the loop, after each flush that made something durable, and with the error after
-        the one that failed for good.
+        """``flushed`` is called on the loop after each flush that made something durable, and with the error after a
+        permanent failure.
         """
         self._log = log
         self._gate = gate

@@ -1,4 +1,4 @@
-"""Callbacks that wait until a bound of the log (flushed, confirmed) has reached an offset."""
+"""Callbacks that wait until an offset of the log (flushed, confirmed) is reached."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from operator import itemgetter
 from raptormq.errors import StorageError
 
 OffsetCallback = Callable[[StorageError | None], None]
-"""Called once: with None when the offset is reached, or with the error because of which it never will be."""
+"""Called once: with None when the offset is reached, or with the error that prevents it."""
 
 _END_OFFSET = itemgetter(0)
 
 
 class OffsetWaiters:
-    """Callbacks ordered by the offset that each of them waits for; those of one offset in the order of their coming."""
+    """Callbacks ordered by offset; those for the same offset are called in the order in which they were added."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, OffsetCallback]] = deque()
 
     def add(self, end_offset: int, callback: OffsetCallback) -> None:
-        """Call ``callback`` when :meth:`complete` reaches ``end_offset``, or fails."""
+        """Call ``callback`` when :meth:`complete` reaches ``end_offset`` or reports a failure."""
         waiting = self._waiting
         if waiting and end_offset < waiting[-1][0]:
             insort(waiting, (end_offset, callback), key=_END_OFFSET)
@@ -31,7 +31,9 @@ class OffsetWaiters:
             waiting.append((end_offset, callback))
 
     def complete(self, reached: int, failure: StorageError | None = None) -> None:
-        """Call whoever waits for ``reached`` or less with None and, if there is a ``failure``, all others with it."""
+        """Call the callbacks for offsets up to ``reached`` with None. If there is a ``failure``, call all others with
+        it.
+        """
         waiting = self._waiting
         while waiting and (waiting[0][0] <= reached or failure is not None):
             end_offset, callback = waiting.popleft()
@@ -39,7 +41,7 @@ class OffsetWaiters:
 
 
 async def wait_for_offset(register: Callable[[int, OffsetCallback], None], end_offset: int) -> None:
-    """Return when ``register`` calls back for ``end_offset``.
+    """Register a callback for ``end_offset`` and return when it is called.
 
     Raises:
         StorageError: the offset is never reached.
