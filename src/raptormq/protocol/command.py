@@ -105,7 +105,7 @@ def response_to(
     )
 
 
-def refusal(error: TextError, serialize_type: int) -> RemotingCommand:
+def undecodable_text_response(error: TextError, serialize_type: int) -> RemotingCommand:
     """Build the response to a request with text that could not be decoded."""
     asked = RemotingCommand(error.code, opaque=error.opaque, serialize_type=serialize_type)
     return response_to(asked, ResponseCode.SYSTEM_ERROR, str(error))

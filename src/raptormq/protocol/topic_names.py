@@ -112,8 +112,8 @@ def check_topic(topic: str) -> None:
     if (fault := topic_name_error(topic)) is not None:
         shown = topic if len(topic) <= _SHOWN else f"{topic[:_SHOWN]}…"
         limit = _max_length(topic)
-        told = f" ({len(topic)} characters, at most {limit})" if len(topic) > limit else ""
-        raise MessageError(f"topic {shown!r}: {fault}{told}")
+        detail = f" ({len(topic)} characters, at most {limit})" if len(topic) > limit else ""
+        raise MessageError(f"topic {shown!r}: {fault}{detail}")
 
 
 def check_group(group: str) -> None:

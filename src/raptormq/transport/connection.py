@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         if error.flag & _RESPONSE:
             self._requests.failed(error.opaque, error)
         elif not error.flag & _ONEWAY:
-            self.send(command.refusal(error, serialize_type))
+            self.send(command.undecodable_text_response(error, serialize_type))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what still waits."""
