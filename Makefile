@@ -9,11 +9,11 @@ INSTALL := scripts/install.sh
 # pytest's exit code 5 (no test ran) fails a target like any other.
 PYTEST = $(BIN)/pytest --session-timeout=$(1)
 SIMULATIONS := tests/storage/test_crash_points.py tests/raft/test_seeds.py
-SUITES := tests/interop tests/faults tests/spark $(SIMULATIONS)
+SUITES := tests/api tests/interop tests/faults tests/spark $(SIMULATIONS)
 UNIT_TESTS = $(call PYTEST,$(1)) --numprocesses=2 --dist=$(2) $(addprefix --ignore=,$(SUITES)) -m 'not client'
 TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples docs/hooks tests)
 
-.PHONY: help install format lint lint-workflows docs test test-unit coverage test-interop test-faults test-simulation test-spark test-client mutants demo e2e bench image soak lock clean
+.PHONY: help install format lint lint-workflows docs test test-unit coverage test-interop test-faults test-simulation test-spark test-client test-api mutants demo e2e bench image soak lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -70,6 +70,10 @@ test-interop: install ## the official clients for Java, Node.js and Go against o
 test-spark: install ## the Spark source in a local session (1200 s)
 	@$(INSTALL) commands java
 	$(call PYTEST,1200) --timeout=300 tests/spark
+
+test-api: install ## the operator on a real kube-apiserver and etcd, without kubelet (600 s)
+	@$(BIN)/python -m tests.api.control_plane
+	$(call PYTEST,600) tests/api
 
 mutants: install ## seeded bugs, which the tests have to find; ONLY=a,b for some
 	@$(INSTALL) commands cc

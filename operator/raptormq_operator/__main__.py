@@ -17,8 +17,9 @@ def main() -> int:
     try:
         settings = Settings.from_environment()
         configure_logging(settings.log_level)
-        # kopf tells of every event and object that passes; what matters here are its warnings.
-        get_logger("kopf").setLevel(max(logging.WARNING, logging.root.level))
+        # kopf tells of every event and object that passes, and of requests that its supervisor (kopf_watch) tells of.
+        if logging.root.level > logging.DEBUG:
+            get_logger("kopf").setLevel(logging.CRITICAL)
         asyncio.run(run(settings))
     except RaptorMQError as error:
         sys.stderr.write(f"raptormq_operator: {error}\n")

@@ -1,27 +1,22 @@
-"""What kopf watches and what follows from it: work for a lane, never more.
+"""What follows from an event of the API server: work for a lane, never more.
 
-Only `on.event` is used. It sees every object at the start and every change afterwards, without annotations or
-finalizers of kopf's own on anything, so nothing of ours ever hangs because the operator is gone. Children are found
-by our labels.
+Events of our own resources come from kopf (`kopf_watch`), those of a cluster's objects from reflectors
+(`kube.reflector`); both show everything at the start and every change afterwards, and some of it twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-import kopf
-
+from raptormq_operator.kube.reflector import DELETED
 from raptormq_operator.lanes import Key, Lanes
 from raptormq_operator.model import names
-from raptormq_operator.topic_store import TopicStore
+from raptormq_operator.topic_store import TopicStore, version_of
 
-CHILDREN = {"configmaps": "v1", "poddisruptionbudgets": "policy/v1", "services": "v1", "statefulsets": "apps/v1"}
-OURS: dict[str, Any] = {
-    names.MANAGED_BY_LABEL: names.FIELD_MANAGER,
-    names.CLUSTER_LABEL: kopf.PRESENT,
-}
-DELETED = "DELETED"
+CHILD_KINDS = ("ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
+CHILD_SELECTOR = f"{names.MANAGED_BY_LABEL}={names.FIELD_MANAGER},{names.CLUSTER_LABEL}"
+"""Our own objects of any cluster."""
 
 
 class Triggers:
@@ -30,18 +25,28 @@ class Triggers:
     def __init__(self, lanes: Lanes, store: TopicStore) -> None:
         self._lanes = lanes
         self._store = store
-        self._known: dict[Key, object] = {}
+        self._known: dict[Key, _Seen] = {}
+
+    def own(self, kind: str, event: str | None, body: Mapping[str, Any]) -> None:
+        """One of our own resources."""
+        if kind == "BrokerCluster":
+            self.cluster(event, body)
+        else:
+            self.topic(event, body)
 
     def cluster(self, event: str | None, body: Mapping[str, Any]) -> None:
         """The cluster itself, and its Topics when it changed in a way that matters to them."""
         metadata = body["metadata"]
         key = Key("BrokerCluster", metadata["namespace"], metadata["name"])
-        self._lanes.add(key)
-        before, now = self._known.pop(key, None), None if event == DELETED else _what_topics_depend_on(body)
-        if before != now:
-            self.topics_of(key.namespace, key.name)
+        before, now = self._known.pop(key, None), None if event == DELETED else _Seen.of(body)
         if now is not None:
             self._known[key] = now
+        if before is not None and now is not None and before.uid == now.uid and now.version <= before.version:
+            self._known[key] = before  # told twice
+            return
+        self._lanes.add(key)
+        if before is None or now is None or before.matters != now.matters:
+            self.topics_of(key.namespace, key.name)
 
     def topics_of(self, namespace: str, name: str) -> None:
         """All Topics of a cluster."""
@@ -58,36 +63,21 @@ class Triggers:
         for namespace, name in clusters:
             self._lanes.add(Key("Topics", namespace, name))
 
-    def child(self, body: Mapping[str, Any]) -> None:
+    def child(self, _: str, body: Mapping[str, Any]) -> None:
         """The cluster that an object belongs to."""
         metadata = body["metadata"]
         self._lanes.add(Key("BrokerCluster", metadata["namespace"], metadata["labels"][names.CLUSTER_LABEL]))
 
 
-def register(registry: kopf.OperatorRegistry, triggers: Triggers) -> None:
-    """Tells kopf what to watch: both resources, and the objects that a BrokerCluster has."""
-
-    @kopf.on.event(names.API_VERSION, "brokerclusters", registry=registry)
-    async def on_cluster(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name
-        triggers.cluster(type, body)
-
-    @kopf.on.event(names.API_VERSION, "topics", registry=registry)
-    async def on_topic(event: kopf.RawEvent, **_: Any) -> None:
-        triggers.topic(event["type"], event["object"])
-
-    for plural, version in CHILDREN.items():
-
-        @kopf.on.event(version, plural, labels=OURS, registry=registry)
-        async def on_child(body: kopf.Body, **_: Any) -> None:
-            triggers.child(body)
-
-
-def _what_topics_depend_on(body: Mapping[str, Any]) -> object:
+class _Seen(NamedTuple):
+    uid: str
+    version: int
+    matters: object
     """A status is written often; thousands of topics are looked at again only when one of these changes."""
-    metadata, conditions = body["metadata"], body.get("status", {}).get("conditions", [])
-    return (
-        metadata["uid"],
-        metadata["generation"],
-        "deletionTimestamp" in metadata,
-        [one["status"] for one in conditions],
-    )
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> _Seen:
+        metadata, conditions = body["metadata"], body.get("status", {}).get("conditions", [])
+        deleting = "deletionTimestamp" in metadata
+        matters = (metadata["uid"], metadata["generation"], deleting, [one["status"] for one in conditions])
+        return cls(metadata["uid"], version_of(metadata), matters)

@@ -2,8 +2,8 @@
 
 A key is a cluster, or the Topic resources of one. Its lane works on one run at a time; a lane without work is not
 there. Nothing is shared between lanes but the event loop and the connection to the API server, and both are bounded
-where they are used: a run has `RUN_LIMIT_S`, an API call its place in a fair line (`kube.api`), a lane a few calls at a
-time (`bounded`). So the number of lanes that wait for a silent broker does not matter to the others.
+where they are used: a run has `RUN_LIMIT_S`, an API call its place in a fair line (`kube.client`), a lane a few calls
+at a time (`bounded`). So the number of lanes that wait for a silent broker does not matter to the others.
 
 `add` may be called as often as anything happens. A key that is added while its lane works runs once more afterwards,
 so that no change is missed; one that waits for a later time runs now. A run returns the seconds until the next look,

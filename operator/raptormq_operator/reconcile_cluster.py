@@ -17,7 +17,7 @@ from raptormq_operator import cluster_status, event_diagnostics, pod_diagnostics
 from raptormq_operator.admin import Admin
 from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
-from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted

@@ -20,7 +20,7 @@ from raptormq_operator import cluster_status, topic_plan
 from raptormq_operator.admin import Admin, BrokerTopics, TopicAnswer
 from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
-from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.lanes import bounded

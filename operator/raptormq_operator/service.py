@@ -1,63 +1,57 @@
-"""The operator's process: waits for the Lease, then runs kopf's watches and the lanes until told to stop.
+"""The operator's process: waits for the Lease, then watches and works until it is told to stop.
 
-health server -----------------------------------------------------------
-lease: acquire ---- keep (LeaseLost ends everything) -------------- release
-                    kopf watches -> lanes -> reconcilers
+health server ------------------------------------------------------------------------------
+lease: acquire -- keep (LeaseLost ends the process) ------------------ release -- acquire ...
+                  watches: kopf, reflectors -> lanes -> reconcilers      ^
+                  no objects are seen any more --------------------------'
+
+A process that does not see its objects gives the lease back and waits like any other candidate. SIGTERM ends it within
+`STOP_S`, also when something does not end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import kopf
+from kubernetes.aio.client import ApiClient
 
 from raptormq.logs import get_logger
-from raptormq_operator import clock, handlers
+from raptormq_operator import clock
 from raptormq_operator.admin import Admin, ClientAdmin
 from raptormq_operator.cluster_probe import LatestProbes
-from raptormq_operator.handlers import Triggers
+from raptormq_operator.handlers import CHILD_KINDS, CHILD_SELECTOR, Triggers
 from raptormq_operator.health import HealthServer
-from raptormq_operator.kube.api import HttpKubeApi, KubeApi
-from raptormq_operator.kube.connection import Connection, login
+from raptormq_operator.kopf_watch import KopfWatch
+from raptormq_operator.kube.client import KubeApi, KubeClient, configuration
 from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
-from raptormq_operator.kube.lease import Candidate, Lease
+from raptormq_operator.kube.lease import RETRY_PERIOD_S, Candidate, Lease
+from raptormq_operator.kube.reflector import Reflector
 from raptormq_operator.lanes import Key, Lanes
 from raptormq_operator.metrics import LEADER
-from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Surroundings
 from raptormq_operator.reconcile_cluster import ClusterReconciler
 from raptormq_operator.reconcile_topics import TopicsReconciler
 from raptormq_operator.settings import Settings
 from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.topic_store import TopicStore
+from raptormq_operator.watches import LASTS_S, Watches
 
-LEASE_NAME = "raptormq-operator"
-CRD_POLL_S = 5.0
-"""Between two looks whether the API server knows our resources."""
-
-Watch = Coroutine[Any, Any, None]
-"""kopf, ready to be run."""
+LEASE_TIMEOUT_S = 5.0
+"""Of one request about the lease: several fit into the time in which it has to be renewed."""
+STOP_S = 20.0
+"""The pod has 30 s."""
+TASKS_S = 8.0
+"""Of them for tasks to end, before the lease is released."""
 
 log = get_logger(__name__)
-
-
-def kopf_settings() -> kopf.OperatorSettings:
-    """kopf as a watcher only: no Events, nothing persisted, connections that are given up before load balancers do."""
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = False
-    settings.scanning.disabled = True
-    settings.watching.server_timeout = 300
-    settings.watching.connect_timeout = 10
-    settings.networking.request_timeout = 30
-    settings.persistence.finalizer = f"{names.GROUP}/kopf"
-    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{names.GROUP}")
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"kopf.{names.GROUP}")
-    return settings
 
 
 def work_lanes(api: KubeApi, admin: Admin, settings: Settings) -> tuple[Lanes, Triggers]:
@@ -88,111 +82,154 @@ async def run(settings: Settings) -> None:
     Raises:
         RaptorMQError: the API server cannot be found, or the lease was lost.
     """
-    watching = kopf_settings()
-    connection = Connection(lambda: login(watching))
-    candidate = Candidate(settings.namespace, LEASE_NAME, settings.identity)
-    async with HttpKubeApi(connection) as api, ClientAdmin() as admin:
-        lanes, triggers = work_lanes(api, admin, settings)
-        health = HealthServer(settings.port)
-        lease = Lease(api, candidate, monotonic=time.monotonic, now=clock.micro_timestamp)
-        await health.start()
+    async with ApiClient(await configuration()) as connections, ClientAdmin() as admin:
+        operator = Operator(settings, connections, admin)
+        health = HealthServer(settings.port, operator.hung, operator.faults)
+        with _stop_signals() as stop:
+            await health.start()
+            running = asyncio.create_task(operator.run(), name="operator")
+            stopping = asyncio.create_task(stop.wait(), name="signals")
+            either: list[asyncio.Task[Any]] = [running, stopping]
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if running.done():
+                    running.result()
+            finally:
+                await _ended(either)
+                await health.stop()
+
+
+class Operator:
+    """A candidate for the lease, which does the work while it has it."""
+
+    def __init__(self, settings: Settings, connections: ApiClient, admin: Admin) -> None:
+        self._settings = settings
+        self._admin = admin
+        self._api = KubeClient(connections)
+        self._urgent = KubeClient(connections, timeout=LEASE_TIMEOUT_S, at_once=None)
+        candidate = Candidate(settings.namespace, settings.lease_name, settings.identity)
+        self._lease = Lease(self._urgent, candidate, monotonic=time.monotonic, now=clock.micro_timestamp)
+        self._watches: Watches | None = None
+        self._unfit_since: float | None = None
+
+    async def run(self) -> None:
+        """Leads whenever it can, until cancelled.
+
+        Raises:
+            LeaseLost: another process may be leading.
+        """
+        while True:
+            log.info("waiting for the lease %s/%s", self._settings.namespace, self._settings.lease_name)
+            await self._lease.acquire(self._see)
+            await self._lead()
+            await asyncio.sleep(RETRY_PERIOD_S)  # others first
+
+    def hung(self) -> Sequence[str]:
+        """Why a restart is the cure."""
+        return self._watches.hung() if self._watches is not None else ()
+
+    def faults(self) -> Sequence[str]:
+        """Why the process is not ready."""
+        if self._watches is not None:
+            return self._watches.faults()
+        now = time.monotonic()
+        if self._lease.fault is None:
+            self._unfit_since = None
+            return ()
+        self._unfit_since = now if self._unfit_since is None else self._unfit_since
+        return [f"cannot lead: {self._lease.fault}"] if now - self._unfit_since >= LASTS_S else ()
+
+    async def _see(self) -> None:
+        """Whether our resources can be seen in at least one namespace.
+
+        Raises:
+            KubeError: in none.
+        """
+        errors: list[KubeError] = []
+        for namespace in self._namespaces:
+            try:
+                await KopfWatch(self._urgent, namespace, lambda *_: None).check()
+            except KubeError as error:
+                errors.append(error)
+            else:
+                return
+        raise errors[0]
+
+    @property
+    def _namespaces(self) -> Sequence[str | None]:
+        return self._settings.watch_namespaces or (None,)
+
+    async def _lead(self) -> None:
+        """Acts as the leader until this process no longer sees its objects, or until anything fails.
+
+        The lease is given back only after the last of our own tasks has ended; when it was lost it is not ours to give.
+        """
+        lanes, triggers = work_lanes(self._api, self._admin, self._settings)
+        own = [KopfWatch(self._api, namespace, triggers.own) for namespace in self._namespaces]
+        children = [
+            Reflector(self._api, kind, namespace, CHILD_SELECTOR, triggers.child)
+            for namespace in self._namespaces
+            for kind in CHILD_KINDS
+        ]
+        watches = self._watches = Watches(own, children, time.monotonic)
+        log.info("leading")
+        LEADER.set(1)
+        tasks = [
+            asyncio.create_task(work, name=name)
+            for name, work in (
+                ("lease", self._lease.keep()),
+                ("lanes", lanes.run()),
+                ("watches", watches.run()),
+                ("sight", watches.until_blind()),
+            )
+        ]
+        lost = False
         try:
-            if await _may_lead(api, settings, lease):
-                await _lead(lease, lanes, _watch(watching, settings, triggers))
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            lost = tasks[0] in done
+            for task in done:
+                task.result()
+            log.error("the lease is given up: %s", "; ".join(watches.faults()) or "no resources are seen")
         finally:
-            await health.stop()
+            LEADER.set(0)
+            self._watches = None
+            await _ended(tasks)
+            if not lost:
+                await self._lease.release()
 
 
-async def _may_lead(api: KubeApi, settings: Settings, lease: Lease) -> bool:
-    """Waits for our resources and the lease; False when told to stop before."""
+async def _ended(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancels tasks and waits until they have ended, but not for ever."""
+    for task in tasks:
+        task.cancel()
+    _, left = await asyncio.wait(tasks, timeout=TASKS_S)
+    for task in left:
+        log.error("%s does not end", task.get_name())
+
+
+@contextmanager
+def _stop_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set. Whatever does not end after that, the process ends within `STOP_S`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    timer = threading.Timer(STOP_S, _give_up)
+    timer.daemon = True
 
-    async def prepare() -> None:
-        await _resources_served(api, settings)
-        log.info("waiting for the lease")
-        await lease.acquire()
+    def told(*_: object) -> None:
+        if not timer.is_alive() and not stop.is_set():
+            timer.start()
+            loop.call_soon_threadsafe(stop.set)
 
-    preparing, stopping = asyncio.ensure_future(prepare()), asyncio.ensure_future(stop.wait())
-    await asyncio.wait({preparing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (preparing, stopping):
-        task.cancel()
-    if not preparing.done() or preparing.cancelled():
-        return False
-    preparing.result()
-    return True
-
-
-async def _resources_served(api: KubeApi, settings: Settings) -> None:
-    """Waits until the API server knows our resources: kopf never looks again for those that it does not find."""
-    namespace = next(iter(settings.watch_namespaces), settings.namespace)
-    for kind in ("BrokerCluster", "Topic"):
-        while not await _is_served(api, kind, namespace):
-            log.error("the API server has no resource %s.%s: kubectl apply --server-side -f crds/", kind, names.GROUP)
-            await asyncio.sleep(CRD_POLL_S)
-
-
-async def _is_served(api: KubeApi, kind: str, namespace: str) -> bool:
-    """False only when the API server says so; what else may be wrong is for those who watch."""
+    # Not the loop's own handlers: those would wait for a loop that something keeps busy.
+    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        await api.select(kind, namespace, "")
-    except KubeError as error:
-        return error.status != 404
-    return True
-
-
-def _watch(watching: kopf.OperatorSettings, settings: Settings, triggers: Triggers) -> Watch:
-    """kopf, with a registry of its own and the same login as our requests."""
-    registry = kopf.OperatorRegistry()
-    handlers.register(registry, triggers)
-
-    @kopf.on.login(registry=registry)
-    def log_in(**_: Any) -> kopf.ConnectionInfo | None:
-        return login(watching)
-
-    return _until_unserved(
-        kopf.operator(
-            registry=registry,
-            settings=watching,
-            standalone=True,
-            clusterwide=not settings.watch_namespaces,
-            namespaces=settings.watch_namespaces,
-        )
-    )
-
-
-async def _until_unserved(watch: Watch) -> None:
-    """Runs kopf, whose own errors have no public class; a definition that was deleted is none of its bugs.
-
-    Raises:
-        KubeError: what is watched is no longer served.
-    """
-    try:
-        await watch
-    except Exception as error:
-        if getattr(error, "status", None) != 404:
-            raise
-        said = getattr(error, "message", None)
-        raise KubeError(404, f"the API server no longer has a resource that is watched: {said}") from error
-
-
-async def _lead(lease: Lease, lanes: Lanes, watch: Watch) -> None:
-    """Acts as the leader until kopf is told to stop by a signal, or until anything fails.
-
-    The lease is given back only after the last of our own tasks has ended; when it was lost it is not ours to give.
-    """
-    log.info("leading")
-    LEADER.set(1)
-    tasks = [asyncio.create_task(work) for work in (lease.keep(), lanes.run(), watch)]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        yield stop
     finally:
-        LEADER.set(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    await lease.release()
+        timer.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _give_up() -> None:
+    log.error("something does not end: the process ends after %.0f s without it", STOP_S)
+    os._exit(1)

@@ -20,6 +20,8 @@ class Settings:
     """POD_NAMESPACE: namespace of the Lease, `default` outside of a cluster."""
     identity: str
     """POD_NAME: holder of the Lease, the host's name outside of a cluster."""
+    lease_name: str
+    """LEASE_NAME: the Lease of this installation, raptormq-operator."""
     watch_namespaces: tuple[str, ...]
     """WATCH_NAMESPACES: comma-separated, empty for all."""
     dns_domain: str
@@ -50,7 +52,8 @@ class Settings:
             image=image,
             namespace=environment.get("POD_NAMESPACE", "default"),
             identity=environment.get("POD_NAME", socket.gethostname()),
-            watch_namespaces=tuple(name.strip() for name in watched if name.strip()),
+            lease_name=environment.get("LEASE_NAME", "") or "raptormq-operator",
+            watch_namespaces=tuple(dict.fromkeys(name.strip() for name in watched if name.strip())),
             dns_domain=environment.get("CLUSTER_DOMAIN", "cluster.local"),
             port=int(port),
             log_level=level,

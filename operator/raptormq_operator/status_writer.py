@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raptormq_operator.conditions import Reason, Verdict, ready_condition
-from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.metadata import Manifest

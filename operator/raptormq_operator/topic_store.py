@@ -53,10 +53,10 @@ class TopicStore:
         cluster = (namespace, spec["clusterRef"]["name"])
         before = self._entry(namespace, name)
         same = before is not None and before.body["metadata"]["uid"] == metadata["uid"]
-        if before is not None and same and before.body["metadata"].get("resourceVersion") == _version_text(metadata):
-            return set()  # our own write, which has been seen already
+        if before is not None and same and version_of(metadata) <= version_of(before.body["metadata"]):
+            return set()  # told twice, or a write of our own whose answer was newer
         topic_name = spec.get("name", name)
-        first = before.first_version if before is not None and same else _version(metadata)
+        first = before.first_version if before is not None and same else version_of(metadata)
         touched = self._take_out(namespace, name)
         kept = {**body, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
         of_cluster = self._clusters.setdefault(cluster, _OfCluster())
@@ -73,7 +73,9 @@ class TopicStore:
     def written(self, body: Mapping[str, Any]) -> None:
         """The body as the API server has answered a write of ours: no reason for another look."""
         entry = self._entry(body["metadata"]["namespace"], body["metadata"]["name"])
-        if entry is not None and entry.body["metadata"]["uid"] == body["metadata"]["uid"]:
+        if entry is None or entry.body["metadata"]["uid"] != body["metadata"]["uid"]:
+            return
+        if version_of(body["metadata"]) > version_of(entry.body["metadata"]):
             metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
             entry.body = {**body, "metadata": metadata}
 
@@ -153,12 +155,6 @@ def _claim(entry: _Entry) -> Claim:
     return Claim(metadata["creationTimestamp"], waiting, entry.first_version, metadata["uid"], metadata["name"])
 
 
-def _version(metadata: Mapping[str, Any]) -> int:
-    """resourceVersion as a number, which grows with time (KEP-5504); 0 where it is none."""
-    text = _version_text(metadata)
-    return int(text) if text is not None and text.isdecimal() else 0
-
-
-def _version_text(metadata: Mapping[str, Any]) -> str | None:
-    version: str | None = metadata.get("resourceVersion")
-    return version
+def version_of(metadata: Mapping[str, Any]) -> int:
+    """resourceVersion as a number, which grows with every change (KEP-5504)."""
+    return int(metadata["resourceVersion"])

@@ -11,9 +11,8 @@ import yaml
 
 from e2e.tools import tool
 from raptormq.client.security.tls import ClientTls, tls_from_environment
-from raptormq_operator.handlers import CHILDREN
-from raptormq_operator.kube.api import RESOURCES
-from raptormq_operator.service import LEASE_NAME
+from raptormq_operator.handlers import CHILD_KINDS
+from raptormq_operator.kube.client import RESOURCES
 from raptormq_operator.settings import Settings
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "raptormq"
@@ -110,7 +109,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
     allowed = rules(role)
     assert not [verbs for verbs in allowed.values() if "*" in verbs]
     assert not [name for name in allowed if "*" in name or "secrets" in name]
-    for plural, version in CHILDREN.items():
+    for version, plural in (RESOURCES[kind] for kind in CHILD_KINDS):
         group = version.rpartition("/")[0]
         assert allowed[f"{group}/{plural}"] == {"get", "list", "watch", "create", "patch", "delete"}
     ours = {
@@ -125,10 +124,14 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
 
 
 def test_the_lease_is_the_one_that_the_operator_takes() -> None:
-    (role,) = of_kind(rendered(), "Role")
-    assert role["metadata"]["namespace"] == "mq"
-    named = [rule for rule in role["rules"] if rule.get("resourceNames")]
-    assert [(rule["resourceNames"], rule["verbs"]) for rule in named] == [([LEASE_NAME], ["get", "update"])]
+    """Each release has its own, so that two in one namespace can work for other namespaces each."""
+    for options in ((), ("--set", "fullnameOverride=second")):
+        (role,) = of_kind(rendered(*options), "Role")
+        assert role["metadata"]["namespace"] == "mq"
+        named = [rule for rule in role["rules"] if rule.get("resourceNames")]
+        name = environment(*options)["LEASE_NAME"]
+        assert name == ("second-operator" if options else "raptormq-operator")
+        assert [(rule["resourceNames"], rule["verbs"]) for rule in named] == [([name], ["get", "update"])]
 
 
 def test_watched_namespaces_get_a_role_each_and_nothing_is_cluster_wide() -> None:

@@ -18,7 +18,7 @@ Place = tuple[str, str, str]
 
 
 class FakeKube:
-    """`raptormq_operator.kube.api.KubeApi` in memory.
+    """`raptormq_operator.kube.client.KubeApi` in memory.
 
     `refuse` and `refuse_lists` map a kind to the error that its writes and its lists get.
     """

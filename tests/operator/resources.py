@@ -46,6 +46,7 @@ def resource(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dic
             "namespace": NAMESPACE,
             "uid": f"uid-of-{name}",
             "generation": 1,
+            "resourceVersion": "1",
             "creationTimestamp": "2026-01-01T00:00:00Z",
             **metadata,
         },

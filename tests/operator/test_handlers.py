@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from raptormq_operator.handlers import DELETED, Triggers
+from raptormq_operator.handlers import Triggers
+from raptormq_operator.kube.reflector import DELETED
 from raptormq_operator.lanes import Key, Lanes
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
@@ -42,8 +43,9 @@ def triggers(queue: Recorder) -> Triggers:
     return Triggers(queue, TopicStore())
 
 
-def with_status(**status: Any) -> dict[str, Any]:
-    return cluster_body() | {"status": status}
+def at(version: int, **status: Any) -> dict[str, Any]:
+    """The cluster at a resourceVersion."""
+    return cluster_body(metadata={"resourceVersion": str(version)}) | {"status": status}
 
 
 def test_a_topic_is_looked_at_again_when_its_cluster_changes_and_not_when_it_only_writes_a_status(
@@ -53,14 +55,26 @@ def test_a_topic_is_looked_at_again_when_its_cluster_changes_and_not_when_it_onl
     assert queue.taken() == [TOPICS]
     triggers.cluster(None, cluster_body())
     assert queue.taken() == [CLUSTER, TOPICS]
-    triggers.cluster("MODIFIED", with_status(brokersReady="1/2"))
+    triggers.cluster("MODIFIED", at(2, brokersReady="1/2"))
     assert queue.taken() == [CLUSTER]
-    triggers.cluster("MODIFIED", with_status(conditions=[{"type": "Ready", "status": "True"}]))
+    triggers.cluster("MODIFIED", at(3, conditions=[{"type": "Ready", "status": "True"}]))
     assert queue.taken() == [CLUSTER, TOPICS]
-    triggers.cluster("MODIFIED", cluster_body(metadata={"deletionTimestamp": "t"}))
+    triggers.cluster("MODIFIED", cluster_body(metadata={"deletionTimestamp": "t", "resourceVersion": "4"}))
     assert queue.taken() == [CLUSTER, TOPICS]
     triggers.cluster(DELETED, cluster_body(metadata={"deletionTimestamp": "t"}))
     assert queue.taken() == [CLUSTER, TOPICS]
+
+
+def test_what_is_told_twice_is_looked_at_once(queue: Recorder, triggers: Triggers) -> None:
+    """By kopf and by a list, in any order."""
+    for version in (3, 3, 2):
+        triggers.own("BrokerCluster", None, at(version))
+    assert queue.taken() == [CLUSTER]
+    triggers.own("BrokerCluster", "ADDED", at(4))
+    assert queue.taken() == [CLUSTER]
+    again = cluster_body(metadata={"uid": "another", "resourceVersion": "2"})
+    triggers.own("BrokerCluster", "ADDED", again)
+    assert queue.taken() == [CLUSTER]
 
 
 def test_a_topic_that_goes_makes_room_for_its_rivals(queue: Recorder) -> None:
@@ -71,14 +85,14 @@ def test_a_topic_that_goes_makes_room_for_its_rivals(queue: Recorder) -> None:
     triggers.topic("ADDED", second)
     store.take_changed((NAMESPACE, "demo"), 9)
     queue.taken()
-    triggers.topic(DELETED, first)
+    triggers.own("Topic", DELETED, first)
     assert queue.taken() == [TOPICS]
     assert store.take_changed((NAMESPACE, "demo"), 9) == ["first", "second"]
-    triggers.topic(DELETED, first)
+    triggers.own("Topic", DELETED, first)
     assert queue.taken() == []
 
 
 def test_every_object_that_is_made_leads_back_to_its_cluster(queue: Recorder, triggers: Triggers) -> None:
     for manifest in wanted(Cluster.from_object(cluster_body(), SURROUNDINGS)).objects:
-        triggers.child(manifest)
+        triggers.child("ADDED", manifest)
         assert queue.taken() == [CLUSTER]

@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from raptormq_operator.kube import lease
 from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.lease import LEASE_DURATION_S, RENEW_DEADLINE_S, Candidate, Lease, LeaseLost
 from tests.operator.fake_kube import FakeKube
@@ -128,5 +129,31 @@ async def test_waiting_for_the_lease_outlasts_errors(monkeypatch: pytest.MonkeyP
             monkeypatch.setattr(contest.kube, "create", create)
 
     monkeypatch.setattr(asyncio, "sleep", pass_time)
-    await contest.leases["a"].acquire()
+    await contest.leases["a"].acquire(AsyncMock())
+    assert (contest.holder, contest.leases["a"].fault) == ("a", None)
+
+
+async def test_who_could_not_do_the_work_leaves_the_lease_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    contest = Contest()
+    fit = AsyncMock(side_effect=[KubeError(403, "it sees nothing"), KubeError(403, "it sees nothing"), None])
+    seen: list[tuple[str | None, bool]] = []
+
+    async def pass_time(_: float) -> None:
+        seen.append((contest.leases["a"].fault, PLACE in contest.kube.objects))
+
+    monkeypatch.setattr(asyncio, "sleep", pass_time)
+    await contest.leases["a"].acquire(fit)
+    assert seen == [("it sees nothing", False)] * 2
     assert contest.holder == "a"
+
+
+async def test_a_release_does_not_wait_for_an_api_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    contest = Contest()
+    await contest.turn("a")
+
+    async def hangs(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(contest.kube, "get", hangs)
+    monkeypatch.setattr(lease, "RELEASE_S", 0.0)
+    await contest.leases["a"].release()

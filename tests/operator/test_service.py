@@ -13,13 +13,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import AsyncMock
 
+import aiohttp
 import kopf
 import pytest
 from aiohttp import web
+from kubernetes.aio.client import Configuration
 
-from raptormq_operator import service
-from raptormq_operator.kube.errors import KubeError
+from raptormq_operator import kopf_watch, service, watches
+from raptormq_operator.handlers import CHILD_SELECTOR
+from raptormq_operator.kube import lease
 from raptormq_operator.settings import Settings
 from tests.operator.resources import NAMESPACE, cluster_body, topic_body
 
@@ -29,6 +33,7 @@ GROUPS = {
     "apps/v1": ["statefulsets"],
     "policy/v1": ["poddisruptionbudgets"],
 }
+CHILDREN = ("configmaps", "poddisruptionbudgets", "services", "statefulsets")
 KINDS = {"brokerclusters": "BrokerCluster", "topics": "Topic", "statefulsets": "StatefulSet"}
 
 
@@ -44,6 +49,7 @@ class ApiServer:
         """Plurals that are answered with 404, once each."""
         self.lease: dict[str, Any] | None = None
         self.stopping = asyncio.Event()
+        self.watched: list[tuple[str, dict[str, str]]] = []
         self.deleted: set[str] = set()
         """Plurals whose definitions are gone."""
         self.loop = asyncio.new_event_loop()
@@ -79,6 +85,7 @@ class ApiServer:
             answer = {"kind": "Status", "code": 404, "message": f"no {parts[-1]} here"}
             return web.json_response(answer, status=404)
         if request.query.get("watch"):
+            self.watched.append((parts[-1], dict(request.query)))
             return await self._silent_watch(request)
         if parts[-1] in self.unserved:
             self.unserved.remove(parts[-1])
@@ -97,6 +104,8 @@ class ApiServer:
         if "leases" in parts:
             self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
             body = self.lease
+        else:
+            body["metadata"]["resourceVersion"] = str(len(self.written) + 2)
         self.written.append((request.method, request.path, body))
         return web.json_response(body)
 
@@ -126,6 +135,19 @@ class ApiServer:
             self.stopping = asyncio.Event()
 
         self.loop.call_soon_threadsafe(ended)
+
+    def make_definition(self, plural: str, objects: list[dict[str, Any]]) -> None:
+        """The plural is served again, with other objects."""
+        self.listed[plural] = objects
+        self.deleted.discard(plural)
+
+    def watches_of(self, plural: str) -> int:
+        """How many were begun."""
+        return sum(watched == plural for watched, _ in self.watched)
+
+    def statuses(self) -> set[str]:
+        """Names of the objects whose status was written."""
+        return {body["metadata"]["name"] for _, path, body in self.written if path.endswith("/status")}
 
     def reasons(self) -> dict[str, str]:
         """Kind -> reason of the Ready condition that was written."""
@@ -166,11 +188,16 @@ def _resources(version: str, plurals: list[str]) -> dict[str, Any]:
 @pytest.fixture
 def ports(free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch) -> tuple[int, Settings]:
     """Port of an API server, and settings with which the operator finds it."""
-    monkeypatch.setattr(service, "CRD_POLL_S", 0)
-    api_port, probe_port = free_ports(2)
-    info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{api_port}", default_namespace=NAMESPACE)
-    monkeypatch.setattr(service, "login", lambda _: info)
-    environment = {"RAPTORMQ_IMAGE": "x", "POD_NAME": "me", "HTTP_PORT": str(probe_port)}
+    api_port, health_port = free_ports(2)
+    address = f"http://127.0.0.1:{api_port}"
+    info = kopf.ConnectionInfo(server=address, default_namespace=NAMESPACE)
+    monkeypatch.setattr(kopf_watch, "login", lambda _: info)
+    monkeypatch.setattr(service, "configuration", AsyncMock(return_value=Configuration(host=address)))
+    for module in (lease, service):
+        monkeypatch.setattr(module, "RETRY_PERIOD_S", 0.05)
+    monkeypatch.setattr(kopf_watch, "CHECK_S", 0.05)
+    monkeypatch.setattr(kopf_watch, "BACKOFF_FIRST_S", 0.05)
+    environment = {"RAPTORMQ_IMAGE": "x", "POD_NAME": "me", "LEASE_NAME": "mine", "HTTP_PORT": str(health_port)}
     return api_port, Settings.from_environment(environment)
 
 
@@ -182,7 +209,7 @@ async def _both_reconciled(server: ApiServer) -> None:
 async def test_it_leads_reconciles_both_kinds_and_lets_go(
     ports: tuple[int, Settings], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its resources come after it: kopf never finds those that are not there when it starts."""
+    """Its resources come after it: until then it leaves the lease to others."""
     server = ApiServer()
     server.unserved = ["brokerclusters", "topics", "topics"]
     api_port, settings = ports
@@ -191,24 +218,59 @@ async def test_it_leads_reconciles_both_kinds_and_lets_go(
         await _both_reconciled(server)
         assert server.reasons() == {"BrokerCluster": "NotSupported", "Topic": "ClusterNotFound"}
         assert server.lease is not None
-        assert server.lease["spec"]["holderIdentity"] == "me"
-        assert [record.getMessage().count("has no resource Topic.raptormq.io") for record in caplog.records].count(
-            1
-        ) == 2
+        assert (server.lease["metadata"]["name"], server.lease["spec"]["holderIdentity"]) == ("mine", "me")
+        assert "this process cannot lead: the API server does not serve BrokerCluster.raptormq.io" in caplog.text
         os.kill(os.getpid(), signal.SIGTERM)
         await running
         assert server.lease["spec"]["holderIdentity"] == ""
     for method, path, _ in server.written:
         assert "/leases" in path or path.endswith("/status") or "/events" in path, f"{method} {path}"
+    selectors = {plural: query.get("labelSelector") for plural, query in server.watched if plural in CHILDREN}
+    assert selectors == dict.fromkeys(CHILDREN, CHILD_SELECTOR), "others' objects are not even asked for"
 
 
-async def test_a_definition_that_is_deleted_is_an_error_in_words(ports: tuple[int, Settings]) -> None:
-    """Kubernetes starts the operator again, which then waits for the definition."""
+async def test_a_definition_that_is_deleted_and_made_again_is_watched_again(
+    ports: tuple[int, Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "LASTS_S", 0.0)
+    server = ApiServer()
+    api_port, settings = ports
+    with server.running(api_port):
+        running = asyncio.create_task(service.run(settings))
+        await _both_reconciled(server)
+        begun = server.watches_of("topics")
+        server.delete_definition("topics")
+        while not any("does not serve Topic" in fault for fault in await _faults(settings.port)):
+            await asyncio.sleep(0.02)
+        assert server.watches_of("topics") == begun
+        server.make_definition("topics", [topic_body("another", clusterRef={"name": "none"})])
+        while "another" not in server.statuses():
+            await asyncio.sleep(0.02)
+        assert server.watches_of("topics") > begun
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+
+
+async def test_who_sees_nothing_gives_the_lease_back(
+    ports: tuple[int, Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "BLIND_S", 0.0)
+    monkeypatch.setattr(watches, "LOOK_S", 0.01)
     server = ApiServer()
     api_port, settings = ports
     with server.running(api_port):
         running = asyncio.create_task(service.run(settings))
         await _both_reconciled(server)
         server.delete_definition("topics")
-        with pytest.raises(KubeError, match=r"no longer has a resource that is watched: no topics here$"):
-            await running
+        while server.lease is None or server.lease["spec"]["holderIdentity"] != "":
+            await asyncio.sleep(0.02)
+        server.make_definition("topics", [])
+        while server.lease["spec"]["holderIdentity"] != "me":
+            await asyncio.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+
+
+async def _faults(port: int) -> list[str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+        return [] if answer.status == 200 else (await answer.text()).splitlines()

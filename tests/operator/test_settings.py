@@ -13,11 +13,15 @@ def test_defaults() -> None:
     settings = Settings.from_environment({"RAPTORMQ_IMAGE": "raptormq:1", "POD_NAME": "me"})
     assert (settings.image, settings.identity, settings.namespace) == ("raptormq:1", "me", "default")
     assert (settings.port, settings.log_level, settings.watch_namespaces) == (8080, "INFO", ())
-    assert settings.dns_domain == "cluster.local"
+    assert (settings.dns_domain, settings.lease_name) == ("cluster.local", "raptormq-operator")
+
+
+def test_each_installation_has_a_lease_of_its_own() -> None:
+    assert Settings.from_environment({"RAPTORMQ_IMAGE": "x", "LEASE_NAME": "second"}).lease_name == "second"
 
 
 def test_namespaces_are_separated_by_commas() -> None:
-    settings = Settings.from_environment({"RAPTORMQ_IMAGE": "x", "WATCH_NAMESPACES": "shop, bank,"})
+    settings = Settings.from_environment({"RAPTORMQ_IMAGE": "x", "WATCH_NAMESPACES": "shop, bank,,shop"})
     assert settings.watch_namespaces == ("shop", "bank")
 
 

@@ -78,6 +78,7 @@ def test_one_made_again_under_the_same_name_is_another() -> None:
     store = TopicStore()
     store.see(made("first", version="3"))
     store.written(made("first", version="9", uid="another"))
+    store.written(made("first", version="2", readQueues="old"))
     body = store.get(DEMO, "first")
     assert body is not None
     assert body["metadata"]["resourceVersion"] == "3"

@@ -3,6 +3,7 @@
 RaptorMQError
 `- KubeError             the API server answered with an error, or not at all (status 0)
    |- Conflict           409: someone else changed or made the object first      (retriable)
+   |- Gone               410: begin with a new list                              (retriable)
    `- Invalid            400, 403, 422: the request will not get better by itself; nor after a 500 for a field that a
                          built-in kind does not have, which server-side apply answers
 """
@@ -28,6 +29,10 @@ class Conflict(KubeError):
     """Someone else was first."""
 
 
+class Gone(KubeError):
+    """A resourceVersion, or a place in a list, that the API server no longer remembers."""
+
+
 class Invalid(KubeError):
     """The API server does not take the object, or not from us."""
 
@@ -38,6 +43,8 @@ def error_for(status: int, text: str) -> KubeError:
     """The error class of an HTTP status."""
     if status == 409:
         return Conflict(status, text)
+    if status == 410:
+        return Gone(status, text)
     if status in (400, 403, 422) or (status == 500 and _NOT_IN_SCHEMA in text):
         return Invalid(status, text)
     return KubeError(status, text)

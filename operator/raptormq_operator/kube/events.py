@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raptormq.logs import get_logger
-from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import Conflict, KubeError
 from raptormq_operator.manifests.metadata import Manifest, digest
 from raptormq_operator.model import names

@@ -12,18 +12,20 @@ clocks tick at about the same speed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
-from raptormq_operator.kube.api import KubeApi
+from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import Conflict, KubeError
 from raptormq_operator.manifests.metadata import Manifest
 
 LEASE_DURATION_S = 15
 RENEW_DEADLINE_S = 10.0
 RETRY_PERIOD_S = 2.0
+RELEASE_S = 5.0
+"""Who ends does not wait longer for an API server that does not answer."""
 
 log = get_logger(__name__)
 
@@ -42,7 +44,7 @@ class Candidate:
 
 
 class Lease:
-    """`await acquire()`, then `await keep()` for as long as this process acts, then `await release()`."""
+    """`await acquire(fit)`, then `await keep()` for as long as this process acts, then `await release()`."""
 
     def __init__(
         self, api: KubeApi, candidate: Candidate, *, monotonic: Callable[[], float], now: Callable[[], str]
@@ -53,15 +55,23 @@ class Lease:
         self._now = now
         self._seen_version: str | None = None
         self._seen_at = 0.0
+        self.fault: str | None = None
+        """Why this process cannot lead."""
 
-    async def acquire(self) -> None:
-        """Returns when this process is the leader."""
+    async def acquire(self, fit: Callable[[], Awaitable[None]]) -> None:
+        """Returns when this process is the leader. `fit` raises `KubeError` while it could not do a leader's work: then
+        it leaves the lease to others."""
         while True:
             try:
+                await fit()
                 if await self.try_once():
+                    self.fault = None
                     return
+                self.fault = None
             except KubeError as error:
-                log.warning("the lease could not be read or written: %s", error)
+                if self.fault is None:
+                    log.warning("this process cannot lead: %s", error)
+                self.fault = str(error)
             await asyncio.sleep(RETRY_PERIOD_S)
 
     async def keep(self) -> None:
@@ -85,11 +95,12 @@ class Lease:
     async def release(self) -> None:
         """Lets the next one start at once."""
         try:
-            current = await self._read()
-            if current is not None and current["spec"].get("holderIdentity") == self._candidate.identity:
-                await self._api.replace({**current, "spec": {**current["spec"], "holderIdentity": ""}})
-        except KubeError as error:
-            log.warning("the lease was not released: %s", error)
+            async with asyncio.timeout(RELEASE_S):
+                current = await self._read()
+                if current is not None and current["spec"].get("holderIdentity") == self._candidate.identity:
+                    await self._api.replace({**current, "spec": {**current["spec"], "holderIdentity": ""}})
+        except (KubeError, TimeoutError) as error:
+            log.warning("the lease was not released: %s", str(error) or "no answer in time")
 
     async def try_once(self) -> bool:
         """One attempt to take or renew; False when another one holds it. Raises `KubeError`."""

@@ -1,0 +1,275 @@
+"""The few verbs of the Kubernetes API that the operator needs, over the official client (`kubernetes.aio`).
+
+Writes are server-side apply under our own field manager with force: what the operator sets it owns, what others
+add stays. Objects are JSON values, not the client's models: both resources are our own, and what is compared is what
+the API server has.
+`KubeApi` is a protocol so that tests can put a table of objects in its place; `KubeClient` is the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, Protocol
+
+import aiohttp
+from kubernetes.aio.client import ApiClient, ApiException, Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.watch import Watch
+
+from raptormq.errors import ConfigError
+from raptormq_operator.kube.errors import KubeError, error_for
+from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.model import names
+
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+CALLS_AT_ONCE = 32
+"""Requests under way. Others wait in the order in which they came, and a lane has a few of them at most: so the wait is
+short for everyone, whatever some clusters have to write."""
+PAGE_SIZE = 500
+
+RESOURCES = {
+    "BrokerCluster": (names.API_VERSION, "brokerclusters"),
+    "ConfigMap": ("v1", "configmaps"),
+    "Event": ("v1", "events"),
+    "Lease": ("coordination.k8s.io/v1", "leases"),
+    "Pod": ("v1", "pods"),
+    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "Service": ("v1", "services"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "Topic": (names.API_VERSION, "topics"),
+}
+"""Kind -> API version and plural."""
+
+
+class KubeApi(Protocol):
+    """Every call raises `KubeError` and nothing else."""
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """The object, None when there is none."""
+
+    async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
+        """Objects with these labels; each has its kind, which the API leaves out of list items."""
+
+    async def warnings(self, namespace: str, kind: str, name: str) -> list[Manifest]:
+        """The Events of type Warning about an object that the API server still has."""
+
+    async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
+        """Makes the object or changes the fields that `manager` owns."""
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        """The same for the status of an object that exists."""
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """Makes the object; `Conflict` when it is there."""
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """Writes the whole object; `Conflict` when its resourceVersion is not the newest."""
+
+    async def merge(self, kind: str, namespace: str, name: str, patch: Manifest) -> Manifest:
+        """JSON merge patch."""
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Deletes exactly this object; nothing happens when it is gone or another one has its name."""
+
+
+async def configuration() -> Configuration:
+    """Where the API server is and who we are: the pod's service account, whose token is read again every minute, or the
+    current context of the kubeconfig.
+
+    Raises:
+        ConfigError: neither is there.
+    """
+    found = Configuration()
+    found.connection_pool_maxsize = 0  # each watch holds a connection; `CALLS_AT_ONCE` is the limit for the others
+    try:
+        load_incluster_config(client_configuration=found)
+    except ConfigException:
+        try:
+            await load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=found)
+        except ConfigException as error:
+            text = "neither a service account nor a kubeconfig says where the Kubernetes API server is"
+            raise ConfigError(f"{text}: {error}") from error
+    return found
+
+
+class KubeClient:
+    """`KubeApi` over HTTPS, with the connections of `api`."""
+
+    def __init__(
+        self, api: ApiClient, *, timeout: float = REQUEST_TIMEOUT_S, at_once: int | None = CALLS_AT_ONCE
+    ) -> None:
+        """Without `at_once` no request waits for another: for those that are few and must not be late."""
+        self._api = api
+        self._timeout = timeout
+        self._line: AbstractAsyncContextManager[Any] = asyncio.Semaphore(at_once) if at_once else nullcontext()
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        try:
+            return await self._request("GET", path(kind, namespace, name))
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
+        return await self._list(kind, namespace, {"labelSelector": selector})
+
+    async def warnings(self, namespace: str, kind: str, name: str) -> list[Manifest]:
+        fields = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
+        return await self._list("Event", namespace, {"fieldSelector": fields})
+
+    async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
+        return await self._apply(_path_of(manifest), manifest, manager)
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        return await self._apply(_path_of(manifest) + "/status", manifest, names.FIELD_MANAGER)
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        where = path(manifest["kind"], manifest["metadata"]["namespace"])
+        return await self._request("POST", where, manifest, "application/json")
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        return await self._request("PUT", _path_of(manifest), manifest, "application/json")
+
+    async def merge(self, kind: str, namespace: str, name: str, patch: Manifest) -> Manifest:
+        return await self._request("PATCH", path(kind, namespace, name), patch, "application/merge-patch+json")
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            await self._request("DELETE", path(kind, namespace, name), options, "application/json")
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
+    async def page(
+        self, kind: str, namespace: str | None, selector: str = "", limit: int = PAGE_SIZE, after: str = ""
+    ) -> Manifest:
+        """A part of a list, as the API server answers: `items`, and in `metadata` the resourceVersion and, where there
+        is more, what to go on with (`continue`). Without a namespace it is that of all.
+
+        Raises:
+            KubeError: 410 when `after` is too old.
+        """
+        query = {"limit": str(limit), "labelSelector": selector, "continue": after}
+        return await self._request(
+            "GET", path(kind, namespace), query={key: text for key, text in query.items() if text}
+        )
+
+    async def watch(
+        self, kind: str, namespace: str | None, selector: str, version: str, *, seconds: int, quiet: float
+    ) -> AsyncIterator[tuple[str, Manifest]]:
+        """What happens from a resourceVersion on: `ADDED`, `MODIFIED`, `DELETED` with the object, and `BOOKMARK` with
+        nothing but a newer resourceVersion. The API server ends it after `seconds`.
+
+        Raises:
+            KubeError: 410 when the version is too old; it was refused, or nothing has come for `quiet` seconds.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=quiet)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+            "labelSelector": selector,
+        }
+        where = path(kind, namespace)
+
+        async def begin(**_: object) -> aiohttp.ClientResponse:
+            given = {key: text for key, text in query.items() if text}
+            return await self._open("GET", where, None, None, given, timeout)
+
+        try:
+            async with Watch() as watch:
+                async for event in watch.stream(begin, timeout_seconds=seconds):
+                    if not isinstance(event, dict):
+                        raise ValueError(f"not an event: {event!r:.80}")
+                    yield event["type"], event["object"]
+        except ApiException as error:  # an event of type ERROR
+            raise error_for(int(error.status or 0), str(error.reason)) from error
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise KubeError(0, f"watch {where}: {str(error) or type(error).__name__}") from error
+
+    async def _list(self, kind: str, namespace: str, query: Mapping[str, str]) -> list[Manifest]:
+        answer = await self._request("GET", path(kind, namespace), query=query)
+        return [{**item, "kind": kind, "apiVersion": RESOURCES[kind][0]} for item in answer["items"]]
+
+    async def _apply(self, where: str, manifest: Manifest, manager: str) -> Manifest:
+        query = {"fieldManager": manager, "force": "true"}
+        return await self._request("PATCH", where, manifest, "application/apply-patch+yaml", query)
+
+    async def _request(
+        self,
+        method: str,
+        where: str,
+        body: Manifest | None = None,
+        content_type: str | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=CONNECT_TIMEOUT_S)
+        async with self._line:
+            response = await self._open(method, where, body, content_type, query or {}, timeout)
+            try:
+                result: Manifest = await response.json(content_type=None)
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                raise KubeError(0, f"{method} {where}: {str(error) or type(error).__name__}") from error
+            finally:
+                response.release()
+        return result
+
+    async def _open(
+        self,
+        method: str,
+        where: str,
+        body: Manifest | None,
+        content_type: str | None,
+        query: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """The response, whose status is one of success and whose body is still to be read."""
+        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content_type else {})
+        try:
+            verb, url, headers, data, _ = await self._api.param_serialize(
+                method,
+                where,
+                query_params=list(query.items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            answer = await self._api.call_api(verb, url, headers, data, _request_timeout=timeout)
+            response: aiohttp.ClientResponse = answer.response
+            if response.status < 400:
+                return response
+            text = await response.text()
+        except (aiohttp.ClientError, ApiException, TimeoutError, ValueError, OSError) as error:
+            raise KubeError(0, f"{method} {where}: {str(error) or type(error).__name__}") from error
+        raise error_for(response.status, _message(text, f"{method} {where}: HTTP {response.status}"))
+
+
+def path(kind: str, namespace: str | None, name: str | None = None) -> str:
+    """Path of a collection, of one of all namespaces, or of one object."""
+    version, plural = RESOURCES[kind]
+    prefix = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+    collection = f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"
+    return collection if name is None else f"{collection}/{name}"
+
+
+def _path_of(manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    return path(manifest["kind"], metadata["namespace"], metadata["name"])
+
+
+def _message(text: str, otherwise: str) -> str:
+    """The words of a Status object; proxies in front of the API server answer with pages of their own."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return otherwise
+    message = answer.get("message") if isinstance(answer, dict) else None
+    return str(message) if message else otherwise

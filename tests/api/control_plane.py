@@ -1,0 +1,226 @@
+"""A real kube-apiserver and etcd as processes of this machine, on the loopback: no kubelet, no controllers, no pods.
+
+What controllers would do is played by the tests that need it (`stand_ins`). The binaries are found on the PATH, or
+where the kit for machines without an image registry keeps them; `python -m tests.api.control_plane` says what to run
+when they are not there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from raptormq.errors import ConfigError, RaptorMQError
+
+PROGRAMS = ("etcd", "kube-apiserver")
+START_S = 60.0
+ADMIN_TOKEN = "admin-token"
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+
+
+class NotStarted(RaptorMQError):
+    """A process ended, or did not answer in time."""
+
+
+def program(name: str) -> str:
+    """Path of a program.
+
+    Raises:
+        ConfigError: it is not there; the text says what to run.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "raptormq" / "kind-node" / "bin"
+    found = shutil.which(name) or shutil.which(name, path=str(cache))
+    if found is None:
+        text = "put the binaries of Kubernetes and etcd on the PATH, or run ../shared/kind-node/build.sh"
+        raise ConfigError(f"{name} is not installed: {text}")
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class ControlPlane:
+    """Use as a context manager. `users` maps names to tokens; `admin` may do everything."""
+
+    def __init__(self, folder: Path, users: dict[str, str] | None = None) -> None:
+        self._folder = folder
+        self._users = users or {}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        client, peer, self._port = free_ports(3)
+        self._etcd_client, self._etcd_peer = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+        self.server = f"https://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        for process in reversed(self._processes):
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def _start(self) -> None:
+        key = self._folder / "service-account.key"
+        command = ["openssl", "genrsa", "-out", str(key), "2048"]
+        subprocess.run(command, check=True, capture_output=True)
+        rows = [f'{ADMIN_TOKEN},admin,admin,"system:masters"']
+        rows += [f"{token},{name},{name}" for name, token in self._users.items()]
+        (self._folder / "tokens.csv").write_text("\n".join(rows) + "\n")
+        self._run(
+            "etcd",
+            f"--data-dir={self._folder / 'etcd'}",
+            f"--listen-client-urls={self._etcd_client}",
+            f"--advertise-client-urls={self._etcd_client}",
+            f"--listen-peer-urls={self._etcd_peer}",
+            f"--initial-advertise-peer-urls={self._etcd_peer}",
+            f"--initial-cluster=default={self._etcd_peer}",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+        )
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers={self._etcd_client}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--cert-dir={self._folder / 'certificates'}",
+            f"--token-auth-file={self._folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-account-issuer=https://127.0.0.1",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--disable-admission-plugins=ServiceAccount",
+            "--endpoint-reconciler-type=none",
+            "--watch-cache=true",
+            "--v=0",
+        )
+        self._wait("/readyz")
+
+    def _run(self, name: str, *arguments: str) -> None:
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen([program(name), *arguments], stdout=log, stderr=subprocess.STDOUT)
+        self._processes.append(process)
+
+    def _wait(self, path: str) -> None:
+        deadline = time.monotonic() + START_S
+        while True:
+            for process in self._processes:
+                if process.poll() is not None:
+                    raise NotStarted(f"{process.args!r:.40} has ended: {self._tail()}")
+            try:
+                self.request("GET", path)
+                return
+            except (OSError, urllib.error.URLError):
+                if time.monotonic() > deadline:
+                    raise NotStarted(f"{self.server}{path} does not answer: {self._tail()}") from None
+            time.sleep(0.1)
+
+    def _tail(self) -> str:
+        return (self._folder / "kube-apiserver.log").read_text(errors="replace")[-500:] if self._processes[1:] else ""
+
+    def freeze(self) -> None:
+        """The API server takes connections and answers nothing."""
+        self._processes[1].send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        self._processes[1].send_signal(signal.SIGCONT)
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """One request as `admin`; the JSON of the answer, or its text."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": content_type}
+        asked = urllib.request.Request(self.server + path, data, headers, method=method)
+        context = ssl._create_unverified_context()
+        with urllib.request.urlopen(asked, timeout=30, context=context) as answer:
+            text = answer.read().decode()
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+    def define(self, *plurals: str) -> None:
+        """Makes definitions of ours, all without names, and waits until they are served."""
+        for plural in plurals or ("brokerclusters", "topics"):
+            definition = yaml.safe_load((CRDS / f"{plural}.yaml").read_text(encoding="utf-8"))
+            self.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        for plural in plurals or ("brokerclusters", "topics"):
+            self._wait(f"/apis/raptormq.io/v1alpha1/{plural}")
+
+    def undefine(self, plural: str) -> None:
+        """Deletes a definition and waits until it is served no longer."""
+        self.request("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.raptormq.io")
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            try:
+                self.request("GET", f"/apis/raptormq.io/v1alpha1/{plural}")
+            except urllib.error.HTTPError as error:
+                if error.code == 404:
+                    return
+            time.sleep(0.1)
+        raise NotStarted(f"{plural} is still served")
+
+    def namespace(self, name: str) -> None:
+        """Makes a namespace."""
+        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def kubeconfig(self, user: str = "admin") -> Path:
+        """A file by which a program is that user."""
+        token = ADMIN_TOKEN if user == "admin" else self._users[user]
+        certificate = (self._folder / "certificates" / "apiserver.crt").read_bytes()
+        cluster = {"server": self.server, "certificate-authority-data": base64.b64encode(certificate).decode()}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": user}}],
+            "clusters": [{"name": "here", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": token}}],
+        }
+        file = self._folder / f"kubeconfig-{user}"
+        file.write_text(yaml.safe_dump(content))
+        return file
+
+
+def main() -> int:
+    """Says in one line what is missing."""
+    try:
+        for name in PROGRAMS:
+            program(name)
+    except ConfigError as error:
+        sys.stderr.write(f"test-api: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Name servers and brokers of any number of clusters in one process, for an operator that runs beside them.
+
+`python -m tests.api.peers FOLDER` serves the clusters that `FOLDER/clusters.json` names, [namespace, name, name
+servers, groups] each, under the addresses that `address_of` gives their DNS names, and then writes `FOLDER/serving`.
+While `FOLDER/silent-HOST` exists, that server takes requests and answers none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+from raptormq.protocol.bodies.route import BrokerData, ClusterInfo
+from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable, parse_attributes
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.route import DeleteTopicRequestHeader
+from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Router
+from raptormq.transport.server import Server
+
+NAME_SERVER_PORT, BROKER_PORT = 9876, 10911
+
+
+def address_of(host: str) -> str:
+    """An address of the loopback for a DNS name, the same in every process."""
+    number = zlib.crc32(host.encode())
+    return f"127.{1 + number % 250}.{1 + number // 250 % 250}.{1 + number // 62_500 % 250}"
+
+
+def name_server(namespace: str, cluster: str, ordinal: int) -> str:
+    service = f"{cluster}-namesrv"
+    return f"{service}-{ordinal}.{service}.{namespace}.svc.cluster.local"
+
+
+def broker(namespace: str, cluster: str, group: int) -> str:
+    return f"{cluster}-broker-{group}-0-0.{cluster}-broker-{group}.{namespace}.svc.cluster.local"
+
+
+class Peer:
+    """One server under its name."""
+
+    def __init__(self, folder: Path, host: str, port: int) -> None:
+        self._silence = folder / f"silent-{host}"
+        self._router = Router()
+        self._server = Server(self._router, address_of(host), port)
+
+    def on(self, code: int, header: Any, answer: Any) -> None:
+        """Answers requests of a code, unless it is silent."""
+
+        async def handle(_: Connection, asked: RemotingCommand, given: Any) -> RemotingCommand:
+            while self._silence.exists():
+                await asyncio.sleep(0.5)
+            result: RemotingCommand = answer(asked, given)
+            return result
+
+        self._router.add(code, header, handle)
+
+    async def start(self) -> None:
+        await self._server.start()
+
+
+def serve_name_server(peer: Peer, cluster: str, brokers: dict[str, str]) -> None:
+    groups = {name: BrokerData(cluster, name, {0: address}) for name, address in brokers.items()}
+    body = ClusterInfo(groups, {cluster: list(groups)}).to_json()
+    peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, None, lambda asked, _: response_to(asked, body=body))
+    peer.on(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader, lambda asked, _: response_to(asked))
+
+
+def serve_broker(peer: Peer) -> None:
+    topics: dict[str, TopicConfig] = {}
+
+    def put(config: TopicConfig) -> None:
+        before = topics.get(config.topic_name)
+        names = {key.lstrip("+"): text for key, text in config.attributes.items()}
+        config.attributes = (before.attributes if before else {}) | names
+        topics[config.topic_name] = config
+
+    def create_list(asked: RemotingCommand, _: None) -> RemotingCommand:
+        for value in json.loads(asked.body)["topicConfigList"]:
+            put(TopicConfig.from_dict(value))
+        return response_to(asked)
+
+    def create(asked: RemotingCommand, header: CreateTopicRequestHeader) -> RemotingCommand:
+        attributes, _ = parse_attributes(header.attributes)
+        put(
+            TopicConfig(
+                header.topic, header.read_queue_nums, header.write_queue_nums, header.perm, attributes=attributes
+            )
+        )
+        return response_to(asked)
+
+    def config(asked: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
+        found = topics.get(header.topic)
+        if found is None:
+            return response_to(asked, ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        return response_to(asked, body=found.to_json())
+
+    def delete(asked: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
+        topics.pop(header.topic, None)
+        return response_to(asked)
+
+    peer.on(RequestCode.GET_BROKER_RUNTIME_INFO, None, lambda asked, _: response_to(asked, body=b'{"table":{}}'))
+    peer.on(
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        None,
+        lambda asked, _: response_to(asked, body=TopicConfigTable(topics).to_json()),
+    )
+    peer.on(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, create_list)
+    peer.on(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, create)
+    peer.on(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader, config)
+    peer.on(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader, delete)
+
+
+async def serve(folder: Path) -> None:
+    """Until SIGTERM."""
+    for namespace, cluster, servers, groups in json.loads((folder / "clusters.json").read_text()):
+        hosts = {f"broker-{group}": broker(namespace, cluster, group) for group in range(groups)}
+        for host in hosts.values():
+            peer = Peer(folder, host, BROKER_PORT)
+            serve_broker(peer)
+            await peer.start()
+        for ordinal in range(servers):
+            peer = Peer(folder, name_server(namespace, cluster, ordinal), NAME_SERVER_PORT)
+            serve_name_server(peer, cluster, {name: f"{host}:{BROKER_PORT}" for name, host in hosts.items()})
+            await peer.start()
+    (folder / "serving").touch()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))
