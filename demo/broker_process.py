@@ -19,8 +19,9 @@ class BrokerFailed(Exception):
 
 
 @contextlib.contextmanager
-def running_broker(folder: Path) -> Iterator[str]:
-    """Run a broker and a name server over `folder`; the value is the name server's address.
+def running_broker(folder: Path, **settings: str) -> Iterator[str]:
+    """Run a broker, with settings of broker.conf, and a name server over `folder`; the value is the name server's
+    address.
 
     Raises:
         BrokerFailed: it ended or was not ready in time.
@@ -30,6 +31,10 @@ def running_broker(folder: Path) -> Iterator[str]:
     command = [str(Path(sys.executable).with_name("raptormq")), "dev", "--host", "127.0.0.1"]
     command += ["--data-dir", str(folder / "store"), "--namesrv-port", str(namesrv_port)]
     command += ["--broker-port", str(broker_port), "--metrics-port", str(metrics_port)]
+    if settings:
+        config = folder / "broker.conf"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+        command += ["-c", str(config)]
     with (
         log_path.open("wb") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,

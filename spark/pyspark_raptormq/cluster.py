@@ -21,7 +21,17 @@ import uvloop
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
 from pyspark_raptormq.offsets import TopicIds, place_of
-from raptormq.client import AdminClient, Perm, Producer, ProducerConfig, PullConsumer, PullResult, TopicRoute
+from raptormq.client import (
+    AdminClient,
+    EncryptionKeys,
+    Perm,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PullResult,
+    Sql,
+    TopicRoute,
+)
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
@@ -32,6 +42,8 @@ _LONGEST_PAUSE_S = 2.0
 _FIRST_CONTACT_PATIENCE_S = 2.5
 _LAST_ATTEMPT_S = 0.5
 _REPORT_S = 1.0
+_SAMPLE_COUNT = 64
+_SAMPLE_BYTES = 64 * 1024
 _TRANSIENT_CODES = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -80,6 +92,11 @@ class Cluster:
         self._thread.start()
         self.run(self._consumer.start())
         self.run(self._admin.start())
+
+    @property
+    def keys(self) -> EncryptionKeys | None:
+        """What encrypted messages are decrypted with."""
+        return self._config.keys
 
     def close(self) -> None:
         """Close the connections and end the thread."""
@@ -186,13 +203,25 @@ class Cluster:
         """Return the offset of the first message stored at or after that time, per queue."""
         return self._for_each(queues, lambda queue: self._consumer.offset_by_time(queue, timestamp_ms))
 
+    def bytes_per_offset(self, offsets: Mapping[MessageQueue, int], expression: str | Sql) -> dict[MessageQueue, float]:
+        """Return how many stored bytes an offset stands for, per queue: of the first messages from an offset on."""
+
+        async def sample(queue: MessageQueue) -> float:
+            first = offsets[queue]
+            found = await self._consumer.pull(
+                queue, first, _SAMPLE_COUNT, max_bytes=_SAMPLE_BYTES, expression=expression
+            )
+            return len(found.body) / max(1, found.next_offset - first)
+
+        return self._for_each(offsets, sample)
+
     def start_pull(
         self,
         queue: MessageQueue,
         offset: int,
         max_count: int,
         max_bytes: int,
-        tag_expression: str,
+        expression: str | Sql,
         topic_id: str | None = None,
     ) -> Future[PullResult]:
         """Ask for messages, of the topic with this id where it is known; the caller decodes what came before while the
@@ -201,7 +230,7 @@ class Cluster:
 
         async def pull() -> PullResult:
             return await self._consumer.pull(
-                queue, offset, max_count, max_bytes=max_bytes, expression=tag_expression, topic_id=topic_id
+                queue, offset, max_count, max_bytes=max_bytes, expression=expression, topic_id=topic_id
             )
 
         return asyncio.run_coroutine_threadsafe(self._patiently(pull, self._retry_timeout_s), self._loop)

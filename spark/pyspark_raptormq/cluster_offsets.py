@@ -16,6 +16,7 @@ from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
 from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
 from pyspark_raptormq.offsets import QueueOffsets, TopicIds, made_again, without
 from pyspark_raptormq.options import EARLIEST, Position, SourceOptions
+from raptormq.client import Sql
 from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
@@ -35,6 +36,7 @@ class Bounds(Protocol):
     def min_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
     def max_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
     def offsets_by_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> QueueOffsets: ...
+    def bytes_per_offset(self, offsets: QueueOffsets, expression: str | Sql) -> dict[MessageQueue, float]: ...
 
 
 def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue]:
@@ -114,17 +116,28 @@ def offsets_at(position: Position, queues: Sequence[MessageQueue], bounds: Bound
     """
     if position.timestamp_ms is not None:
         return bounds.offsets_by_time(queues, position.timestamp_ms)
-    if position.offsets is None:
+    named = position.offsets if position.offsets is not None else position.timestamps
+    if named is None:
         word = position.word or unnamed
         return bounds.min_offsets(queues) if word == EARLIEST else bounds.max_offsets(queues)
-    for queue in position.offsets:
+    for queue in named:
         if queue not in queues:
             raise OptionError(f"offsets are given for {queue}, which is not among the queues to read")
+    if position.offsets is None:
+        others = [queue for queue in queues if queue not in named]
+        return offsets_at(Position(word=unnamed), others, bounds, unnamed=unnamed) | _by_times(named, bounds)
     fallback = EARLIEST_OFFSET if unnamed == EARLIEST else LATEST_OFFSET
     given = {queue: position.offsets.get(queue, fallback) for queue in queues}
     smallest = bounds.min_offsets([queue for queue in queues if given[queue] == EARLIEST_OFFSET])
     largest = bounds.max_offsets([queue for queue in queues if given[queue] == LATEST_OFFSET])
     return given | smallest | largest
+
+
+def _by_times(times: QueueOffsets, bounds: Bounds) -> QueueOffsets:
+    found: QueueOffsets = {}
+    for timestamp_ms in sorted(set(times.values())):
+        found |= bounds.offsets_by_time([queue for queue in times if times[queue] == timestamp_ms], timestamp_ms)
+    return found
 
 
 def check_start(start: QueueOffsets, bounds: Bounds, *, fail: bool) -> QueueOffsets:

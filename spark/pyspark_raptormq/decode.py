@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 
 from pyspark_raptormq.columns import PropertiesAs, arrow_schema
 from pyspark_raptormq.damage import Damage
+from pyspark_raptormq.decryption import Decryption
 from pyspark_raptormq.inner_batches import without_inner_batches
 from pyspark_raptormq.property_columns import PropertyTable, property_table
 from pyspark_raptormq.record_index import Longs, RecordIndex, index_records
+from raptormq.client import EncryptionKeys
 from raptormq.errors import RecordError
 from raptormq.protocol import properties
 from raptormq.protocol.compression import decompress
@@ -30,7 +32,6 @@ from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.record import SysFlag
 
 _V6_HOST_BYTES = 20
-_ENCRYPTED = f"{properties.ENCRYPTION_KEY_ID}{properties.NAME_SEPARATOR}".encode()
 _PLAIN_BATCH_BYTES = 32 * 1024 * 1024
 """Compressed bodies may grow a thousandfold: a batch ends when this much came out of them."""
 
@@ -45,6 +46,7 @@ class RecordDecoder:
         tags: wanted tags, empty for all; brokers filter by hash only, so the tags themselves are compared here.
         verify_crc: whether to compare the checksums of the bodies.
         damage: whether to go on without what is damaged; by default that is an error.
+        keys: what encrypted bodies are decrypted with.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class RecordDecoder:
         *,
         verify_crc: bool = True,
         damage: Damage | None = None,
+        keys: EncryptionKeys | None = None,
     ) -> None:
         self._queue = queue
         self._columns = columns
@@ -63,6 +66,7 @@ class RecordDecoder:
         self._tags = pa.array(sorted(tags), pa.string()) if tags else None
         self._verify_crc = verify_crc
         self._damage = damage or Damage(queue)
+        self._decryption = Decryption(keys, self._damage, bodies_wanted="value" in columns)
         self._schema = arrow_schema(columns, properties_as)
 
     def decode(self, data: bytes, start: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -70,6 +74,7 @@ class RecordDecoder:
 
         Raises:
             RecordError: the bytes are damaged, in a way that `damage` does not let pass.
+            KeyMissing: a body is encrypted with a key that is not there.
         """
         index = index_records(data)
         batched = index.sys_flag & INNER_BATCH == INNER_BATCH
@@ -78,12 +83,13 @@ class RecordDecoder:
             index = index.select(of_interest)
         if self._verify_crc:
             index = self._with_right_crc(index)
-        _refuse_encrypted(index)
-        for messages in without_inner_batches(index, self._damage):
-            wanted = (messages.queue_offset >= start) & (messages.queue_offset < end)
-            chosen = messages if wanted.all() else messages.select(wanted)
-            if len(chosen):
-                yield from self._batches(_Records(chosen, self._queue))
+        for records, decrypted in self._decryption.of_records(index):
+            for messages in without_inner_batches(records, self._damage):
+                wanted = (messages.queue_offset >= start) & (messages.queue_offset < end)
+                chosen = messages if wanted.all() else messages.select(wanted)
+                for plain in self._decryption.of_inner_messages(chosen, decrypted):
+                    if len(plain):
+                        yield from self._batches(_Records(plain, self._queue))
 
     def _with_right_crc(self, index: RecordIndex) -> RecordIndex:
         damaged = index.damaged_bodies()
@@ -164,16 +170,6 @@ class _Records:
 
     def constant(self, value: str | int, kind: pa.DataType) -> pa.Array:
         return pa.repeat(pa.scalar(value, kind), len(self.index))
-
-
-def _refuse_encrypted(index: RecordIndex) -> None:
-    """Raise `RecordError` when a body is encrypted: a row of ciphertext would pass for data."""
-    if _ENCRYPTED not in index.data:
-        return
-    for start, end in zip(index.properties_at.tolist(), index.properties_end.tolist(), strict=True):
-        text = index.data[start:end].decode("utf-8", "replace")
-        if (key_id := properties.find_property(text, properties.ENCRYPTION_KEY_ID)) is not None:
-            raise RecordError(f"messages are encrypted, with the key {key_id!r}; Spark does not decrypt")
 
 
 def _slices(data: bytes, starts: Longs, ends: Longs) -> pa.Array:

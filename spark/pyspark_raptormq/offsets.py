@@ -192,6 +192,18 @@ def parse_offsets(text: str) -> tuple[QueueOffsets, TopicIds]:
     return _from_levels(document, lowest=EARLIEST), {}
 
 
+def parse_timestamps(text: str) -> QueueOffsets:
+    """Return the times, in milliseconds since 1970, of `{"topic": {"broker-a": {"0": 1700000000000}}}`.
+
+    Raises:
+        OffsetFormatError: the text has another shape or names no queue.
+    """
+    times = _from_levels(parse_json(text), lowest=0)
+    if not times:
+        raise OffsetFormatError("the times name no queue")
+    return times
+
+
 def parse_assignment(text: str) -> list[MessageQueue]:
     """Return the queues of `{"topic": {"broker-a": [0, 1]}}`, sorted.
 

@@ -20,9 +20,11 @@ OptionTable = Mapping[str, tuple[str, Callable[[str], Any]]]
 """By name of the option: the field that it fills and the function that reads it (`ValueError`, `ConfigError` or
 `MessageError` for a text that is none)."""
 
-_SIZE = re.compile(r"(\d+)\s*([kmKM]?)[bB]?")
-_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
+_SIZE = re.compile(r"(\d{1,18})\s*([kmgKMG]?)[bB]?")
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024}
 _LARGEST = 64 * 1024 * 1024
+_DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|min|h|d)?")
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def canonical_names(raw: Mapping[str, str], table: Collection[str], ignored: Collection[str] = ()) -> dict[str, str]:
@@ -99,17 +101,37 @@ def at_least(lowest: int) -> Callable[[str], int]:
 
 
 def size(text: str) -> int:
-    """Return a size in bytes of a text such as 64k or 4m."""
-    match = _SIZE.fullmatch(text.strip())
-    found = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else 0
+    """Return a size in bytes of a text such as 64k or 4m, of what is held in memory at once."""
+    found = _bytes(text)
     if not 1024 <= found <= _LARGEST:
         raise ValueError(f"must be a size from 1k to 64m, not {text!r:.40}")
     return found
 
 
+def amount(text: str) -> int:
+    """Return a number of bytes of a text such as 64k, 4m or 2g, of what is not."""
+    found = _bytes(text)
+    if found < 1:
+        raise ValueError(f"must be a size such as 64k, 4m or 2g, not {text!r:.40}")
+    return found
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    return int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else 0
+
+
 def milliseconds(text: str) -> float:
     """Return the seconds of a number of milliseconds."""
     return at_least(1)(text) / 1000
+
+
+def duration(text: str) -> float:
+    """Return the seconds of a text such as 500ms, 30s, 15m or 1h; a number alone is milliseconds, as in Spark."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"must be a time such as 500ms, 30s, 15m or 1h, not {text!r:.40}")
+    return int(match[1]) * _DURATION_UNITS[match[2] or "ms"]
 
 
 def boolean(text: str) -> bool:

@@ -11,22 +11,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark_raptormq.columns import DEFAULT_COLUMNS, KNOWN_COLUMNS, PROPERTIES_COLUMN, PropertiesAs
 from pyspark_raptormq.connection import CONNECTION_OPTIONS, Connection, take_connection
 from pyspark_raptormq.errors import OffsetFormatError, OptionError
-from pyspark_raptormq.offsets import QueueOffsets, TopicIds, parse_assignment, parse_offsets
+from pyspark_raptormq.offsets import QueueOffsets, TopicIds, parse_assignment, parse_offsets, parse_timestamps
 from pyspark_raptormq.option_parsing import (
     OptionTable,
+    amount,
     at_least,
     boolean,
     canonical_names,
     check_at_most_one,
+    duration,
     nearest,
+    one_of,
     parse_values,
     size,
     text_of,
 )
+from raptormq.client import Sql
+from raptormq.errors import MessageError
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.tags import parse_expression
 from raptormq.protocol.topic_names import check_group
@@ -50,6 +56,8 @@ class Position:
     """Of which topics the offsets are, where the JSON says it."""
     timestamp_ms: int | None = None
     """Milliseconds since 1970: the first message stored at or after it."""
+    timestamps: QueueOffsets | None = None
+    """The same per queue."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +72,25 @@ class SourceOptions:
     """Option `subscribePattern`: Python regular expression for whole topic names, looked up again for every batch."""
     queues: tuple[MessageQueue, ...] = ()
     """Option `assign`: `{"topic": {"broker-a": [0, 1]}}`."""
-    tag_expression: str = "*"
-    """Option `subExpression`: `*` or tags separated by `||`; brokers filter, so other messages never travel."""
+    expression: str | Sql = "*"
+    """Options `subExpression` and `expressionType`: `*`, tags separated by `||`, or a filter by properties in SQL92;
+    brokers filter, so other messages never travel.
+    """
     start: Position = Position(word=EARLIEST)
-    """Options `startingOffsets` (earliest, latest or JSON) and `startingTimestamp`; default earliest for batch, latest
-    for streams.
+    """Options `startingOffsets` (earliest, latest or JSON), `startingTimestamp` and `startingOffsetsByTimestamp`
+    (JSON); default earliest for batch, latest for streams.
     """
     end: Position = Position(word=LATEST)
-    """Options `endingOffsets` and `endingTimestamp`, batch only."""
+    """Options `endingOffsets`, `endingTimestamp` and `endingOffsetsByTimestamp`, batch only."""
     max_offsets_per_trigger: int | None = None
     """Option `maxOffsetsPerTrigger`, streams only: offsets per micro-batch over all queues."""
+    max_bytes_per_trigger: int | None = None
+    """Option `maxBytesPerTrigger`, streams only: stored bytes per micro-batch over all queues, about."""
+    min_offsets_per_trigger: int | None = None
+    """Option `minOffsetsPerTrigger`, streams only: wait for so many offsets over all queues, `maxTriggerDelay` at most.
+    """
+    max_trigger_delay_s: float = 900.0
+    """Option `maxTriggerDelay`: how long a micro-batch may wait for `minOffsetsPerTrigger`."""
     min_partitions: int | None = None
     """Option `minPartitions`: cut queues until there are this many tasks."""
     max_rows_per_partition: int | None = None
@@ -101,7 +118,7 @@ class SourceOptions:
     @property
     def tags(self) -> frozenset[str]:
         """The wanted tags; empty means all messages."""
-        return frozenset(parse_expression(self.tag_expression))
+        return frozenset() if isinstance(self.expression, Sql) else frozenset(parse_expression(self.expression))
 
 
 def parse_source_options(raw: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
@@ -116,8 +133,10 @@ def parse_source_options(raw: Mapping[str, str], *, streaming: bool | None) -> S
     values = parse_values(given, _OPTIONS)
     connection = take_connection(values, given)
     _check_exactly_one(given, ("subscribe", "topic", "subscribePattern", "assign"))
-    check_at_most_one(given, ("startingOffsets", "startingTimestamp"))
-    check_at_most_one(given, ("endingOffsets", "endingTimestamp"))
+    check_at_most_one(given, ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"))
+    check_at_most_one(given, ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"))
+    _check_expression(values, values.pop("expression_type", "tag"), given)
+    _check_least(values, given)
     values.setdefault("start", Position(word=LATEST if streaming else EARLIEST))
     return _with_properties_column(SourceOptions(connection, **values), columns_given="columns" in given)
 
@@ -147,6 +166,30 @@ def _with_properties_column(options: SourceOptions, *, columns_given: bool) -> S
     return replace(options, columns=(*options.columns, PROPERTIES_COLUMN))
 
 
+def _check_expression(values: dict[str, Any], kind: str, given: Mapping[str, str]) -> None:
+    text = values.get("expression")
+    if kind == "sql92":
+        if text is None:
+            raise OptionError("option expressionType is sql92: say the filter in option subExpression")
+        try:
+            values["expression"] = Sql(text)
+        except MessageError as error:
+            raise OptionError(f"option subExpression: {error}") from error
+    elif text is not None:
+        try:
+            values["expression"] = _tag_expression(text)
+        except (MessageError, ValueError) as error:
+            raise OptionError(f"option subExpression: {error}") from error
+
+
+def _check_least(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
+    if least is None and "maxTriggerDelay" in given:
+        raise OptionError("option maxTriggerDelay needs minOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}")
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
@@ -171,9 +214,11 @@ def _pattern(text: str) -> str:
 
 
 def _tag_expression(text: str) -> str:
+    """Return an expression of tags; raises `ValueError` for what cannot match any."""
     for tag in parse_expression(text):
         if _NO_TAG.search(tag):
-            raise ValueError(f"{tag!r:.40} is no tag: tags are separated by ||, and nothing else joins them")
+            what = "tags are separated by ||, and nothing else joins them"
+            raise ValueError(f"{tag!r:.40} is no tag: {what}; a filter by properties needs expressionType=sql92")
     return text.strip() or "*"
 
 
@@ -189,6 +234,10 @@ def _position(text: str) -> Position:
 
 def _timestamp(text: str) -> Position:
     return Position(timestamp_ms=at_least(0)(text))
+
+
+def _timestamps(text: str) -> Position:
+    return Position(timestamps=parse_timestamps(text))
 
 
 def _properties_as(text: str) -> PropertiesAs:
@@ -210,12 +259,18 @@ _OPTIONS: OptionTable = {
     "topic": ("topics", _names),
     "subscribePattern": ("topic_pattern", _pattern),
     "assign": ("queues", lambda text: tuple(parse_assignment(text))),
-    "subExpression": ("tag_expression", _tag_expression),
+    "subExpression": ("expression", str),
+    "expressionType": ("expression_type", one_of("tag", "sql92")),
     "startingOffsets": ("start", _position),
     "startingTimestamp": ("start", _timestamp),
+    "startingOffsetsByTimestamp": ("start", _timestamps),
     "endingOffsets": ("end", _position),
+    "endingOffsetsByTimestamp": ("end", _timestamps),
     "endingTimestamp": ("end", _timestamp),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", at_least(1)),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", amount),
+    "minOffsetsPerTrigger": ("min_offsets_per_trigger", at_least(1)),
+    "maxTriggerDelay": ("max_trigger_delay_s", duration),
     "minPartitions": ("min_partitions", at_least(1)),
     "maxRowsPerPartition": ("max_rows_per_partition", at_least(1)),
     "failOnDataLoss": ("fail_on_data_loss", boolean),
@@ -227,5 +282,11 @@ _OPTIONS: OptionTable = {
     "pullBytes": ("pull_bytes", size),
     "verifyCrc": ("verify_crc", boolean),
 }
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "consumerGroup")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "consumerGroup",
+)

@@ -1,15 +1,16 @@
 """The batch reader: fixes start and end once, when the query is planned, and cuts the ranges into tasks.
 
-Neighbours: `source` makes it, `cluster_offsets` fixes the bounds, `scan` reads. Spark asks for the partitions in a
-planning process and pickles the reader to executors, so it holds nothing but the options.
+Neighbours: `source` makes it, `cluster_offsets` fixes the bounds, `pushdown` narrows them, `partition` reads. Spark
+asks for the partitions in a planning process and pickles the reader to executors, so it holds nothing but the options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_raptormq.cluster import cluster_of
 from pyspark_raptormq.cluster_offsets import (
@@ -22,10 +23,12 @@ from pyspark_raptormq.cluster_offsets import (
 )
 from pyspark_raptormq.offsets import QueueOffsets, TopicIds, place_of
 from pyspark_raptormq.options import EARLIEST, LATEST, SourceOptions
-from pyspark_raptormq.partition import QueuePartition
-from pyspark_raptormq.planner import ranges_between, split_ranges
-from pyspark_raptormq.scan import scan
+from pyspark_raptormq.partition import QueuePartition, read_partition
+from pyspark_raptormq.planner import QueueRange, ranges_between, split_ranges
+from pyspark_raptormq.pushdown import Pushed, push
+from raptormq.client import Sql
 from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.tags import TAG_SEPARATOR
 
 
 class RaptorMQReader(DataSourceReader):
@@ -33,6 +36,7 @@ class RaptorMQReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
         """Plan one task per non-empty queue, or more where `minPartitions` or `maxRowsPerPartition` ask for it."""
@@ -40,8 +44,19 @@ class RaptorMQReader(DataSourceReader):
         check_assigned(options, cluster)
         queues = selected_queues(options, cluster)
         (start, end), ids = with_topic_ids(cluster, queues, lambda ids: self._bounds(queues, ids))
-        ranges = split_ranges(ranges_between(start, end), options.min_partitions, options.max_rows_per_partition)
+        wanted = self._narrowed(ranges_between(start, end))
+        ranges = split_ranges(wanted, options.min_partitions, options.max_rows_per_partition)
         return [QueuePartition(each, ids.get(place_of(each.queue))) for each in ranges]
+
+    def _narrowed(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
+        """Return what the filters of the query leave of the ranges."""
+        pushed, cluster = self._pushed, cluster_of(self._options.connection)
+        clipped = [left for each in ranges if (left := pushed.clip(each)) is not None]
+        queues = [each.queue for each in clipped]
+        first = {} if pushed.first_ms is None else cluster.offsets_by_time(queues, pushed.first_ms)
+        end = {} if pushed.end_ms is None else cluster.offsets_by_time(queues, pushed.end_ms)
+        start_of = {each.queue: max(each.start, first.get(each.queue, 0)) for each in clipped}
+        return ranges_between(start_of, {each.queue: min(each.end, end.get(each.queue, each.end)) for each in clipped})
 
     def _bounds(self, queues: Sequence[MessageQueue], ids: TopicIds) -> tuple[QueueOffsets, QueueOffsets]:
         options, cluster, fail = self._options, cluster_of(self._options.connection), self._options.fail_on_data_loss
@@ -50,8 +65,18 @@ class RaptorMQReader(DataSourceReader):
         return check_bounds(start, end, cluster, fail=fail)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of one task; Spark makes a task of its own up when there is nothing to read."""
-        if isinstance(partition, QueuePartition):
-            yield from scan(
-                partition.wanted, self._options, cluster_of(self._options.connection), topic_id=partition.topic_id
-            )
+        """Yield the batches of one task."""
+        return read_partition(partition, self._options)
+
+
+class FilteringReader(RaptorMQReader):
+    """Reads what is between two positions and passes the filters of the query; see `pushdown`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take over what can be, and return what Spark has to apply itself."""
+        sql = isinstance(self._options.expression, Sql)
+        self._pushed, left = push(filters, tags=None if sql else self._options.tags)
+        if self._pushed.tags:
+            expression = f" {TAG_SEPARATOR} ".join(sorted(self._pushed.tags))
+            self._options = replace(self._options, expression=expression)
+        return left

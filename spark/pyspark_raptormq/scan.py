@@ -22,7 +22,7 @@ from pyspark_raptormq.decode import RecordDecoder
 from pyspark_raptormq.offsets import place_of
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.planner import QueueRange
-from raptormq.client import PullResult, PullStatus
+from raptormq.client import EncryptionKeys, PullResult, PullStatus, Sql
 from raptormq.errors import ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
@@ -40,7 +40,7 @@ class Puller(Protocol):
         offset: int,
         max_count: int,
         max_bytes: int,
-        tag_expression: str,
+        expression: str | Sql,
         topic_id: str | None,
     ) -> Future[PullResult]: ...
 
@@ -52,17 +52,25 @@ def scan(
     pause: Callable[[float], None] = time.sleep,
     *,
     topic_id: str | None = None,
+    keys: EncryptionKeys | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the messages of a range in batches of about `arrow_batch_bytes`.
 
     Raises:
         DataLoss: offsets of the range are not there, or the topic has another id, and option failOnDataLoss is true.
         RecordError: messages or batches are damaged, and option failOnDamage is true; or an answer is.
+        KeyMissing: a body is encrypted with a key that `keys` does not have.
         TransportError, ServerError: the broker did not answer within the retry time.
     """
     damage = Damage(wanted.queue, fail=options.fail_on_damage)
     decoder = RecordDecoder(
-        wanted.queue, options.columns, options.properties_as, options.tags, verify_crc=options.verify_crc, damage=damage
+        wanted.queue,
+        options.columns,
+        options.properties_as,
+        options.tags,
+        verify_crc=options.verify_crc,
+        damage=damage,
+        keys=keys,
     )
     buffers: list[bytes] = []
     size = 0
@@ -89,7 +97,7 @@ def _responses(
 
     def pull() -> Future[PullResult]:
         count = min(wanted.end - position, _MAX_MESSAGES_PER_PULL)
-        return puller.start_pull(wanted.queue, position, count, options.pull_bytes, options.tag_expression, topic_id)
+        return puller.start_pull(wanted.queue, position, count, options.pull_bytes, options.expression, topic_id)
 
     pending = pull()
     try:

@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 from pyspark_raptormq.columns import spark_schema
 from pyspark_raptormq.errors import OptionError
 from pyspark_raptormq.options import SourceOptions, parse_source_options
-from pyspark_raptormq.reader import RaptorMQReader
+from pyspark_raptormq.pushdown import pushdown_is_on
+from pyspark_raptormq.reader import FilteringReader, RaptorMQReader
 from pyspark_raptormq.sink import RaptorMQStreamWriter, RaptorMQWriter, batch_writer, stream_writer
 from pyspark_raptormq.stream_reader import RaptorMQStreamReader, RefusedStreamReader
 
@@ -31,7 +32,8 @@ class RaptorMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> RaptorMQReader:
         """Return the reader of a batch query."""
-        return RaptorMQReader(_checked(parse_source_options(self.options, streaming=False), schema))
+        reader = FilteringReader if pushdown_is_on() else RaptorMQReader
+        return reader(_checked(parse_source_options(self.options, streaming=False), schema))
 
     def streamReader(self, schema: StructType) -> RaptorMQStreamReader | RefusedStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a streaming query."""

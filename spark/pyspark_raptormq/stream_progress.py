@@ -12,7 +12,9 @@ Neighbours: `stream_reader` translates between this and Spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark_raptormq.cluster_offsets import (
@@ -37,7 +39,7 @@ from pyspark_raptormq.offsets import (
     without,
 )
 from pyspark_raptormq.options import EARLIEST, SourceOptions
-from pyspark_raptormq.planner import QueueRange, limit_offsets, split_ranges
+from pyspark_raptormq.planner import QueueRange, limit_offsets, ranges_between, split_ranges
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
@@ -48,11 +50,13 @@ log = get_logger(__name__)
 class StreamProgress:
     """The offsets of one streaming query."""
 
-    def __init__(self, options: SourceOptions, bounds: Bounds) -> None:
+    def __init__(self, options: SourceOptions, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._bounds = bounds
         self._initial: StreamOffset | None = None
         self._start_checked = False
+        self._clock = clock
+        self._last_batch_s = -math.inf
         self._last_ends: QueueOffsets | None = None
         self._latest: ReportedEnds | None = None
         self._planned: QueueOffsets = {}
@@ -89,8 +93,21 @@ class StreamProgress:
         queues = selected_queues(self._options, self._bounds)
         self._last_ends = self._bounds.max_offsets(queues)
 
-    def advance(self, start: StreamOffset, max_rows: int | None) -> StreamOffset:
+    def advance(
+        self,
+        start: StreamOffset,
+        max_rows: int | None,
+        *,
+        max_bytes: int | None = None,
+        min_rows: int | None = None,
+    ) -> StreamOffset:
         """Return the end of the next batch, `start` itself when there is nothing to read.
+
+        Args:
+            start: where the batch begins.
+            max_rows: offsets at most.
+            max_bytes: stored bytes, about, at most; but one offset at least.
+            min_rows: nothing to read is what is less than that, until option `maxTriggerDelay` is over.
 
         Raises:
             DataLoss: a queue ends before its start, or a topic was made again, and option failOnDataLoss is true.
@@ -109,6 +126,10 @@ class StreamProgress:
         if self._last_ends is not None:
             ends = {queue: min(end, self._last_ends[queue]) for queue, end in real.items() if queue in self._last_ends}
         ends = {queue: max(end, begin[queue]) for queue, end in ends.items()}
+        if min_rows is not None and self._may_wait(sum(each.rows for each in ranges_between(begin, ends)), min_rows):
+            ends = {queue: begin[queue] for queue in ends}
+        if max_bytes is not None:
+            max_rows = self._rows_of(begin, ends, max_bytes, max_rows)
         if max_rows is not None:
             ends = limit_offsets(begin, ends, max_rows)
         self._latest = ReportedEnds(
@@ -120,8 +141,26 @@ class StreamProgress:
         ids = _of_places(start.topic_ids | told, known | moved)
         if not moved and ids == start.topic_ids:
             return start
+        self._last_batch_s = self._clock()
         first = known | {queue: begin[queue] for queue in anew}
         return StreamOffset(known | moved, first if start.at_start else None, ids)
+
+    def _may_wait(self, rows: int, min_rows: int) -> bool:
+        """Whether a batch of so many rows is to wait for more. The first one of a run never does."""
+        return rows < min_rows and self._clock() - self._last_batch_s < self._options.max_trigger_delay_s
+
+    def _rows_of(self, begin: QueueOffsets, ends: QueueOffsets, max_bytes: int, max_rows: int | None) -> int | None:
+        """Return how many rows make up a number of bytes when queues are read in proportion to their backlogs.
+
+        What messages are large is not known before they are read: those at the beginning of each queue stand for all.
+        """
+        backlog = {each.queue: each.rows for each in ranges_between(begin, ends)}
+        sizes = self._bounds.bytes_per_offset({queue: begin[queue] for queue in backlog}, self._options.expression)
+        size = sum(rows * sizes[queue] for queue, rows in backlog.items())
+        if size <= max_bytes:
+            return max_rows
+        rows = max(1, int(sum(backlog.values()) * max_bytes / size))
+        return rows if max_rows is None else min(rows, max_rows)
 
     def _first(self, queues: Sequence[MessageQueue]) -> QueueOffsets:
         """Return where queues begin; nothing when nobody answers: it is for reports alone."""

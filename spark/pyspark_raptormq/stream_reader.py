@@ -12,14 +12,20 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from pyspark_raptormq.cluster import cluster_of
 from pyspark_raptormq.errors import OptionError
 from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, place_of, stream_offset
 from pyspark_raptormq.options import SourceOptions
-from pyspark_raptormq.partition import QueuePartition
-from pyspark_raptormq.scan import scan
+from pyspark_raptormq.partition import QueuePartition, read_partition
 from pyspark_raptormq.stream_progress import StreamProgress
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
@@ -77,9 +83,17 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream.initial().to_document()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that option `maxOffsetsPerTrigger` sets."""
-        rows = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        """Return a limit if an option sets any: Spark knows no sets of them, so `latestOffset` looks at the options."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return (
+            ReadAllAvailable()
+            if options.min_offsets_per_trigger is None
+            else ReadMinRows(options.min_offsets_per_trigger)
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take the ends of the queues as they are now for the end of the query."""
@@ -88,10 +102,17 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the document of the next batch's end; `start` itself when there is nothing new."""
-        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         begin = stream_offset(start)
         self._show_progress(begin)
-        end = self._stream.advance(begin, max_rows)
+        if isinstance(limit, ReadAllAvailable):  # no limit is set, or Trigger.Once, which has none
+            end = self._stream.advance(begin, None)
+        else:
+            end = self._stream.advance(
+                begin,
+                self._options.max_offsets_per_trigger,
+                max_bytes=self._options.max_bytes_per_trigger,
+                min_rows=None if self._ends_soon else self._options.min_offsets_per_trigger,
+            )
         if end is not begin:
             self._idle_pause_s = 0.0
             return end.to_document()
@@ -110,10 +131,7 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one task."""
-        if isinstance(partition, QueuePartition):
-            yield from scan(
-                partition.wanted, self._options, cluster_of(self._options.connection), topic_id=partition.topic_id
-            )
+        return read_partition(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark calls this one batch late, and not at all for the last one of Trigger.AvailableNow."""

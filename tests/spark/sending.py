@@ -11,12 +11,12 @@ from raptormq.client import AdminClient, ClientConfig, Message, MessageQueue, Pr
 BROKER = "broker-a"
 
 
-def create_topic(name_server: str, topic: str, queues: int) -> None:
+def create_topic(name_server: str, topic: str, queues: int, attributes: dict[str, str] | None = None) -> None:
     """Create a topic, or give it more queues."""
 
     async def create() -> None:
         async with AdminClient(name_servers=name_server) as admin:
-            await admin.create_topic(topic, read_queues=queues, write_queues=queues)
+            await admin.create_topic(topic, read_queues=queues, write_queues=queues, attributes=attributes)
 
     asyncio.run(create())
 

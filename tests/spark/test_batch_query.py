@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,11 +139,6 @@ def test_another_schema_is_refused(spark: SparkSession, name_server: str, messag
         reader.schema("value string").load().count()
 
 
-def test_writing_is_refused_clearly(spark: SparkSession) -> None:
-    with pytest.raises(AnalysisException, match="this version cannot write DataFrames"):
-        spark.range(1).write.format("raptormq").mode("append").save()
-
-
 @pytest.fixture
 def expiring() -> Iterator[MemoryBroker]:
     """A broker whose retention takes effect between the planning of a query and its reading."""
@@ -182,3 +178,64 @@ def test_damaged_messages(spark: SparkSession, expiring: MemoryBroker, fail: str
             frame.collect()
     else:
         assert [row["queueOffset"] for row in frame.collect()] == [*range(40), *range(41, 100)]
+
+
+def test_properties_are_filtered_by_the_broker(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    wanted = "number BETWEEN 100 AND 119 AND TAGS = 'JFK'"
+    by_broker = {"subExpression": wanted, "expressionType": "sql92"}
+    found = read(spark, name_server, messages[0].topic, columns="key,tags", **by_broker)
+    expected = [m.keys[0] for m in messages if 100 <= int(m.properties["number"]) <= 119 and m.tags == "JFK"]
+    assert keys(found) == sorted(expected)
+    with pytest.raises(AnalysisException, match="option subExpression: not a filter"):
+        read(spark, name_server, messages[0].topic, subExpression="number >", expressionType="sql92")
+
+
+def test_a_time_per_queue_bounds_a_batch(spark: SparkSession, name_server: str) -> None:
+    topic = unique("batch-times")
+    create_topic(name_server, topic, 2)
+    send(name_server, sample_messages(topic, 20), 2)
+    stored = read(spark, name_server, topic).where("queueId = 1").agg({"storeTimestamp": "max"}).collect()[0][0]
+    after = int(stored.timestamp() * 1000) + 1
+    while time.time() * 1000 <= after:
+        time.sleep(0.001)
+    send(name_server, sample_messages(topic, 6), 2)
+    times = json.dumps({topic: {BROKER: {"1": after}}})
+    rows = read(spark, name_server, topic, startingOffsetsByTimestamp=times).select("queueId", "queueOffset").collect()
+    assert Counter(row["queueId"] for row in rows) == {0: 13, 1: 3}
+    assert min(row["queueOffset"] for row in rows if row["queueId"] == 1) == 10
+    rows = read(spark, name_server, topic, endingOffsetsByTimestamp=times).select("queueId", "queueOffset").collect()
+    assert Counter(row["queueId"] for row in rows) == {0: 13, 1: 10}
+
+
+@pytest.fixture
+def _pushing(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.usefixtures("_pushing")
+def test_filters_are_pushed_down(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
+    topic = messages[0].topic
+    whole = read(spark, name_server, topic).cache()
+    middle = whole.selectExpr("percentile(unix_micros(storeTimestamp), 0.5)").collect()[0][0]
+    filters = {
+        "queueId = 1": 1,
+        "queueId IN (1, 2) AND brokerName = 'broker-a'": 2,
+        "topic = 'other'": 0,
+        "queueOffset >= 10 AND queueOffset < 20 AND queueId = 0": 1,
+        "queueOffset = 5": QUEUES,
+        "tags = 'JFK'": QUEUES,
+        "tags IN ('JFK', 'LGA') AND queueId <> 2": QUEUES,
+        "tags = 'JFK' AND tags = 'LGA'": 0,
+        "key = 'k7'": QUEUES,
+        f"storeTimestamp >= timestamp_micros(bigint({middle}))": None,
+        f"storeTimestamp < timestamp_micros(bigint({middle})) AND tags = 'EWR'": None,
+        "storeTimestamp > current_timestamp() + interval 1 day": 0,
+    }
+    for condition, tasks in filters.items():
+        found = read(spark, name_server, topic).where(condition)
+        assert keys(found) == keys(whole.where(condition)), condition
+        if tasks:  # Spark makes one up where there is nothing to read
+            assert found.rdd.getNumPartitions() == tasks, condition
+    assert len(keys(read(spark, name_server, topic).where("tags = 'JFK'"))) > 50

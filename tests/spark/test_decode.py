@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_raptormq.columns import DEFAULT_COLUMNS, KNOWN_COLUMNS, PropertiesAs, arrow_schema
+from pyspark_raptormq.damage import Damage
 from pyspark_raptormq.decode import RecordDecoder
-from raptormq.errors import RecordError
+from raptormq.errors import KeyMissing, RecordError
 from raptormq.protocol.compression import decompress
+from raptormq.protocol.encryption import encrypt_body
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage, SysFlag, encode_record, iter_records
@@ -160,13 +162,55 @@ def test_a_compressed_body_that_is_damaged_is_an_error() -> None:
         rows(RecordDecoder(QUEUE, ("value",)), data)
 
 
-def test_encrypted_bodies_are_refused_and_not_passed_off_as_data() -> None:
-    mark = properties_text(TAGS="a", __ENCRYPTION_KEY="k1")
-    data = buffer_of(message(0, b"__ENCRYPTION_KEY\x01k0\x02"), message(1, b"RMQE", mark))
-    decoder = RecordDecoder(QUEUE, ("value",))
-    assert len(rows(decoder, data, 0, 1)) == 1
-    with pytest.raises(RecordError, match="encrypted, with the key 'k1'"):
-        rows(decoder, data)
+class OneKey:
+    """A source of one key."""
+
+    def current(self) -> tuple[str, bytes]:
+        return "k1", bytes(16)
+
+    def key(self, key_id: str) -> bytes:
+        if key_id != "k1":
+            raise KeyMissing(f"there is no key {key_id!r}")
+        return bytes(16)
+
+
+def encrypted(body: bytes, key_id: str = "k1", compression: int = 0) -> bytes:
+    packed = COMPRESSIONS[compression](body) if compression else body
+    return encrypt_body(packed, compression, key_id, bytes(16), bytes(12))
+
+
+MARK = properties_text(TAGS="a", __ENCRYPTION_KEY="k1")
+
+
+def test_encrypted_bodies_are_decrypted_and_never_passed_off_as_data() -> None:
+    compressed = encrypted(b"long " * 100, compression=int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB))
+    data = buffer_of(
+        message(0, b"__ENCRYPTION_KEY\x01k0\x02"),
+        message(1, encrypted(b"hush"), MARK),
+        message(2, compressed, MARK),
+        message(3, encrypted(encrypted(b"twice")), MARK),
+        message(4, b"plain"),
+    )
+    with_key = RecordDecoder(QUEUE, ("value",), keys=OneKey())
+    twice = encrypted(b"twice")
+    expected = [b"__ENCRYPTION_KEY\x01k0\x02", b"hush", b"long " * 100, twice, b"plain"]
+    assert [row["value"] for row in rows(with_key, data)] == expected
+    without = RecordDecoder(QUEUE, ("value",))
+    assert len(rows(without, data, 0, 1)) == 1
+    with pytest.raises(KeyMissing, match=r"offset 1 of the queue .*'k1'.*; set option encryptionKeyFile"):
+        rows(without, data)
+    assert len(rows(RecordDecoder(QUEUE, ("tags",)), data)) == 5  # nobody asks for the bodies
+
+
+def test_damaged_ciphertext_is_damage() -> None:
+    whole = encrypted(b"hush")
+    data = buffer_of(message(0, whole, MARK), message(1, whole[:-1] + b"?", MARK), message(2, whole, MARK))
+    with pytest.raises(RecordError, match="offset 1 of flights@broker-a:3 is damaged"):
+        rows(RecordDecoder(QUEUE, ("value",), keys=OneKey()), data)
+    lenient = Damage(QUEUE, fail=False)
+    decoder = RecordDecoder(QUEUE, ("queueOffset", "value"), keys=OneKey(), damage=lenient)
+    assert [row["queueOffset"] for row in rows(decoder, data)] == [0, 2]
+    assert lenient.left_out == 1
 
 
 @given(st.lists(stored_messages(), min_size=1, max_size=3), st.data())

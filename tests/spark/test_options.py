@@ -12,6 +12,7 @@ from pyspark_raptormq.columns import DEFAULT_COLUMNS, PropertiesAs
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import OptionError
 from pyspark_raptormq.options import Position, SourceOptions, parse_source_options
+from raptormq.client import Sql
 from raptormq.protocol.message import MessageQueue
 
 LEAST = {"nameServer": "127.0.0.1:9876", "subscribe": "flights"}
@@ -64,7 +65,7 @@ def test_every_option_arrives() -> None:
     assert parsed == SourceOptions(
         Connection(("a:1", "b:2"), request_timeout_s=2.5, retry_timeout_s=9.0),
         topics=("x", "y"),
-        tag_expression="JFK||LGA",
+        expression="JFK||LGA",
         start=Position(timestamp_ms=1000),
         max_offsets_per_trigger=500,
         min_partitions=4,
@@ -95,6 +96,48 @@ def test_positions() -> None:
     assert options(endingTimestamp="5").end == Position(timestamp_ms=5)
 
 
+def test_a_time_per_queue() -> None:
+    text = '{"flights": {"broker-a": {"0": 7}}}'
+    at_time = Position(timestamps={MessageQueue("flights", "broker-a", 0): 7})
+    assert options(startingOffsetsByTimestamp=text).start == at_time
+    assert options(endingOffsetsByTimestamp=text).end == at_time
+
+
+def test_limits_of_a_trigger() -> None:
+    limited = options(
+        streaming=True,
+        maxOffsetsPerTrigger="500",
+        maxBytesPerTrigger="2g",
+        minOffsetsPerTrigger="100",
+        maxTriggerDelay="5m",
+    )
+    assert limited.max_bytes_per_trigger == 2 * 1024**3
+    assert (limited.min_offsets_per_trigger, limited.max_trigger_delay_s) == (100, 300.0)
+    for text, seconds in {"1500": 1.5, "20ms": 0.02, "30 s": 30.0, "15min": 900.0, "1h": 3600.0}.items():
+        assert options(True, minOffsetsPerTrigger="1", maxTriggerDelay=text).max_trigger_delay_s == seconds
+    for text in ("", "5 weeks", "-1s", "s"):
+        with pytest.raises(OptionError, match="option maxTriggerDelay: must be a time such as"):
+            options(True, minOffsetsPerTrigger="1", maxTriggerDelay=text)
+    with pytest.raises(OptionError, match="minOffsetsPerTrigger is 6, more than maxOffsetsPerTrigger, 5"):
+        options(True, minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+    with pytest.raises(OptionError, match="maxTriggerDelay needs minOffsetsPerTrigger"):
+        options(True, maxTriggerDelay="1s")
+    with pytest.raises(OptionError, match="option maxBytesPerTrigger: must be a size such as 64k, 4m or 2g, not '0'"):
+        options(True, maxBytesPerTrigger="0")
+
+
+def test_a_filter_by_properties() -> None:
+    filtered = options(subExpression=" price > 100 AND TAGS = 'JFK'", expressionType="SQL92")
+    assert filtered.expression == Sql(" price > 100 AND TAGS = 'JFK'")
+    assert filtered.tags == frozenset()
+    with pytest.raises(OptionError, match="option subExpression: not a filter"):
+        options(subExpression="price >", expressionType="sql92")
+    with pytest.raises(OptionError, match="say the filter in option subExpression"):
+        options(expressionType="sql92")
+    with pytest.raises(OptionError, match="option expressionType: must be tag or sql92, not 'regex'"):
+        options(subExpression="x", expressionType="regex")
+
+
 def test_properties_bring_their_column() -> None:
     assert options(includeProperties="map").columns == (*DEFAULT_COLUMNS, "properties")
     assert options(includeProperties="raw").properties_as is PropertiesAs.RAW
@@ -111,6 +154,9 @@ def test_properties_bring_their_column() -> None:
         ({"topic": "flights"}, "options subscribe and topic exclude each other"),
         ({"assign": '{"t":{"b":[0]}}'}, "options subscribe and assign exclude each other"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "exclude each other"),
+        ({"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t":{"b":{"0":1}}}'}, "exclude each other"),
+        ({"startingOffsetsByTimestamp": "5"}, "option startingOffsetsByTimestamp: "),
+        ({"startingOffsetsByTimestamp": "{}"}, "the times name no queue"),
         ({"startingOffsets": "first"}, "option startingOffsets: must be earliest, latest or JSON, not 'first'"),
         ({"startingOffsets": "{"}, "option startingOffsets: not JSON"),
         ({"startingTimestamp": "yesterday"}, "option startingTimestamp: must be a whole number"),

@@ -25,6 +25,7 @@ from raptormq.client import (
     ProducerConfig,
     PullResult,
     PullStatus,
+    Sql,
 )
 from raptormq.errors import RequestTimeout
 from raptormq.protocol.message import MessageQueue
@@ -55,7 +56,7 @@ class Source:
         offset: int,
         max_count: int,
         max_bytes: int,
-        tag_expression: str,
+        expression: str | Sql,
         topic_id: str | None = None,
     ) -> Future[PullResult]:
         assert queue == QUEUE
@@ -139,7 +140,7 @@ def test_no_match_at_all_is_no_batch() -> None:
 def test_only_wanted_tags_come_out() -> None:
     tagged = buffer_of(*(message(n, properties=properties_text(TAGS="AB"[n % 2])) for n in range(6)))
     source = Source(lambda offset, _: result(PullStatus.FOUND, 6, tagged))
-    assert offsets_read(source, 0, 6, replace(OPTIONS, tag_expression="B")) == [1, 3, 5]
+    assert offsets_read(source, 0, 6, replace(OPTIONS, expression="B")) == [1, 3, 5]
 
 
 EXPIRED = {
@@ -221,7 +222,7 @@ def test_a_range_that_begins_inside_a_batch_which_no_broker_takes_apart(name_ser
 
     try:
         assert offsets(0, 10, options) + offsets(10, 18, options) == [*range(18)]
-        tagged = replace(options, tag_expression="B")
+        tagged = replace(options, expression="B")
         assert offsets(0, 10, tagged) + offsets(10, 18, tagged) == [*range(1, 18, 2)]
     finally:
         cluster.close()

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from pyspark_raptormq.connection import Connection
-from pyspark_raptormq.errors import DataLoss, MissingTopic
+from pyspark_raptormq.errors import DataLoss, MissingTopic, OptionError
 from pyspark_raptormq.offsets import QueueOffsets, ReportedEnds, StreamOffset, TopicIds, place_of, stream_offset
 from pyspark_raptormq.options import Position, SourceOptions
 from pyspark_raptormq.stream_progress import StreamProgress
+from raptormq.client import Sql
 from raptormq.errors import RequestTimeout
 from raptormq.protocol.message import MessageQueue
 
@@ -26,6 +27,8 @@ class Topic:
 
     def __init__(self, **bounds: tuple[int, int]) -> None:
         self.topic_id = ""
+        self.sizes: dict[MessageQueue, float] = {}
+        self.sampled: list[QueueOffsets] = []
         self.bounds = {MessageQueue("t", "broker-a", int(name[1:])): pair for name, pair in bounds.items()}
 
     def topics(self) -> list[str]:
@@ -47,6 +50,10 @@ class Topic:
 
     def offsets_by_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> QueueOffsets:
         return {queue: self.bounds[queue][0] + timestamp_ms for queue in queues}
+
+    def bytes_per_offset(self, offsets: QueueOffsets, expression: str | Sql) -> dict[MessageQueue, float]:
+        self.sampled.append(offsets)
+        return {queue: self.sizes.get(queue, 100.0) for queue in offsets}
 
 
 def planned(progress: StreamProgress, start: StreamOffset, end: StreamOffset) -> list[str]:
@@ -286,3 +293,47 @@ def test_ends_are_asked_for_again_when_the_topic_is_made_again_meanwhile() -> No
     topic.topic_id = "old"
     following = StreamProgress(LENIENT, topic).advance(StreamOffset({Q0: 1}, None, {("t", "broker-a"): "old"}), None)
     assert following == StreamOffset({Q0: 3}, None, {("t", "broker-a"): "new"})
+
+
+def test_bytes_are_shared_by_what_messages_are_large() -> None:
+    topic = Topic(q0=(0, 900), q1=(0, 100), q2=(5, 5))
+    topic.sizes = {Q0: 100.0, Q1: 1100.0}
+    progress = StreamProgress(OPTIONS, topic)
+    start = progress.initial()
+    end = progress.advance(start, None, max_bytes=20_000)
+    assert topic.sampled == [{Q0: 0, Q1: 0}]
+    assert sum(end.queues.values()) - 5 == 100  # a tenth of 200,000 bytes
+    assert progress.advance(start, 30, max_bytes=20_000).queues[Q0] == 27
+    assert progress.advance(start, 300, max_bytes=20_000).queues == end.queues
+    assert progress.advance(start, None, max_bytes=200_000).queues == {Q0: 900, Q1: 100, Q2: 5}
+    one = progress.advance(start, None, max_bytes=1)
+    assert sum(one.queues.values()) - 5 == 1
+
+
+def test_a_batch_waits_for_enough_rows_and_not_too_long() -> None:
+    now = [0.0]
+    topic = Topic(q0=(0, 10), q1=(0, 0))
+    progress = StreamProgress(replace(OPTIONS, max_trigger_delay_s=60.0), topic, lambda: now[0])
+    first = progress.advance(progress.initial(), None, min_rows=50)
+    assert first.queues == {Q0: 10, Q1: 0}  # the first one of a run waits for nothing
+    topic.bounds = {Q0: (0, 40), Q1: (0, 19)}
+    assert progress.advance(first, None, min_rows=50) is first
+    assert progress.report() is not None
+    assert progress.report()["offsetsBehindLatest"]["t"]["total"] == 49  # type: ignore[index]
+    topic.bounds[Q1] = (0, 20)
+    second = progress.advance(first, None, min_rows=50)
+    assert second.queues == {Q0: 40, Q1: 20}
+    topic.bounds[Q1] = (0, 21)
+    now[0] += 59
+    assert progress.advance(second, None, min_rows=50) is second
+    now[0] += 1
+    assert progress.advance(second, None, min_rows=50).queues == {Q0: 40, Q1: 21}
+
+
+def test_a_time_per_queue() -> None:
+    topic = Topic(q0=(3, 10), q1=(2, 9), q2=(1, 8))
+    by_time = replace(OPTIONS, start=Position(timestamps={Q0: 4, Q1: 5}))
+    assert StreamProgress(by_time, topic).initial().queues == {Q0: 7, Q1: 7, Q2: 1}
+    wrong = replace(OPTIONS, start=Position(timestamps={MessageQueue("t", "broker-a", 7): 4}))
+    with pytest.raises(OptionError, match="offsets are given for t@broker-a:7, which is not among"):
+        StreamProgress(wrong, topic).initial()

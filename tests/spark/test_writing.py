@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -221,3 +222,38 @@ def test_a_stream_with_a_mistake_says_so(spark: SparkSession, name_server: str, 
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(StreamingQueryException, match="column number cannot be written"):
         query.awaitTermination(WAIT_S)
+
+
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+def test_encrypted_bodies_there_and_back(
+    spark: SparkSession, name_server: str, tmp_path: Path, queue_type: str
+) -> None:
+    topic = unique("write-encrypted")
+    create_topic(name_server, topic, 2, {"queue.type": queue_type})
+    (tmp_path / "keys").write_text(f"k1 = {base64.b64encode(bytes(range(16))).decode()}\n", encoding="utf-8")
+    keys = {"encryptionKeyFile": str(tmp_path / "keys")}
+    rows = spark.range(500).select(f.concat(f.lit("secret "), "id").alias("value"), f.lit("a").alias("tags"))
+    write(rows, name_server, topic=topic, encrypt="true", **keys)
+    found = sorted(row["value"].decode() for row in read(spark, name_server, topic, **keys).collect())
+    assert found == sorted(f"secret {number}" for number in range(500))
+    with pytest.raises(PySparkException, match=r"encrypted with the key 'k1'.* set option encryptionKeyFile"):
+        read(spark, name_server, topic).select("value").collect()
+    if queue_type == "SimpleCQ":  # metadata can be read by everybody, unless batches have to be taken apart
+        assert read(spark, name_server, topic, columns="tags").count() == 500
+
+
+def test_secrets_are_shown_nowhere(spark: SparkSession, name_server: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Not in plans, and not in the errors of tasks."""
+    topic = unique("write-secret")
+    create_topic(name_server, topic, 1)
+    secrets = {"accessKey": "somebody", "secretKey": "hush-hush", "tlsKeyPassword": "hush-hush"}
+    options = {"nameServer": name_server, "subscribe": topic} | secrets
+    frame = spark.read.format("raptormq").options(**options).load()
+    frame.explain(True)
+    frame.select("value").write.mode("append").format("noop").save()
+    with pytest.raises(PySparkException) as caught:
+        write(spark.range(1).selectExpr("cast(null as string) as value"), name_server, topic=topic, **secrets)
+    assert "has no body" in str(caught.value)
+    shown = capfd.readouterr()
+    assert "raptormq" in shown.out
+    assert "hush-hush" not in f"{caught.value} {shown.out} {shown.err}"
