@@ -203,13 +203,13 @@ AT_WORK = QueueConversionState("t", "SimpleCQ", "copying", target="BatchCQ")
 @pytest.mark.parametrize(
     ("action", "replies", "hint"),
     [
-        (["--to", "BatchCQ"], [hang_up], "; it may have got the order: raptormq convert-queue t --status shows it"),
+        (["--to", "BatchCQ"], [hang_up], "; it may have the request: raptormq convert-queue t --status shows it"),
         (
             ["--to", "BatchCQ"],
             [answer(body=AT_WORK.to_json()), hang_up],
-            "; it goes on with what it was told when it is back: raptormq convert-queue t --status shows it",
+            "; it resumes when it is back: raptormq convert-queue t --status shows it",
         ),
-        (["--stop"], [silence], "; it may have got the order: raptormq convert-queue t --status shows it"),
+        (["--stop"], [silence], "; it may have the request: raptormq convert-queue t --status shows it"),
         (["--status"], [silence], ""),
     ],
 )
@@ -242,7 +242,7 @@ GIVEN_UP = QueueConversionState("t", "SimpleCQ", "none")
         (answer(17, remark="topic[t] not exist"), "code 17 from {address}: topic[t] not exist"),
         (
             answer(body=GIVEN_UP.to_json()),
-            "SimpleCQ, nothing to convert any more: the conversion was given up, or the topic made again, meanwhile",
+            "SimpleCQ, nothing to convert any more: meanwhile the conversion was cancelled or the topic recreated",
         ),
     ],
 )
@@ -266,7 +266,7 @@ def test_an_interrupt_leaves_the_brokers_at_work(
 
     monkeypatch.setattr("raptormq.cli.convert_queue.with_admin", interrupted)
     assert run(["convert-queue", "--topic", "t", "--to", "BatchCQ"]) == EXIT_INTERRUPTED
-    assert capsys.readouterr().err == "the brokers go on; raptormq convert-queue t --status shows it\n"
+    assert capsys.readouterr().err == "the brokers continue; raptormq convert-queue t --status shows it\n"
     assert run(["convert-queue", "--topic", "t", "--status"]) == EXIT_INTERRUPTED
     assert capsys.readouterr().err == ""
 

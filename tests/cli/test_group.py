@@ -212,12 +212,12 @@ def test_a_member_goes_on_where_the_reset_says(raptormq: Run, dev_server: Any) -
 def test_what_is_no_name_is_said_to_be_none(raptormq: Run, name: str) -> None:
     for command in (["describe", name], ["reset", name, "topic", "--to", "latest"]):
         done = raptormq("group", *command, "-n", "127.0.0.1:1")
-        assert (done.returncode, b"is no name of a group" in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, b"is not a group name" in done.stderr) == (2, True), done.stderr
 
 
 def test_an_unknown_group_is_one_line(raptormq: Run, dev_server: Any) -> None:
     done = raptormq("group", "describe", "never-seen", "-n", dev_server.address("namesrv"))
     assert done.returncode == 2
     assert done.stderr == (
-        b"raptormq: no broker knows group never-seen; 'raptormq group list' shows the groups there are\n"
+        b"raptormq: no broker knows group never-seen; 'raptormq group list' shows the existing groups\n"
     )

@@ -65,9 +65,9 @@ def test_every_command_has_help_with_examples(path: tuple[str, ...], capsys: pyt
         ),
         (
             ["produce", "t", "--key", "a b"],
-            "'a b' is no key: a key is one word; give --key once for each; see raptormq produce --help\n",
+            "'a b' is not a key: a key is one word; repeat --key for several; see raptormq produce --help\n",
         ),
-        (["produce", "t", "--key", ""], "give --key once for each; see raptormq produce --help\n"),
+        (["produce", "t", "--key", ""], "repeat --key for several; see raptormq produce --help\n"),
         (
             ["consume", "t", "--sql", "a ="],
             "raptormq: not a filter: unexpected end of the filter at position 3\n",

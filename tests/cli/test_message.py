@@ -130,7 +130,7 @@ def test_a_message_is_shown_with_its_properties_and_its_body_as_it_is(
             ["find", "TOPIC", "all", "--from", "2027-01-01", "--to", "2024-05-01T12:00:00Z"],
             "--from 2027-01-01T00:00:00Z is later than --to 2024-05-01T12:00:00Z; see raptormq message find --help",
         ),
-        (["find", "never-created", "k"], "'raptormq topic list' shows the topics there are"),
+        (["find", "never-created", "k"], "'raptormq topic list' shows the existing topics"),
         (["show", "0A" * 16, "--topic", "TOPIC"], f"no message of topic TOPIC has the id {'0A' * 16}"),
         (["show", "0A" * 16], "for one that a producer gives, name the topic with --topic"),
         (["show", "k"], "for one that a producer gives, name the topic with --topic"),

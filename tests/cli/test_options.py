@@ -55,5 +55,5 @@ def test_key_and_value() -> None:
 
 def test_a_message_has_one_tag() -> None:
     assert message_tag("a b") == "a b"
-    with pytest.raises(click.BadParameter, match="'a||b' is no tag: a message has one".replace("|", r"\|")):
+    with pytest.raises(click.BadParameter, match="'a||b' is not a tag: a message has one".replace("|", r"\|")):
         message_tag("a||b")

@@ -24,7 +24,7 @@ def test_without_a_doubt_the_number_is_enough() -> None:
 def test_after_failures_all_before_the_first_of_them_is_known() -> None:
     sent = SentLines()
     fail(sent, 1, 2)
-    assert sent.known() == "no line is sent for sure, and some may be"
+    assert sent.known() == "no line is known to be sent, some may have been"
     sent = SentLines()
     sent.begin(10)
     with sent.sending(1, 10):

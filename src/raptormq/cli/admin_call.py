@@ -1,4 +1,4 @@
-"""Running one administrative call from a command that is not asynchronous."""
+"""Runs one administrative call from a synchronous command."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 def with_admin(name_servers: str, timeout_s: float, run: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Return what ``run`` returns for an administration client.
+    """Return the result of ``run`` with an administration client.
 
     Raises:
         CommandFailed: a server cannot be reached; the text says what to do.
-        RaptorMQError: a server refuses.
+        RaptorMQError: a server refuses the request.
     """
     config = client_config(name_servers, timeout_s)
-    # Without a handler warnings go to the standard error; what fails for good is in the one line of the error.
+    # Without a handler, warnings would go to standard error; a final failure is reported by the command's error line.
     get_logger("raptormq").addHandler(logging.NullHandler())
 
     async def call() -> T:

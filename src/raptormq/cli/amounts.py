@@ -1,4 +1,4 @@
-"""Amounts with units, as options of the command line: rates, sizes and times."""
+"""Quantities with units as command-line options: rates, sizes and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``raptormq broker``: one broker in the foreground."""
+"""``raptormq broker``: runs one broker in the foreground."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ Examples:
     "--namesrv",
     "name_servers",
     metavar="HOST:PORT[;HOST:PORT]",
-    help="Name servers to register with, if not those of the settings or of NAMESRV_ADDR.",
+    help="Name servers to register with (default: from the settings or NAMESRV_ADDR).",
 )
 @click.option("--metrics-port", type=click.IntRange(-1, 65_535), help="Port of /metrics, /healthz, /readyz; -1: none.")
 @log_level_option("info")
 def broker(config_file: Path | None, name_servers: str | None, metrics_port: int | None, log_level: str) -> None:
     """Run a broker until SIGTERM or SIGINT.
 
-    Standard output gets one line that starts with 'ready' and has the addresses; the log goes to standard error.
+    When the broker serves, it writes one line to standard output that starts with 'ready' and contains the addresses.
+    The log goes to standard error.
     """
     configure_logging(log_level)
     overrides: dict[str, str] = {}
@@ -50,7 +51,7 @@ def broker(config_file: Path | None, name_servers: str | None, metrics_port: int
 
 
 def addresses_of(server: Broker) -> Addresses:
-    """Return where a running broker serves."""
+    """Return the addresses of a running broker."""
     addresses = {"broker": server.address}
     if server.metrics_port is not None:
         addresses["metrics"] = f"{server.config.network.metrics_host}:{server.metrics_port}"
@@ -61,5 +62,5 @@ def addresses_of(server: Broker) -> Addresses:
 async def _serving(config: BrokerConfig) -> AsyncIterator[Addresses]:
     server = Broker(config)
     async with running(server):
-        await server.registered()  # who reads the line may ask a name server at once
+        await server.registered()  # whoever reads the ready line may query a name server at once
         yield addresses_of(server)

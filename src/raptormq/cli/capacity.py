@@ -1,8 +1,8 @@
-"""What a load needs, in broker groups, cores, memory and disks: pure arithmetic over measured figures.
+"""Capacity planning: the broker groups, cores, memory and disks for a load. Pure arithmetic over measured figures.
 
-The figures are those of ``bench/results``: 1 KiB messages, one broker, on a machine of 2 cores that the load shares
-with it. A broker is planned for half of what it was measured with. The published rule (one core for 10,000 messages a
-second, 8 GB of memory and more, rate x size x retention of disk) is put beside the outcome: docs/guides/capacity.md.
+The figures are those of ``bench/results``: 1 KiB messages, one broker, a machine with 2 cores that the load generator
+shares. The plan uses half of the measured rate per broker. The published rule (one core for 10,000 messages/s, at least
+8 GB of memory, rate x size x retention of disk) is printed beside the result; see docs/guides/capacity.md.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ KIB, MIB, GIB, TIB = (1 << shift for shift in (10, 20, 30, 40))
 DAY_S = 86_400
 MEASURED_BODY_BYTES = 1024
 LARGEST_BODY_BYTES = 4 * MIB
-"""``maxMessageSize``, unless a broker is told otherwise."""
+"""The default of ``maxMessageSize``."""
 PLANNED_SHARE = 0.5
-"""Of what a broker was measured with: the rest is for peaks, for other work of the machine and for catching up."""
+"""Share of the measured rate that a broker is planned for. The rest covers peaks, other work on the machine, and
+catching up."""
 STORED_BESIDE_BODY_BYTES = 200
-"""Of each message: 91 bytes of record, about 70 of topic, message id and other properties, 20 of queue, 20 of index."""
+"""Overhead of a message: 91 bytes of record, about 70 of topic, message id and other properties, 20 of queue, 20 of
+index."""
 FILLED_SHARE = 0.75
-"""Of a volume. Above it (``diskMaxUsedSpaceRatio``) what is past its time is deleted at any hour, below it at night."""
+"""Planned share of a volume. Above it (``diskMaxUsedSpaceRatio``) expired segments are deleted at any hour, below it at
+night."""
 SEGMENTS_BESIDE_BYTES = 2 * GIB
-"""The segment that is written to and the next one are allocated whole."""
+"""The current segment and the next one are allocated in full."""
 OWN_MEMORY_BYTES = 128 * MIB
-"""Private memory of a broker: 60 MB as measured, 110 with 10,000 queues."""
+"""Private memory of a broker: 60 MB measured, 110 MB with 10,000 queues."""
 BUDGET_BYTES = 2 * 256 * MIB
-"""``maxUnfinishedRequestBytes`` and ``maxUnreadAnswerBytes``, which slow or hostile clients can fill."""
+"""``maxUnfinishedRequestBytes`` and ``maxUnreadAnswerBytes``, which slow or hostile clients can use up."""
 LEAST_CACHE_BYTES = 3 * GIB
-"""What a topic that has no group yet keeps: three times ``logBytesKeptInPageCache``."""
+"""Page cache kept for a topic without a group: three times ``logBytesKeptInPageCache``."""
 CACHED_S = 60
-"""Consumers that are so far behind still read from memory."""
+"""Consumers that are at most this far behind are read from memory."""
 LARGEST_VOLUME_BYTES = 32 * TIB
 MOST_GROUPS = 64
-"""Of one BrokerCluster."""
+"""Limit of a BrokerCluster."""
 PUBLISHED_RATE_PER_CORE = 10_000
 PUBLISHED_MEMORY_BYTES = 8 * 10**9
 
@@ -49,26 +52,26 @@ class Sends(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one broker was measured with."""
+    """One measurement of a broker."""
 
     what: str
     source: str
-    """Where it is kept."""
+    """The file with the result."""
     rate: float
-    """Messages a second."""
+    """Messages per second."""
     store_cpu_s: float
-    """CPU of the broker to take a million messages."""
+    """CPU seconds of the broker to store a million messages."""
     deliver_cpu_s: float
-    """And to hand a million to one consumer group."""
+    """CPU seconds to deliver a million messages to one consumer group."""
     consumer_groups: int
-    """That consumed while ``rate`` was measured."""
+    """Consumer groups during the measurement."""
 
     def cpu_s(self, consumer_groups: int) -> float:
-        """CPU seconds of a million messages that so many groups consume."""
+        """Return the CPU seconds for a million messages that ``consumer_groups`` consume."""
         return self.store_cpu_s + consumer_groups * self.deliver_cpu_s
 
     def rate_with(self, consumer_groups: int) -> float:
-        """Messages a second of one broker with the CPU that it had then."""
+        """Return the messages per second of one broker at the measured CPU usage."""
         return self.rate * self.cpu_s(self.consumer_groups) / self.cpu_s(consumer_groups)
 
 
@@ -93,35 +96,35 @@ MACHINE = "2 cores shared with the load (AMD EPYC, 24 GiB), 1 KiB messages, ASYN
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is to be carried."""
+    """The load to plan for."""
 
     rate: float
-    """Messages a second, of all producers."""
+    """Messages per second of all producers."""
     body_bytes: float
-    """Of a message, on average."""
+    """Average size of a message body."""
     retention_s: float
     copies: int = 1
     consumer_groups: int = 1
-    """That consume everything."""
+    """Consumer groups that consume every message."""
     sends: Sends = Sends.SINGLE
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the load needs. Figures of a broker are those of each."""
+    """The brokers for a load. Figures per broker hold for each one."""
 
     load: Load
     figure: Figure
     groups: int
     limited_by: str
-    """What asks for so many groups."""
+    """The resource that determines the number of groups."""
     busy_cores: float
-    """Of all masters together."""
+    """Cores of all masters together."""
     cores_per_broker: int
     memory_per_broker_bytes: int
     volume_per_broker_bytes: int
     written_per_broker_bytes_s: float
-    """A second, onto the disk of each."""
+    """Bytes written to the disk of each broker per second."""
     body_bytes_per_day: float
     published_cores: float
     published_disk_bytes: float
@@ -129,12 +132,12 @@ class Capacity:
 
     @property
     def brokers(self) -> int:
-        """Members of all groups."""
+        """Number of brokers in all groups."""
         return self.groups * self.load.copies
 
 
 def plan(load: Load) -> Capacity:
-    """Return what ``load`` needs."""
+    """Return the capacity for ``load``."""
     figure = FIGURES[load.sends]
     stored_bytes_s = load.rate * (load.body_bytes + STORED_BESIDE_BODY_BYTES)
     kept_bytes = stored_bytes_s * load.retention_s

@@ -1,4 +1,4 @@
-"""``raptormq cluster``: the brokers that the name servers know, with their own figures."""
+"""``raptormq cluster``: the brokers known to the name servers, with their runtime info."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MASTER_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One broker; ``runtime`` is empty and ``error`` set when it did not answer."""
+    """One broker. If it did not answer, ``runtime`` is empty and ``error`` is set."""
 
     cluster: str
     broker: str
@@ -73,7 +73,7 @@ Examples:
 @name_servers_option
 @timeout_option
 def describe(output: str, name_servers: str, timeout_s: float) -> None:
-    """Show every broker: its place, its load and whether it answers."""
+    """Show every broker with its address, its load and whether it answers."""
     members = with_admin(name_servers, timeout_s, _members)
     if output == "json":
         print_json([member.as_json() for member in members])
@@ -104,7 +104,7 @@ async def _members(admin: AdminClient) -> list[Member]:
 
 
 def _rate(runtime: dict[str, str], name: str) -> str | None:
-    """The figure of the last ten seconds, the first of three averages."""
+    """Return the rate over the last ten seconds, the first of three averages."""
     averages = runtime.get(name, "").split()
     try:
         return f"{float(averages[0]):.1f}" if averages else None

@@ -1,4 +1,4 @@
-"""The question before something that cannot be taken back."""
+"""Confirmation of a command that cannot be undone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import click
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask, unless it is answered with ``yes`` or there is nobody to ask.
+    """Ask for confirmation, unless ``yes`` is given or standard input is not a terminal.
 
     Raises:
-        click.Abort: the answer is no.
+        click.Abort: the user declines.
     """
-    # Standard input may be closed, too.
+    # Standard input may be closed.
     if not yes and sys.stdin is not None and sys.stdin.isatty():
         click.confirm(question, abort=True, err=True)

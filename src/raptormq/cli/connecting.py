@@ -1,8 +1,7 @@
-"""How the commands that talk to servers reach them: options for TLS and signatures beside the name servers' addresses.
+"""Connection options of the commands that talk to servers: TLS and request signing.
 
-The options are the same for every such command, so that none of them has a parameter for each: what was given is kept
-with click's context, and :func:`client_config` takes it from there. Environment variables are those of
-:mod:`raptormq.client`.
+The options are the same for all of these commands. Instead of a parameter for each, their values are kept in click's
+context, from which :func:`client_config` reads them. The environment variables are those of :mod:`raptormq.client`.
 """
 
 from __future__ import annotations
@@ -22,22 +21,25 @@ _META = "raptormq.cli.connecting"
 _FILE = click.Path(dir_okay=False)
 _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--tls/--no-tls", {"default": None, "help": "Encrypt connections."}),
-    ("--tls-ca", {"type": _FILE, "help": "Authorities (PEM) that servers' certificates are verified against."}),
-    ("--tls-cert", {"type": _FILE, "help": "Own certificate (PEM), for servers that want one."}),
-    ("--tls-key", {"type": _FILE, "help": "Key (PEM) of the own certificate."}),
-    ("--tls-check-name", {"is_flag": True, "default": None, "help": "Certificates must hold the servers' names."}),
-    ("--access-key", {"help": "User that requests are signed as."}),
-    ("--secret-key-file", {"type": _FILE, "help": "File that holds the secret of that user, and nothing else."}),
+    ("--tls-ca", {"type": _FILE, "help": "Certificate authorities (PEM) for verifying servers."}),
+    ("--tls-cert", {"type": _FILE, "help": "Client certificate (PEM)."}),
+    ("--tls-key", {"type": _FILE, "help": "Private key (PEM) of the client certificate."}),
+    (
+        "--tls-check-name",
+        {"is_flag": True, "default": None, "help": "Verify that certificates match the servers' names."},
+    ),
+    ("--access-key", {"help": "User that signs the requests."}),
+    ("--secret-key-file", {"type": _FILE, "help": "File with the secret key of the user."}),
     (
         "--secret-key",
-        {"help": "The secret itself. All users of the host see options: rather use the file or the variable."},
+        {"help": "The secret key. Other users of the host can see it; prefer the file or the environment variable."},
     ),
 )
 _SECRETS = ("--secret-key", "--secret-key-file")
 
 
 def connection_options(command: F) -> F:
-    """Add the options; what they say is for :func:`client_config`."""
+    """Add the connection options; :func:`client_config` reads their values."""
     for name, more in reversed(_OPTIONS):
         variable = _variable(name)
         option = click.option(name, expose_value=False, callback=_keep, envvar=variable, show_envvar=True, **more)
@@ -46,11 +48,11 @@ def connection_options(command: F) -> F:
 
 
 def client_config(name_servers: str, timeout_s: float) -> ClientConfig:
-    """Return the settings of the running command's client.
+    """Return the client settings of the running command.
 
     Raises:
         UsageError: one half of the credentials is missing.
-        ConfigError: options or environment do not go together, or a file of credentials cannot be read.
+        ConfigError: options and environment contradict each other, or a credentials file cannot be read.
     """
     environment = dict(os.environ) | click.get_current_context().meta.get(_META, {})
     secrets = [name for name in _SECRETS if environment.get(_variable(name))]

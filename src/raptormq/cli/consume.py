@@ -1,4 +1,4 @@
-"""``raptormq consume``: the messages of a topic on standard output."""
+"""``raptormq consume``: prints the messages of a topic to standard output."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from raptormq.client import MessageExt, MessageQueue, PullConsumer, Sql
 from raptormq.errors import RecordError
 
 FOLLOW_OUTAGE_S = 30.0
-"""While following, a broker may be away for this long (a restart) before that is an error."""
+"""How long a broker may be unavailable (for example to restart) while following."""
 
 FORMATS: dict[str, Callable[[MessageExt], bytes]] = {"raw": message_format.raw, "json": message_format.as_json}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is read, from where and until when. ``start`` is ``"earliest"``, ``"latest"`` or milliseconds since 1970."""
+    """What to read. ``start`` is ``"earliest"``, ``"latest"`` or milliseconds since 1970."""
 
     topic: str
     start: str | int
@@ -65,9 +65,9 @@ Examples:
     show_default=True,
     help="At the end of the topic wait for more, or end.",
 )
-@click.option("--group", help="Go on where this group stopped, and store how far it came.")
+@click.option("--group", help="Continue at the committed offsets of this group, and commit progress.")
 @click.option("--tag", "tags", help='Only messages with this tag, or "A || B".')
-@click.option("--sql", help="Only messages with such properties, as the broker decides (enablePropertyFilter).")
+@click.option("--sql", help="Only messages whose properties match; evaluated by the broker (enablePropertyFilter).")
 @click.option(
     "--format",
     "output_format",
@@ -92,9 +92,9 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC.
 
-    All queues are read; the messages of one queue come in order. With --group the position is kept by the brokers under
-    that name; run one such command per group at a time, for it does not share the queues with others. Encrypted
-    messages are decrypted with the keys in RAPTORMQ_ENCRYPTION_KEYS (NAME=BASE64,...), else those in the folder
+    All queues are read; the messages of one queue are printed in order. With --group the brokers store the offsets
+    under that name. Run only one such command per group at a time, because it does not share the queues with others.
+    Encrypted messages are decrypted with the keys in RAPTORMQ_ENCRYPTION_KEYS (NAME=BASE64,...), or else in the folder
     RAPTORMQ_ENCRYPTION_KEY_FOLDER.
     """
     if tags is not None and sql is not None:
@@ -114,7 +114,7 @@ async def _consume(name_servers: str, job: Job) -> None:
         for queue, offset in zip(queues, starts, strict=True):
             consumer.seek(queue, offset)
         if job.group is not None:
-            await consumer.commit()  # where it starts is progress: --from counts once
+            await consumer.commit()  # the start offsets are progress too: --from applies once
         if job.follow:
             await _print_until_done(consumer, job, {})
         else:
@@ -135,8 +135,8 @@ async def _start(consumer: PullConsumer, job: Job, queue: MessageQueue) -> int:
 
 
 async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[MessageQueue, int]) -> None:
-    """Print what comes; with ``ends`` (the offset at which each queue is done) only up to there. What cannot be read is
-    told of and left out.
+    """Print messages as they arrive; with ``ends`` (the end offset of each queue) up to there. Messages that cannot be
+    read are reported and skipped.
     """
     left = job.max_messages
     trouble = ""
@@ -148,7 +148,7 @@ async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[Message
         try:
             messages = await consumer.poll(timeout=FOLLOW_OUTAGE_S if job.follow else job.timeout_s)
         except RecordError as error:
-            if str(error) == trouble:  # the consumer does not get behind it
+            if str(error) == trouble:  # the consumer cannot get past the message
                 raise
             trouble, messages = str(error), []
             echo(f"raptormq: {trouble}", err=True)
@@ -163,6 +163,6 @@ async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[Message
 
 
 def _put_back(consumer: PullConsumer, messages: Sequence[MessageExt]) -> None:
-    """Let the position of each queue be that of its first message here: they were not printed."""
+    """Reset each queue's position to its first message in ``messages``, which were not printed."""
     for message in reversed(messages):
         consumer.seek(message.queue, message.queue_offset)

@@ -1,4 +1,4 @@
-"""Progress bars of a conversion on standard error, one for each broker, only where a person looks at them."""
+"""Progress bars of a conversion on standard error, one per broker, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from raptormq.logs import printable
 
 @contextmanager
 def bars() -> Iterator[Callable[[Mapping[str, QueueConversionState]], None]]:
-    """Show a bar for each broker while the block runs, as the states say that are given to what this yields; without
-    a terminal nothing is shown.
+    """Show a bar per broker while the block runs. The yielded function updates them; without a terminal it does
+    nothing.
     """
     if not sys.stderr.isatty():
         yield lambda states: None

@@ -1,4 +1,4 @@
-"""``raptormq convert-queue``: converts the queues of a topic to BatchCQ, or back, on all brokers that have it."""
+"""``raptormq convert-queue``: converts the queues of a topic to BatchCQ or back, on all brokers that have the topic."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from raptormq.protocol.topic_names import check_topic
 MASTER_ID = 0
 POLL_S = 0.2
 SHOWN_DIGITS = 16
-_GONE = " any more: the conversion was given up, or the topic made again, meanwhile"
+_GONE = " any more: meanwhile the conversion was cancelled or the topic recreated"
 
 States = dict[str, QueueConversionState]
-"""By the name of the broker."""
+"""Broker name -> state of the conversion."""
 
 
 @click.command(
@@ -38,8 +38,8 @@ Examples:
 @click.argument("argument", required=False, metavar="[TOPIC]")
 @click.option("--topic", "option", metavar="TOPIC", help="Another way to name the topic.")
 @click.option("--to", type=click.Choice([BATCH_CQ, SIMPLE_CQ]), help="The new type of the queues.")
-@click.option("--stop", is_flag=True, help="Stop; --to goes on later, --to the old type drops what is there.")
-@click.option("--status", is_flag=True, help="Show how far it is.")
+@click.option("--stop", is_flag=True, help="Stop; --to resumes later, --to with the old type discards the new queues.")
+@click.option("--status", is_flag=True, help="Show the progress.")
 @output_option
 @name_servers_option
 @timeout_option
@@ -55,12 +55,12 @@ def convert_queue(
 ) -> None:
     """Convert the queues of TOPIC to BatchCQ, or back to SimpleCQ, on all brokers that have it.
 
-    The topic is named by the argument or by --topic. Messages, offsets and the progress of consumers stay what they
-    are; producers and consumers need not stop. Each broker builds the new queues in the background, compares them with
-    the old ones by checksum, switches, and removes the old ones. It does so also when this command is interrupted
-    (Ctrl-C), and goes on after a restart; the same command shows it again. Queues that hold batches stored whole cannot
-    become SimpleCQ.
-    A broker that is away keeps its queues as they are; run the command again when it is back.
+    The topic is named by the argument or by --topic. Messages, offsets and the progress of consumers do not change;
+    producers and consumers need not stop. Each broker builds the new queues in the background, compares them with the
+    old ones by checksum, switches, and removes the old ones. An interrupt of this command (Ctrl-C) does not stop the
+    brokers, nor does a restart of a broker; the same command shows the progress again. Queues that contain batches
+    stored whole cannot become SimpleCQ. A broker that is unavailable keeps its queues as they are; run the command
+    again when it is back.
     """
     topic = _named(argument, option)
     if [to is not None, stop, status].count(True) != 1:
@@ -84,7 +84,7 @@ def convert_queue(
         print_json({name: _as_json(state) for name, state in states.items()})
     else:
         for name, line in lines.items():
-            if name not in missed:  # else the error says it
+            if name not in missed:  # otherwise the error line reports it
                 echo(line)
     if refusals:
         raise CommandFailed("; ".join(refusals))
@@ -99,7 +99,7 @@ def _named(argument: str | None, option: str | None) -> str:
 
 
 async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
-    """Return the addresses of the masters that have the topic, by broker name."""
+    """Return broker name -> address of the masters that have the topic."""
     route = await admin.route(topic)
     found = {
         broker.broker_name: broker.broker_addrs[MASTER_ID]
@@ -114,7 +114,9 @@ async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
 async def _ask_all(
     admin: AdminClient, addresses: dict[str, str], topic: str, action: str, to: str | None
 ) -> tuple[States, list[str]]:
-    """Return what the brokers answer, and why the others do not: one that is frozen keeps no other from the order."""
+    """Return the brokers' answers, and the errors of the others. A broker that does not answer does not delay the
+    rest.
+    """
 
     async def ask(name: str, address: str) -> QueueConversionState | str:
         try:
@@ -122,7 +124,7 @@ async def _ask_all(
         except ServerError as error:
             return f"{name}: {error}"
         except TransportError as error:
-            known = "" if action == "status" else f"; it may have got the order: {_status_of(topic)} shows it"
+            known = "" if action == "status" else f"; it may have the request: {_status_of(topic)} shows it"
             return f"{name}: {error}{known}"
 
     answers = await asyncio.gather(*(ask(*each) for each in addresses.items()))
@@ -133,20 +135,20 @@ async def _ask_all(
 async def _watch(
     admin: AdminClient, addresses: dict[str, str], topic: str, states: States, show: Callable[[States], None]
 ) -> list[str]:
-    """Ask again and again until no broker is at work any more, and keep ``states`` up to date; return which ones, no
-    longer in there, cannot be asked.
+    """Poll until no broker is converting, and update ``states``. Return the brokers, removed from ``states``, that
+    cannot be polled.
     """
     failures: list[str] = []
 
     async def look(name: str, address: str) -> None:
         try:
             states[name] = await admin.convert_queue(address, topic, "status")
-        except ServerError as error:  # somebody has deleted the topic
+        except ServerError as error:  # the topic has been deleted
             del states[name]
             failures.append(f"{name}: {error}")
         except TransportError as error:
             del states[name]
-            goes_on = f"it goes on with what it was told when it is back: {_status_of(topic)} shows it"
+            goes_on = f"it resumes when it is back: {_status_of(topic)} shows it"
             failures.append(f"{name}: {error}; {goes_on}")
 
     while any(state.is_under_way for state in states.values()):
@@ -167,7 +169,7 @@ def _explained_interrupt(topic: str, *, watching: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if watching:
-            click.echo(f"the brokers go on; {_status_of(topic)} shows it", err=True)
+            click.echo(f"the brokers continue; {_status_of(topic)} shows it", err=True)
         raise
 
 
@@ -184,7 +186,7 @@ def _words(state: QueueConversionState) -> str:
         case "refused":
             return f"{state.queue_type}, not converted: {state.remark}"
         case "failed":
-            return f"{types}, stopped at {count}: {state.remark}; the same order goes on with it when that is over"
+            return f"{types}, stopped at {count}: {state.remark}; the same command resumes it when the cause is removed"
     return f"{types}, {state.phase}, {count}"
 
 

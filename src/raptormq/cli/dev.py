@@ -1,4 +1,4 @@
-"""``raptormq dev``: a name server and a broker in one process, for development, demos and tests."""
+"""``raptormq dev``: runs a name server and a broker in one process, for development, demos and tests."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from raptormq.transport.tls import TLS_KEYS
 logger = get_logger(__name__)
 
 DEFAULTS = {"brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "autoCreateTopicEnable": "true"}
-"""What the settings file may change; the options of the command line may not be."""
+"""Defaults that the settings file may change; it cannot change the command-line options."""
 
 WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where to reach, on this host, what listens on all addresses."""
+"""Where servers that listen on all addresses are reached on this host."""
 
 REGISTRATION_TIMEOUT_S = 10.0
 """Both are in this process: a broker that is not registered by then never will be."""
 
 _NAME_SERVER_PART = 4
-"""One of so many descriptors of the process is for the name server."""
+"""The name server gets one in this many of the process's file descriptors."""
 
 PORT = click.IntRange(0, 65_535)
 
 
 def data_folder(value: str) -> Path:
-    """Return the path of a folder that is there or can be made."""
+    """Return the path of a folder that exists or can be created."""
     if not value:
         raise click.BadParameter("the path is empty")
     folder = Path(value)
@@ -57,12 +57,12 @@ def data_folder(value: str) -> Path:
 OWN_CREDENTIALS = "innerClientAuthenticationCredentials"
 
 _ACCESS_KEYS = ACCESS_KEYS - {"authConfigPath", "authenticationWhitelist", "authorizationWhitelist"}
-"""What broker and name server have in common; the codes of the white lists are the broker's."""
+"""Settings shared by broker and name server; the request codes in the white lists apply to the broker only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line."""
+    """The command-line options."""
 
     data_dir: Path
     host: str
@@ -71,10 +71,10 @@ class Options:
     metrics_port: int
 
     def name_server_config(self, pairs: dict[str, str]) -> NameServerConfig:
-        """Return the settings of the name server: the command line, and what the settings file says about TLS and
-        access control, which is off where the broker has nothing to sign its registration with.
+        """Return the settings of the name server: the command-line options, and the TLS and access control of the
+        settings file. Access control is disabled if the broker has no credentials to sign its registration with.
 
-        What it keeps is in ``namesrv`` below the data directory.
+        Its data is in ``namesrv`` below the data directory.
         """
         folder = self.data_dir / "namesrv"
         keys = TLS_KEYS | _ACCESS_KEYS if OWN_CREDENTIALS in pairs else TLS_KEYS
@@ -90,7 +90,9 @@ class Options:
         )
 
     def broker_config(self, pairs: dict[str, str], name_server: str, path: Path | None = None) -> BrokerConfig:
-        """Return the settings of the broker: our defaults, then the settings file, then the command line."""
+        """Return the settings of the broker: the defaults, overridden by the settings file, then by the command
+        line.
+        """
         wanted = {
             "bindAddress": self.host,
             "listenPort": str(self.broker_port),
@@ -104,11 +106,13 @@ class Options:
 
 
 def own_credentials(security: AccessControl) -> dict[str, str]:
-    """Return what the broker signs its registration with, as a setting: the first user's, unless there are others."""
+    """Return the credentials, as a setting, that the broker signs its registration with: by default those of the first
+    user.
+    """
     user = security.own_credentials or security.first_user
     if user is None:
         if security.is_on:
-            logger.warning("the name server takes unsigned requests, for the broker has no %s", OWN_CREDENTIALS)
+            logger.warning("the name server accepts unsigned requests, because the broker has no %s", OWN_CREDENTIALS)
         return {}
     return {OWN_CREDENTIALS: json.dumps({"accessKey": user.access_key, "secretKey": user.secret_key})}
 
@@ -126,7 +130,7 @@ Examples:
     default="raptormq-data",
     show_default=True,
     metavar="PATH",
-    help="Where messages are kept.",
+    help="Directory of the messages.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--namesrv-port", type=PORT, default=9876, show_default=True, help="Port of the name server; 0: any.")
@@ -151,13 +155,13 @@ def dev(
 ) -> None:
     """Run a name server and a broker in one process until SIGTERM or SIGINT.
 
-    Topics are created by their first message. Standard output gets one line that starts with 'ready' and has the
-    addresses; the log goes to standard error.
+    Topics are created by their first message. When the broker serves, one line is written to standard output that
+    starts with 'ready' and contains the addresses. The log goes to standard error.
     """
     configure_logging(log_level)
     options = Options(data_dir, host, namesrv_port, broker_port, metrics_port)
     pairs = read_properties(config_file) if config_file is not None else {}
-    config = options.broker_config(pairs, "127.0.0.1:9876")  # a bad setting is told before anything is started
+    config = options.broker_config(pairs, "127.0.0.1:9876")  # reports an invalid setting before anything starts
     pairs |= own_credentials(config.security)
     for warning in start_warnings(pairs):
         logger.warning("%s", warning)

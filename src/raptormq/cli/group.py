@@ -1,4 +1,4 @@
-"""``raptormq group``: the consumer groups, who is in them, how far they are, and where they go on."""
+"""``raptormq group``: lists and describes consumer groups, and resets their offsets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from raptormq.protocol.bodies.group_progress import GroupLag
 from raptormq.protocol.topic_names import is_system_group
 
 _POSITIONS = {"earliest": 0, "latest": -1}
-"""What brokers are told, where they expect a time."""
+"""Times that stand for the words in requests to brokers."""
 _AT_A_TIME = 8
-"""Groups that are asked about at the same time."""
+"""Groups queried concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A group in the list; ``lag`` counts messages, None of a group whose progress brokers do not know."""
+    """A group in the list. ``lag`` is in messages, None when the brokers do not know it."""
 
     group: str
     topics: int
@@ -53,15 +53,15 @@ Examples:
   raptormq group list
   raptormq group list --all -o json""",
 )
-@click.option("--all", "show_all", is_flag=True, help="Also the groups that RocketMQ keeps for itself.")
+@click.option("--all", "show_all", is_flag=True, help="Include RocketMQ's internal groups.")
 @output_option
 @name_servers_option
 @timeout_option
 def list_groups(show_all: bool, output: str, name_servers: str, timeout_s: float) -> None:
     """List the consumer groups that the brokers know.
 
-    A lag is what is stored and not consumed yet, in messages; one that failed counts again when it is time for another
-    try. Members of a broadcasting group keep their progress themselves, so brokers know no lag.
+    The lag is the number of stored messages that are not consumed yet; a failed message counts again when it is due for
+    a retry. Members of a broadcasting group keep their progress themselves, so brokers know no lag.
     """
     lines = with_admin(name_servers, timeout_s, lambda admin: _lines(admin, show_all=show_all))
     if output == "json":
@@ -81,10 +81,10 @@ Examples:
 @name_servers_option
 @timeout_option
 def describe(name: str, output: str, name_servers: str, timeout_s: float) -> None:
-    """Show who consumes for the group NAME, what, and how far it is in each queue.
+    """Show the members of the group NAME, their subscriptions, and the progress in each queue.
 
-    Lag is what is stored and not consumed yet; lost is what the brokers deleted, as they do after a time, before the
-    group consumed it. Both are messages.
+    Lag is the number of stored messages that are not consumed yet. Lost is the number of messages that retention
+    deleted before the group consumed them.
     """
     description = with_admin(name_servers, timeout_s, lambda admin: _describe(admin, name))
     if output == "json":
@@ -108,14 +108,14 @@ Examples:
     metavar="POSITION",
     help="earliest, latest, a time such as 2024-05-01T12:00:00Z or milliseconds since 1970.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; implied without a terminal.")
 @name_servers_option
 @timeout_option
 def reset(name: str, topic: str, to: str | int, yes: bool, name_servers: str, timeout_s: float) -> None:
-    """Let the group NAME go on in TOPIC from another place, in all queues of the brokers that are up.
+    """Move the group NAME to another position in TOPIC, in all queues of the brokers that are up.
 
-    Its members do so at once. What lies between is consumed again, or not at all. A Spark query does not: it keeps its
-    own progress and only tells brokers of it.
+    Connected members continue there at once. The messages in between are consumed again or skipped. A Spark query
+    ignores the reset: it keeps its own progress and only reports it to brokers.
     """
     timestamp_ms = _POSITIONS[to] if isinstance(to, str) else to
     before, remark = with_admin(name_servers, timeout_s, lambda admin: _before_reset(admin, name, topic))
@@ -129,7 +129,7 @@ def reset(name: str, topic: str, to: str | int, yes: bool, name_servers: str, ti
 
 
 async def _before_reset(admin: AdminClient, name: str, topic: str) -> tuple[int, str]:
-    """Return the lag that the group has in the topic, and what may speak against a reset."""
+    """Return the lag of the group in the topic, and a warning when the reset may be a mistake."""
     if await admin.route(topic) is None:
         raise NoRoute.to(topic)
     if name not in await admin.groups():
@@ -145,12 +145,12 @@ async def _before_reset(admin: AdminClient, name: str, topic: str) -> tuple[int,
 
 
 async def _reset(admin: AdminClient, name: str, topic: str, timestamp_ms: int) -> int:
-    """Return the lag from there on."""
+    """Reset the group and return its new lag."""
     ends = await admin.topic_stats(topic)
     try:
         offsets = await admin.reset_group(name, topic, timestamp_ms)
     except (ServerError, TransportError) as error:
-        raise CommandFailed(f"{error}; other brokers may be reset already, so do it again") from error
+        raise CommandFailed(f"{error}; other brokers may be reset already, repeat the command") from error
     lags = (
         GroupLag.between(offset, ends[queue].min_offset, ends[queue].max_offset)
         for queue, offset in offsets.items()
@@ -179,7 +179,7 @@ async def _describe(admin: AdminClient, name: str) -> Description:
 
 
 def _unknown(name: str) -> CommandFailed:
-    return CommandFailed(f"no broker knows group {name}; 'raptormq group list' shows the groups there are")
+    return CommandFailed(f"no broker knows group {name}; 'raptormq group list' shows the existing groups")
 
 
 async def _ask(admin: AdminClient, name: str) -> Description:
@@ -187,6 +187,6 @@ async def _ask(admin: AdminClient, name: str) -> Description:
     progress = await admin.group_progress(name)
     begun = {queue.topic for queue in progress}
     for topic in connections.subscriptions if connections else ():
-        if topic not in begun:  # nothing is committed there
+        if topic not in begun:  # the group has no committed offset there
             progress |= await admin.group_progress(name, topic)
     return Description(name, connections, progress)

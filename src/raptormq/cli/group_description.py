@@ -1,4 +1,4 @@
-"""What ``raptormq group describe`` shows: members, subscriptions, and the progress in each queue."""
+"""The output of ``raptormq group describe``: members, subscriptions, and the progress in each queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raptormq.client import GroupConnections, GroupMember, MessageQueue, QueuePr
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A consumer group; ``connections`` is None when nobody is connected for it."""
+    """A consumer group. ``connections`` is None when no member is connected."""
 
     name: str
     connections: GroupConnections | None
@@ -22,31 +22,31 @@ class Description:
 
     @property
     def is_broadcasting(self) -> bool:
-        """Each member consumes everything and keeps its own progress."""
+        """True when each member consumes every message and keeps its own progress."""
         return self.connections is not None and self.connections.is_broadcasting
 
     @property
     def lag(self) -> int | None:
-        """Messages that are not consumed yet, of all queues; None where brokers do not know."""
+        """Messages of all queues that are not consumed yet; None when brokers do not know."""
         return None if self.is_broadcasting else sum(each.lag for each in self.progress.values())
 
     @property
     def lost(self) -> int | None:
-        """Messages of all queues that were deleted before the group consumed them; None where brokers do not know."""
+        """Messages of all queues that were deleted before the group consumed them; None when brokers do not know."""
         return None if self.is_broadcasting else sum(each.lost for each in self.progress.values())
 
     @property
     def topics(self) -> set[str]:
-        """Topics that the group consumes or has consumed."""
+        """Topics that the group subscribes to or has consumed."""
         return {queue.topic for queue in self.progress}
 
     @property
     def members(self) -> list[GroupMember]:
-        """Who is connected, in order."""
+        """Connected members, sorted."""
         return sorted(self.connections.members, key=lambda member: member.client_id) if self.connections else []
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON value; times are milliseconds since 1970, 0 for never."""
+        """Return a JSON value. Times are milliseconds since 1970, 0 for never."""
         return {
             "group": self.name,
             "lag": self.lag,
@@ -80,7 +80,7 @@ class Description:
         }
 
     def print(self) -> None:
-        """Write three tables: members, subscriptions and queues, without those that are empty."""
+        """Print up to three tables: members, subscriptions and queues. Empty tables are omitted."""
         click.echo(f"group {self.name}: {self._summary()}")
         if self.members:
             rows = [[member.client_id, member.address, member.language] for member in self.members]

@@ -1,4 +1,4 @@
-"""What to do about the failures that a beginner meets first; appended to the one line that tells of them."""
+"""Hints appended to common errors."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ _KEYS_HINT = (
     "keys are taken from RAPTORMQ_ENCRYPTION_KEYS='NAME=BASE64,...' or the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER"
 )
 _NO_PROPERTY_FILTER = "does not support consumer to filter message by SQL92"
-"""What brokers remark, in RocketMQ's words."""
+"""RocketMQ's remark when property filters are disabled."""
 _BATCH_ENCRYPTED = "are encrypted as one"
-"""What ours remark of messages that they would have to take out of a batch."""
+"""This broker's remark for messages inside encrypted batches."""
 
 
 class CommandFailed(RaptorMQError):
-    """A command cannot go on; the text says why and what to do about it."""
+    """A command failed; the text says why and what to do."""
 
 
 @contextmanager
 def explaining(name_servers: str) -> Iterator[None]:
-    """Add a hint to the network errors, missing routes and keys, filters that are switched off, and batches that no
-    broker can look into, that pass through.
+    """Add a hint to network errors, missing routes and keys, disabled filters, and batches that brokers cannot unpack.
 
     Raises:
-        CommandFailed: in place of these.
+        CommandFailed: in place of these errors.
     """
     try:
         yield
@@ -42,7 +41,7 @@ def explaining(name_servers: str) -> Iterator[None]:
             hint = "is the broker up, and is the address it registered (brokerIP1) reachable from here?"
         raise CommandFailed(f"{error}; {hint}") from error
     except NoRoute as error:
-        raise CommandFailed(f"{error}; 'raptormq topic list' shows the topics there are") from error
+        raise CommandFailed(f"{error}; 'raptormq topic list' shows the existing topics") from error
     except KeyMissing as error:
         raise CommandFailed(f"{error}; {_KEYS_HINT}") from error
     except ServerError as error:

@@ -1,7 +1,6 @@
-"""A click group whose commands are imported when they are used.
+"""A click group that imports its commands on use.
 
-The help of the group needs one line per command, which is kept here in the declaration, so that ``raptormq --help``
-imports no command either.
+The one-line help of each command is part of the declaration, so ``raptormq --help`` imports no command.
 """
 
 from __future__ import annotations

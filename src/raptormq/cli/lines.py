@@ -1,8 +1,7 @@
-"""Cutting an input into lines as it arrives, without waiting for its end.
+"""Reads an input line by line as it arrives.
 
-A pipe that is written slowly is sent as it comes; a file is read in large pieces. Nothing blocks the event loop for
-longer than a read from a file does, and an interrupt ends a wait at once (a thread that sits in ``read`` could not be
-ended).
+Lines of a slow pipe are returned as they arrive; files are read in large blocks. The event loop blocks for one read of
+a file at most, and an interrupt ends a wait at once, which a thread blocked in ``read`` would not allow.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from raptormq.errors import MessageError
 
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
-"""No broker takes a message of this size; an endless line must not fill the memory."""
+"""Larger than any message that brokers accept. It bounds the memory for an endless line."""
 
 
 async def read_lines(source: BinaryIO) -> AsyncIterator[list[bytes]]:
-    """Yield the lines that each read completes, without their line feed; at the end also an unfinished last line.
+    """Yield the lines completed by each read, without line feeds; at the end also an unterminated last line.
 
     Raises:
         MessageError: a line is longer than :data:`MAX_LINE_BYTES`.
@@ -58,7 +57,9 @@ async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
 
 
 def _can_be_waited_for(descriptor: int) -> bool:
-    """Files and /dev/null are always readable, and the event loop refuses to watch them."""
+    """Return whether the event loop can watch the descriptor. Files and /dev/null are always readable, and it refuses
+    them.
+    """
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 

@@ -1,7 +1,7 @@
-"""Entry point of ``raptormq``: finds the command and turns every expected failure into one line.
+"""Entry point of ``raptormq``: selects the command and reports every expected error as one line.
 
-Exit codes: 0 done; 2 anything the user can mend (``raptormq: <what is wrong>`` on stderr); 130 interrupted; 141 the
-reader of our output went away, as for any program in a pipe.
+Exit codes: 0 success; 2 an error that the user can fix (``raptormq: <error>`` on stderr); 130 interrupted; 141 the
+reader of the output closed the pipe.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Examples:
         "topic": ("raptormq.cli.topic:topic", "Create, list, describe and delete topics."),
         "group": ("raptormq.cli.group:group", "Show consumer groups, their members and their lag; reset a group."),
         "convert-queue": ("raptormq.cli.convert_queue:convert_queue", "Convert queues to BatchCQ, or back."),
-        "plan-capacity": ("raptormq.cli.plan_capacity:plan_capacity", "Say what brokers a load needs."),
+        "plan-capacity": ("raptormq.cli.plan_capacity:plan_capacity", "Plan the brokers for a load."),
         "cluster": ("raptormq.cli.cluster:cluster", "Describe the brokers of a cluster."),
     },
 )
@@ -89,5 +89,5 @@ def _complain(text: str) -> int:
 
 
 def _abandon_stdout() -> None:
-    """Let the flush at interpreter exit go nowhere instead of failing once more."""
+    """Redirect standard output to /dev/null, so that the flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

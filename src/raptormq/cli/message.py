@@ -1,4 +1,4 @@
-"""``raptormq message``: single messages, found by key or id."""
+"""``raptormq message``: finds messages by key or id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raptormq.client.settings import LONG_MAX
 from raptormq.errors import MessageError
 
 _TIMES = {"earliest": 0, "latest": LONG_MAX}
-"""What brokers are told, where they expect a time."""
+"""Times that stand for the words in requests to brokers."""
 
 
 @click.group(
@@ -81,8 +81,8 @@ def find(
 ) -> None:
     """List the messages of TOPIC with the key or id KEY.
 
-    They come in the order in which they were stored; the table has the beginning of each body, JSON the whole of it.
-    Keys for what is encrypted are taken as by 'raptormq consume'. Brokers that could not be asked are named on stderr.
+    Messages are sorted by store time. The table shows the beginning of each body, JSON the whole body. Encrypted
+    messages need the same keys as 'raptormq consume'. Brokers that could not be queried are reported on stderr.
     """
     begin_ms, end_ms = _span(begin, end)
     if not key:
@@ -126,7 +126,7 @@ def show(message_id: str, topic: str | None, output: str, name_servers: str, tim
             return await _at(admin, message_id)
         found = await admin.find_messages(topic, message_id)
         if not found:
-            with suppress(MessageError):  # it is no id that a broker gave
+            with suppress(MessageError):  # not an id assigned by a broker
                 return [each for each in await _at(admin, message_id) if each.topic == topic] or found
         return found
 
@@ -148,7 +148,7 @@ async def _at(admin: AdminClient, offset_message_id: str) -> list[MessageExt]:
 
 
 def _span(begin: str | int, end: str | int) -> tuple[int, int]:
-    """Return the times in ms since 1970 that --from and --to stand for."""
+    """Return the times in ms since 1970 for --from and --to."""
     for option, value, word in (("--from", begin, "earliest"), ("--to", end, "latest")):
         if isinstance(value, str) and value != word:
             raise click.BadParameter(f"{value!r} is neither {word} nor a time", param_hint=option)
@@ -159,7 +159,9 @@ def _span(begin: str | int, end: str | int) -> tuple[int, int]:
 
 
 def _require(found: list[MessageExt], nothing: str) -> None:
-    """Fail with the text `nothing` where nothing was found; either way name the brokers that may have more."""
+    """Fail with the text ``nothing`` when no message was found; in any case report the brokers that could not be
+    queried.
+    """
     failures = found.failures if isinstance(found, FoundMessages) else {}
     named = "; ".join(f"broker {name} could not be asked: {error}" for name, error in sorted(failures.items()))
     if not found:
@@ -169,13 +171,13 @@ def _require(found: list[MessageExt], nothing: str) -> None:
 
 
 def _row(found: MessageExt) -> list[Cell]:
-    """Return the line of a message in the table."""
+    """Return the table row of a message."""
     place: list[Cell] = [found.queue.broker_name, found.queue.queue_id, found.queue_offset]
     return [moment(found.store_timestamp), *place, found.message_id, found.tags, _keys(found), preview(found)]
 
 
 def _print(found: MessageExt) -> None:
-    """Write everything there is about a message, at the end its body as it is."""
+    """Print all fields of a message, and its body at the end."""
     echo(f"message {found.message_id} of topic {found.topic}")
     print_table(
         ["broker", "queue", "offset", "stored", "born", "tag", "keys"],

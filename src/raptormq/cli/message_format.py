@@ -1,4 +1,4 @@
-"""Messages as output: the body alone, or as much of it as fits a table, or a JSON object."""
+"""Output formats of messages: the raw body, a preview for tables, or a JSON object."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _PREVIEW_CHARS = 40
 
 
 def raw(message: MessageExt) -> bytes:
-    """Return the body and a line feed."""
+    """Return the body with a line feed."""
     return message.body + b"\n"
 
 
 def as_json(message: MessageExt) -> bytes:
-    """Return one line of JSON with the :func:`fields`."""
+    """Return the :func:`fields` as one line of JSON."""
     return orjson.dumps(fields(message), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def fields(message: MessageExt) -> dict[str, Any]:
-    """Return the message as a JSON value; a body that is not UTF-8 text is ``body_base64`` instead of ``body``."""
+    """Return the message as a JSON value. A body that is not UTF-8 text is in ``body_base64`` instead of ``body``."""
     named: dict[str, Any] = {
         "topic": message.topic,
         "broker": message.queue.broker_name,
@@ -45,7 +45,7 @@ def fields(message: MessageExt) -> dict[str, Any]:
 
 
 def preview(message: MessageExt) -> str:
-    """Return how the body begins, on one line; its length where it is not UTF-8 text."""
+    """Return the beginning of the body on one line, or its length when it is not UTF-8 text."""
     try:
         text = message.body.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""``raptormq namesrv``: a name server in the foreground."""
+"""``raptormq namesrv``: runs a name server in the foreground."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ Examples:
 def namesrv(config_file: Path | None, metrics_port: int | None, log_level: str) -> None:
     """Run a name server until SIGTERM or SIGINT.
 
-    Standard output gets one line that starts with 'ready' and has the addresses; the log goes to standard error.
+    When it serves, it writes one line to standard output that starts with 'ready' and contains the addresses. The log
+    goes to standard error.
     """
     configure_logging(log_level)
     overrides = {"metricsPort": str(metrics_port)} if metrics_port is not None else {}

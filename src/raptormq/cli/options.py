@@ -1,4 +1,4 @@
-"""Options and values that several commands share."""
+"""Options and option types shared by several commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
 
 def name_servers_option(command: F) -> F:
-    """Add ``-n/--namesrv``, where to ask for routes, and how to connect (:mod:`raptormq.cli.connecting`)."""
+    """Add ``-n/--namesrv`` and the connection options (:mod:`raptormq.cli.connecting`)."""
     return click.option(
         "-n",
         "--namesrv",
@@ -35,7 +35,7 @@ def name_servers_option(command: F) -> F:
 
 
 def output_option(command: F) -> F:
-    """Add ``-o/--output``: a table for people or JSON for machines."""
+    """Add ``-o/--output``: a table or JSON."""
     return click.option(
         "-o",
         "--output",
@@ -47,7 +47,7 @@ def output_option(command: F) -> F:
 
 
 def timeout_option(command: F) -> F:
-    """Add ``--timeout``: how long one request may take."""
+    """Add ``--timeout``: the time limit of one request."""
     return click.option(
         "--timeout",
         "timeout_s",
@@ -55,12 +55,12 @@ def timeout_option(command: F) -> F:
         default=3.0,
         show_default=True,
         metavar="SECONDS",
-        help="Longest wait for one answer.",
+        help="Time limit of one request.",
     )(command)
 
 
 def positive_seconds(value: Any) -> float:
-    """Convert an option's value to a time span in seconds, above zero."""
+    """Convert an option to a positive number of seconds."""
     try:
         seconds = float(value)
     except ValueError:
@@ -73,45 +73,45 @@ def positive_seconds(value: Any) -> float:
 
 
 def addresses(value: str) -> str:
-    """Return addresses of name servers, of which there has to be one; the client looks at each."""
+    """Return the value if it contains at least one address; the client validates them."""
     if not value.strip(" ;,"):
         raise click.BadParameter("there is no address; name servers are given as HOST:PORT[;HOST:PORT]")
     return value
 
 
 def message_key(value: str) -> str:
-    """Return a key of a message; spaces stand between several."""
+    """Return a message key. A key contains no spaces, which separate keys."""
     if not value or " " in value:
-        raise click.BadParameter(f"{value!r} is no key: a key is one word; give --key once for each")
+        raise click.BadParameter(f"{value!r} is not a key: a key is one word; repeat --key for several")
     return value
 
 
 def message_tag(value: str) -> str:
-    """Return the tag of a message."""
+    """Return a message tag."""
     if TAG_SEPARATOR in value:
-        raise click.BadParameter(f"{value!r} is no tag: a message has one, and filters have several")
+        raise click.BadParameter(f"{value!r} is not a tag: a message has one tag, without ||")
     return value
 
 
 _MOST_SECONDS = Limits().most
-"""Clients take no longer time-outs."""
+"""Largest time-out that clients accept."""
 _MS_DIGITS = 18
-"""Of a time in milliseconds; more do not fit into 64 bits."""
+"""Digits of a time in milliseconds; longer numbers do not fit into 64 bits."""
 _FIRST_MS = 10**11
-"""In March 1973. Less is a time in seconds, as ``date +%s`` prints it, up to the year 5138."""
+"""March 1973. A smaller number is a time in seconds, as printed by ``date +%s``, until the year 5138."""
 
 
 def start_position(value: Any) -> str | int:
-    """Convert ``earliest``, ``latest``, milliseconds since 1970 or an ISO 8601 time (UTC unless it says otherwise).
+    """Convert ``earliest``, ``latest``, milliseconds since 1970 or an ISO 8601 time (UTC by default).
 
-    Returns the word, or milliseconds since 1970. A number that is too small for a time in milliseconds is refused:
-    it is one in seconds.
+    Returns the word, or milliseconds since 1970. A number that is too small for milliseconds is refused, because it is
+    a time in seconds.
     """
     text = str(value)
     if text in ("earliest", "latest"):
         return text
     if text.isascii() and text.isdecimal() and len(text) <= _MS_DIGITS:
-        if 0 < int(text) < _FIRST_MS:  # 0 is the same time in both
+        if 0 < int(text) < _FIRST_MS:  # 0 is the same in both units
             raise click.BadParameter(
                 f"{text} would be a time in seconds; milliseconds since 1970 are meant, or a time like "
                 "2024-05-01T12:00:00Z"
@@ -128,9 +128,9 @@ def start_position(value: Any) -> str | int:
 
 
 def group_name(value: str) -> str:
-    """Return the name of a group, which need not be one that clients take today."""
+    """Return a group name. It may be one that clients no longer accept."""
     if not value.strip() or not value.isprintable():
-        raise click.BadParameter(f"{value!r} is no name of a group")
+        raise click.BadParameter(f"{value!r} is not a group name")
     return value
 
 

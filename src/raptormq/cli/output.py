@@ -1,4 +1,4 @@
-"""Results as a table for people or as JSON for machines."""
+"""Output as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Cell = str | int | float | None
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Write one line of text that may hold what a peer has sent."""
+    """Write one line of text that may contain data from a peer."""
     click.echo(printable(text), err=err)
 
 
@@ -25,7 +25,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Write a table; numbers are aligned to the right, nothing is cut off where the output is not a terminal."""
+    """Write a table. Numbers are right-aligned; nothing is truncated unless the output is a terminal."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -44,18 +44,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
 
 
 def position(value: str | int) -> str:
-    """Return how an option's earliest, latest or time in ms since 1970 is shown: a time as one can be given."""
+    """Return the text for earliest, latest or a time in ms since 1970, in a form that the options accept."""
     if isinstance(value, str):
         return value
     try:
         shown = datetime.fromtimestamp(value / 1000, UTC)
-    except (ValueError, OverflowError):  # behind the year 9999
+    except (ValueError, OverflowError):  # after the year 9999
         return str(value)
     return shown.isoformat(timespec="milliseconds" if value % 1000 else "seconds").replace("+00:00", "Z")
 
 
 def moment(timestamp_ms: int) -> str | None:
-    """Return the cell of a time in ms since 1970; None, which is shown as ``-``, for none."""
+    """Return the table cell for a time in ms since 1970; None (shown as ``-``) without one."""
     if timestamp_ms <= 0:
         return None
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

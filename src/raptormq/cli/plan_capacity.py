@@ -1,4 +1,4 @@
-"""``raptormq plan-capacity``: the brokers, cores, memory and volumes that a load needs. Asks no server."""
+"""``raptormq plan-capacity``: the brokers, cores, memory and volumes for a load. Queries no server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Examples:
 )
 @click.option("--rate", type=message_rate, required=True, metavar="RATE", help="Messages a second: 500, 20k, 1.5M.")
 @click.option(
-    "--size", type=byte_size, required=True, metavar="SIZE", help="Of a message, on average: 1000, 1kB, 1KiB."
+    "--size", type=byte_size, required=True, metavar="SIZE", help="Average size of a message: 1000, 1kB, 1KiB."
 )
 @click.option(
     "--retention", type=time_span, default="72h", show_default=True, metavar="TIME", help="How long messages are kept."
@@ -45,7 +45,7 @@ Examples:
     type=click.IntRange(0, 1000),
     default=1,
     show_default=True,
-    help="Consumer groups that consume everything.",
+    help="Consumer groups that consume every message.",
 )
 @click.option(
     "--sends",
@@ -65,9 +65,9 @@ Examples:
 def plan_capacity(
     rate: float, size: float, retention: float, replicas: int, consumer_groups: int, sends: str, output: str
 ) -> None:
-    """Say what brokers a load needs: groups, cores, memory and volumes, by what was measured on a machine of 2 cores.
+    """Plan the brokers for a load: groups, cores, memory and volumes, from measurements on a machine with 2 cores.
 
-    A broker is planned for half of what it was measured with. docs/guides/capacity.md has the formulas.
+    A broker is planned for half of the measured rate. docs/guides/capacity.md has the formulas.
     """
     if size > LARGEST_BODY_BYTES:
         raise click.BadParameter(
@@ -152,7 +152,7 @@ def _as_json(planned: Capacity) -> dict[str, Any]:
 
 
 def _bytes(value: float) -> str:
-    """As Kubernetes takes it."""
+    """Format bytes in the notation of Kubernetes."""
     unit, name = (GIB, "Gi") if value >= GIB else (MIB, "Mi")
     return f"{value / unit:.1f}".removesuffix(".0") + name
 

@@ -1,4 +1,4 @@
-"""``raptormq produce``: the lines of a file or of stdin as messages."""
+"""``raptormq produce``: sends the lines of a file or of stdin as messages."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from raptormq.protocol.topic_names import check_topic, is_derived_topic
 
 GROUP = "raptormq-cli"
 MAX_BATCH_BYTES = 256 * 1024
-"""A batch is closed at this size, far below what a broker takes at once (4 MiB)."""
+"""A batch is closed at this size, far below the broker's limit of 4 MiB."""
 BATCHES_IN_FLIGHT = 16
 LINE_FEED_BYTES = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is sent where."""
+    """What to send."""
 
     topic: str
     tag: str | None
@@ -70,7 +70,7 @@ Examples:
     type=click.IntRange(1, 10_000),
     default=32,
     show_default=True,
-    help="Send up to this many lines with one request; 1 sends each by itself, as to %RETRY% and %DLQ% topics.",
+    help="Send up to this many lines per request; 1 sends them one by one, as for %RETRY% and %DLQ% topics.",
 )
 @name_servers_option
 @timeout_option
@@ -85,11 +85,11 @@ def produce(
 ) -> None:
     """Send every line of FILE (default: stdin) to TOPIC as one message.
 
-    Lines are sent as they arrive; empty lines are left out. The number of messages goes to stderr, also when the
-    command ends before its input: by Ctrl-C, by a line that is too large, behind which nothing is sent, or by a broker
-    that refuses or is away while no other takes the message; it does not wait for one to come back.
+    Lines are sent as they arrive; empty lines are skipped. The number of sent messages is printed to stderr, also when
+    the command ends early: on Ctrl-C, at a line that is too large (later lines are not sent), or when a broker refuses
+    a message or is unavailable and no other accepts it. The command does not wait for a broker to come back.
     """
-    check_topic(topic)  # now: the first line may be long in coming
+    check_topic(topic)  # checked now, because the first line may arrive late
     job = Job(topic, tag, keys, 1 if is_derived_topic(topic) else batch_size, timeout_s)
     sent = SentLines()
     try:
@@ -128,7 +128,7 @@ async def _send_all(name_servers: str, job: Job, file: BinaryIO, sent: SentLines
 
 
 def _taken(lines: list[bytes], max_bytes: int) -> list[bytes]:
-    """Return the lines before the first one that is too large: nothing behind it is sent."""
+    """Return the lines before the first one that is too large; later lines are not sent."""
     if max(map(len, lines)) <= max_bytes:
         return lines
     return list(takewhile(lambda line: len(line) <= max_bytes, lines))
@@ -137,11 +137,11 @@ def _taken(lines: list[bytes], max_bytes: int) -> list[bytes]:
 async def _send_in_batches(
     producer: Producer, job: Job, messages: dict[int, Message], sent: SentLines, advance: Advance
 ) -> None:
-    """Send messages, given by the numbers of their lines, and return or raise when nothing is under way any more."""
+    """Send messages, given with their line numbers. Returns or raises when no request is in progress any more."""
     batches = _with_first_lines(cut(messages.values(), job.batch_size), list(messages))
 
     async def send_some() -> None:
-        for first_line, batch in batches:  # shared: each batch is taken by whoever is free
+        for first_line, batch in batches:  # shared: each free sender takes the next batch
             try:
                 with sent.sending(first_line, len(batch)):
                     if len(batch) == 1:
@@ -149,18 +149,18 @@ async def _send_in_batches(
                     else:
                         await producer.send_batch(batch, timeout=job.timeout_s)
             except BaseException:
-                batches.close()  # nobody takes another one
+                batches.close()  # the other senders take no further batch
                 raise
             advance(len(batch), sum(len(message.body) + LINE_FEED_BYTES for message in batch))
 
-    # What is under way is waited for, also when a batch has failed: only then it is known what was sent.
+    # Wait for all requests, also after a failure: only then it is known which lines were sent.
     for outcome in await asyncio.gather(*(send_some() for _ in range(BATCHES_IN_FLIGHT)), return_exceptions=True):
         if outcome is not None:
             raise outcome
 
 
 def _with_first_lines(batches: Iterable[list[Message]], numbers: Sequence[int]) -> Generator[tuple[int, list[Message]]]:
-    """Yield each batch with the number of its first line; ``numbers`` has that of each message."""
+    """Yield each batch with the line number of its first message; ``numbers`` has the line number of each message."""
     done = 0
     for batch in batches:
         yield numbers[done], batch

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, only where a person looks at it."""
+"""A progress bar on standard error, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[int, int], None]
-"""Called with the messages and the bytes done since the last call."""
+"""Called with the numbers of messages and bytes since the last call."""
 
 
 @contextmanager
 def progress(title: str, total_bytes: int | None) -> Iterator[Advance]:
     """Show a bar while the block runs; without a terminal nothing is shown.
 
-    ``total_bytes`` of an endless or unknown input is ``None``: the bar then shows counts only.
+    ``total_bytes`` is ``None`` for an endless or unknown input: the bar then shows counts only.
     """
     if not sys.stderr.isatty():
         yield lambda messages, size: None

@@ -1,4 +1,4 @@
-"""What is known of the lines of an input while they are sent, several batches at a time."""
+"""Tracks which lines of an input have been sent while several batches are in progress."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from contextlib import contextmanager
 
 
 class SentLines:
-    """Counts what brokers have for sure, and what they may have.
+    """Counts the lines that brokers have stored, and those that may be stored.
 
-    All batches of a read are done before the next read begins; within it they are begun in order.
+    All batches of a read complete before the next read begins; within a read they start in order.
     """
 
     def __init__(self) -> None:
         self.read = 0
-        """Lines of the input so far."""
+        """Lines read so far."""
         self.empty = 0
         self.messages = 0
-        """Lines that brokers have."""
+        """Lines that brokers have stored."""
         self._open: set[int] = set()
         self._done: dict[int, int] = {}
 
     def begin(self, lines: int) -> None:
-        """Count a read: all lines before it are done."""
+        """Start a read: all earlier lines are complete."""
         self.read += lines
         self._done.clear()
 
     @contextmanager
     def sending(self, first_line: int, messages: int) -> Iterator[None]:
-        """Send a batch in the block; when that fails, nobody knows whether a broker has it."""
+        """Send a batch in the block. After a failure it is unknown whether a broker stored it."""
         self._open.add(first_line)
         yield
         self._open.remove(first_line)
@@ -36,11 +36,11 @@ class SentLines:
         self.messages += messages
 
     def known(self) -> str:
-        """Return how far the input was sent, for whoever goes on from there."""
+        """Return how far the input was sent, so that the user can continue from there."""
         if not self._open:
             return f"messages sent before that: {self.messages}"
         if not self.messages:
-            return "no line is sent for sure, and some may be"
+            return "no line is known to be sent, some may have been"
         first = min(self._open)
         behind = sum(messages for line, messages in self._done.items() if line > first)
         also = f", also {behind} messages behind it" if behind else ""

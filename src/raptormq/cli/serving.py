@@ -1,7 +1,7 @@
-"""Running servers in the foreground: start, say ``ready``, wait for a signal, stop.
+"""Runs servers in the foreground: start, print ``ready``, wait for a signal, stop.
 
-Shared by ``dev``, ``namesrv`` and ``broker``. Standard output carries exactly one line, the one that starts with
-``ready``; the log goes to standard error.
+Used by ``dev``, ``namesrv`` and ``broker``. Standard output gets exactly one line, which starts with ``ready``; the log
+goes to standard error.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from raptormq.errors import RaptorMQError
 from raptormq.transport.descriptors import raise_descriptor_limit
 
 STOP_TIMEOUT_S = 4.5
-"""A stop that takes longer is cut short: whoever asked for it kills the process after 5 s."""
+"""A longer stop is cut short, because the process is usually killed 5 s after the request."""
 
 _YOUNG_OBJECTS = 20_000
-"""Objects made and not yet freed before the collector looks at them. Servers make next to no cycles, and what waits
-(held pulls, requests under way) is no garbage: by default it would be looked through after every 700."""
+"""Allocations between two runs of the garbage collector. Servers create hardly any cycles, and waiting objects (held
+pulls, pending requests) are no garbage. By default the collector would visit them after every 700."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 Addresses = dict[str, str]
-"""What serves where, in the order of the ready line: ``{"namesrv": "127.0.0.1:9876"}``."""
+"""Server -> address, in the order of the ready line: ``{"namesrv": "127.0.0.1:9876"}``."""
 
 Opening = Callable[[], AbstractAsyncContextManager[Addresses]]
 
 
 class Startable(Protocol):
-    """A server: the name server's and the broker's service objects."""
+    """A server: the service objects of name server and broker."""
 
     async def start(self) -> None:
-        """Serve from now on."""
+        """Start serving."""
 
     async def stop(self) -> None:
         """Stop serving."""
@@ -51,13 +51,14 @@ class StopTimedOut(RaptorMQError):
 
 
 def serve(opening: Opening) -> None:
-    """Run what ``opening()`` starts until SIGTERM or SIGINT, with as many descriptors as the system allows.
+    """Run the servers of ``opening()`` until SIGTERM or SIGINT, with the highest limit of open files that the system
+    allows.
 
-    ``opening()`` is an asynchronous context manager: entered when everything serves, with the addresses to print by
-    name, and left to stop it all.
+    ``opening()`` returns an asynchronous context manager. Entering it starts the servers and returns the addresses to
+    print; leaving it stops them.
 
     Raises:
-        RaptorMQError: whatever kept the servers from starting or from stopping.
+        RaptorMQError: the servers failed to start or stop.
     """
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -82,7 +83,7 @@ def log_level_option(default: str) -> Callable[[F], F]:
         default=default,
         show_default=True,
         envvar="RAPTORMQ_LOG_LEVEL",
-        help="Least severe messages to write to standard error.",
+        help="Lowest level of log messages on standard error.",
     )
 
 
@@ -94,7 +95,7 @@ async def _serve(opening: Opening) -> None:
     try:
         async with asyncio.timeout(None) as limit, opening() as addresses:
             if not stop.is_set():
-                gc.freeze()  # what was loaded stays: no collection need look at it again
+                gc.freeze()  # loaded modules are permanent; no collection need visit them
                 gc.set_threshold(_YOUNG_OBJECTS)
                 _announce(addresses)
                 await stop.wait()

@@ -1,4 +1,4 @@
-"""``raptormq topic``: create, list, describe and delete topics."""
+"""``raptormq topic``: creates, lists, describes and deletes topics."""
 
 from __future__ import annotations
 
@@ -46,20 +46,22 @@ Examples:
   raptormq topic create archive --read-queues 8 --write-queues 4 --perm r"""
 )
 @click.argument("name")
-@click.option("--queues", type=_queues, help="Queues on each broker; 8 of a new topic.")
-@click.option("--read-queues", type=_queues, help="Queues that can be read, if not --queues.")
-@click.option("--write-queues", type=_queues, help="Queues that can be written, if not --queues.")
-@click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="What is allowed; rw of a new topic.")
+@click.option("--queues", type=_queues, help="Queues on each broker; 8 for a new topic.")
+@click.option("--read-queues", type=_queues, help="Read queues, if different from --queues.")
+@click.option("--write-queues", type=_queues, help="Write queues, if different from --queues.")
+@click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="Permissions; rw for a new topic.")
 @click.option(
     "--attribute",
     "attributes",
     type=key_and_value,
     multiple=True,
     metavar="KEY=VALUE",
-    help="Such as message.type=FIFO or queue.type=BatchCQ.",
+    help="Topic attribute, such as message.type=FIFO or queue.type=BatchCQ.",
 )
-@click.option("--order/--no-order", default=None, help="Whether the topic is for ordered messages; a new one is not.")
-@click.option("--yes", is_flag=True, help="Lower the read queues also where that hides messages.")
+@click.option(
+    "--order/--no-order", default=None, help="Whether the topic is for ordered messages; off for a new topic."
+)
+@click.option("--yes", is_flag=True, help="Reduce the read queues even if that hides messages.")
 @name_servers_option
 @timeout_option
 def create(
@@ -76,8 +78,8 @@ def create(
 ) -> None:
     """Create the topic NAME on all master brokers, or change it where it exists.
 
-    What is not given stays as it is. Queues that can no longer be read keep their messages, but nobody gets them; what
-    would hide messages so is refused without --yes.
+    Settings that are not given are not changed. Queues that can no longer be read keep their messages, but no consumer
+    gets them; such a change is refused without --yes.
     """
     to_read = read_queues or queues
     wanted = _attributes(attributes)
@@ -113,7 +115,7 @@ def _attributes(given: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 async def _refuse_hiding(admin: AdminClient, name: str, read_queues: int) -> None:
-    """Raise :class:`CommandFailed` where a topic holds messages that could not be read any more."""
+    """Raise :class:`CommandFailed` when the topic has messages that could no longer be read."""
     route = await admin.route(name)
     if route is None:
         return
@@ -145,7 +147,7 @@ Examples:
   raptormq topic list
   raptormq topic list --all -o json""",
 )
-@click.option("--all", "show_all", is_flag=True, help="Also retry, dead letter and system topics.")
+@click.option("--all", "show_all", is_flag=True, help="Include retry, dead-letter and system topics.")
 @output_option
 @name_servers_option
 @timeout_option
@@ -176,7 +178,7 @@ Examples:
 @name_servers_option
 @timeout_option
 def describe(name: str, output: str, name_servers: str, timeout_s: float) -> None:
-    """Show where NAME is, how it is configured and how full its queues are."""
+    """Show the brokers of NAME, its configuration and the bounds of its queues."""
 
     async def run(admin: AdminClient) -> tuple[dict[str, TopicConfig], dict[MessageQueue, TopicOffset]]:
         stats = await admin.topic_stats(name)
@@ -203,7 +205,7 @@ Examples:
   raptormq topic delete orders --yes"""
 )
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; implied without a terminal.")
 @name_servers_option
 @timeout_option
 def delete(name: str, yes: bool, name_servers: str, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What ``raptormq topic describe`` shows: the configuration on each broker and the bounds of each queue."""
+"""The output of ``raptormq topic describe``: the configuration on each broker and the bounds of each queue."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from raptormq.client import MessageQueue, Perm, TopicConfig, TopicOffset
 
 
 def as_json(name: str, configs: Mapping[str, TopicConfig], stats: Mapping[MessageQueue, TopicOffset]) -> dict[str, Any]:
-    """Return the description as a JSON value; times are milliseconds since 1970, 0 for never. The id is that of the
-    topic at the broker: one that is made again has another.
+    """Return a JSON value. Times are milliseconds since 1970, 0 for never. The id is the broker's topic id; a recreated
+    topic has a new one.
     """
     return {
         "topic": name,
@@ -43,7 +43,7 @@ def as_json(name: str, configs: Mapping[str, TopicConfig], stats: Mapping[Messag
 
 
 def print_description(name: str, configs: Mapping[str, TopicConfig], stats: Mapping[MessageQueue, TopicOffset]) -> None:
-    """Write two tables: brokers and queues."""
+    """Print two tables: brokers and queues."""
     click.echo(f"topic {name}: {_messages(stats)} messages")
     print_table(
         ["broker", "read queues", "write queues", "perm", "id", "attributes"],
