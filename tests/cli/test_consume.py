@@ -89,7 +89,7 @@ async def test_what_cannot_be_read_is_told_of_and_left_out(raptormq: Run, dev_se
     await send_unreadable(address, dev_server.address("broker"), topic)
     done = raptormq("consume", topic, "--no-follow", "--group", group, "-n", address)
     assert lines_of(done) == ["before", "behind"]
-    assert f"what is at offset 1 of {topic}@".encode() in done.stderr
+    assert f"the message at offset 1 of {topic}@".encode() in done.stderr
     assert done.stderr.count(b"\n") == 1
     assert raptormq("consume", topic, "--no-follow", "--group", group, "-n", address).stdout == b""
 

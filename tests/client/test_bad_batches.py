@@ -116,7 +116,7 @@ async def test_a_push_consumer_goes_on_behind_it(
             assert [each.body for each in (await pulls.pull(QUEUE, 4, 32)).messages()] == [b"4", b"5"]
             assert await pulls.max_offset(QUEUE) == 6
     assert sorted(seen) == [b"0", b"1", b"4", b"5"]
-    assert "what is at offset 2 of t@broker-0:0 cannot be consumed" in caplog.text
+    assert "the message at offset 2 of t@broker-0:0 cannot be consumed" in caplog.text
 
 
 async def test_a_pull_consumer_is_told_once_and_goes_on_behind_it(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_a_pull_consumer_is_told_once_and_goes_on_behind_it(tmp_path: Path
             assert [each.body for each in await consumer.poll(5)] == [b"0", b"1"]
             assert consumer.position(QUEUE) == 2
             with pytest.raises(
-                RecordError, match=r"what is at offset 2 of t@broker-0:0 cannot be read and is left out"
+                RecordError, match=r"the message at offset 2 of t@broker-0:0 cannot be read and is skipped"
             ):
                 await consumer.poll(5)
             assert consumer.position(QUEUE) == 4
@@ -142,7 +142,7 @@ async def test_who_needs_messages_of_it_is_told_too(tmp_path: Path, offset: int,
         async with PullConsumer(name_servers=cluster.name_servers, group="g", expression=expression) as consumer:
             consumer.assign([QUEUE])
             consumer.seek(QUEUE, offset)
-            with pytest.raises(RecordError, match=r"what is at offset 2 of .* is left out"):
+            with pytest.raises(RecordError, match=r"the message at offset 2 of .* is skipped"):
                 await consumer.poll(5)
             assert consumer.position(QUEUE) == 4
 

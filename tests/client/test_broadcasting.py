@@ -275,7 +275,7 @@ async def test_members_without_a_name_have_a_file_each_and_the_next_ones_take_th
     await first.close()
     await first.close()
     assert LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g").get(queue) == 1
-    with pytest.raises(ClientError, match=r"offsets cannot be kept in .*set ConsumerConfig\.offset_folder"):
+    with pytest.raises(ClientError, match=r"offsets cannot be stored in .*set ConsumerConfig\.offset_folder"):
         LocalOffsets(tmp_path / "1.2.3.4@DEFAULT" / "g" / "lock", "1.2.3.4@DEFAULT", "g")
 
 

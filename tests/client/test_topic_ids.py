@@ -77,7 +77,7 @@ async def test_a_broadcasting_consumer_reads_all_of_the_new_topic(
         assert (await consume(cluster, broadcasting(tmp_path), 1)).bodies == [b"more"]
         await make_again(cluster, NEW)
         assert (await consume(cluster, broadcasting(tmp_path), len(NEW))).bodies == NEW
-        warnings = [text for text in caplog.messages if "was deleted and made again" in text]
+        warnings = [text for text in caplog.messages if "was deleted and recreated" in text]
         assert len([text for text in warnings if "offsets" in text and "t" in text]) == 1
         await send(cluster, [b"at last"])
         assert (await consume(cluster, broadcasting(tmp_path), 1)).bodies == [b"at last"]

@@ -1,7 +1,7 @@
-"""Work at the same time: tasks that run until they are cancelled, and calls of which all have to end.
+"""Background tasks that run until they are cancelled, and calls that must all end.
 
-When a task ends by an error of ours, that is logged at once:
-asyncio itself tells of it only when the task is collected, which may be never. Neighbours: everything here that loops.
+A task that ends with an unexpected error is logged at once; asyncio logs it only when the task is collected, which may
+be never. Neighbours: every module here with a background task.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]
 
 
 async def sleep_forever() -> None:
-    """Run until it is cancelled."""
+    """Wait until the task is cancelled."""
     await asyncio.get_running_loop().create_future()
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[None]], timeout: float | None = None) -> set[asyncio.Task[None]]:
-    """Cancel tasks and wait until they have ended, at most `timeout` seconds; returns those that go on: code of others
-    may take no notice.
+    """Cancel tasks and wait until they have ended, at most `timeout` seconds; returns those that still run, because
+    code of the application may ignore the cancellation.
     """
     tasks = list(tasks)
     for task in tasks:
@@ -38,7 +38,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]], timeout: float | None 
 
 
 async def gather_all(works: Iterable[Awaitable[object]]) -> None:
-    """Run all at the same time; raise the first error, once every one of them has ended."""
+    """Run all in parallel; raise the first error after all of them have ended."""
     for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
@@ -46,4 +46,4 @@ async def gather_all(works: Iterable[Awaitable[object]]) -> None:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("%s ended, which is a bug", task.get_name(), exc_info=error)
+        log.error("%s ended unexpectedly, which is a bug", task.get_name(), exc_info=error)

@@ -1,8 +1,8 @@
-"""The client without `await`: the same objects behind an event loop in a daemon thread.
+"""The client without `await`: the same objects, driven by an event loop in a daemon thread.
 
-For scripts, notebooks and Spark workers. Each object has a thread of its own, so that programs need not know what a
-loop is; every call waits at most as long as the call it wraps, plus a margin. Not usable after a fork. Calls that only
-differ in the `await` are made of those they wrap, with their arguments, types and documentation.
+For scripts, notebooks and Spark workers. Each object has its own thread, so programs need no event loop. Every call
+waits at most as long as the call that it wraps, plus a margin. Not usable after a fork. Calls that differ only in the
+`await` are created from the calls they wrap, with their arguments, types and documentation.
 Neighbours: `producer.producer`, `consumer.pull_consumer`, `admin.client`, which do the work.
 """
 
@@ -29,7 +29,7 @@ from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
 _MARGIN_S = 10.0
 _MAX_REQUESTS = 10
-"""One after the other; for so many a call without a time of its own gets the time."""
+"""Most requests of one call; a call without its own timeout has the time for so many."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Run a coroutine there and return its result.
+        """Run a coroutine in the thread and return its result.
 
         Raises:
             RequestTimeout: it took longer than `timeout` seconds; it was cancelled.
@@ -58,13 +58,13 @@ class LoopThread:
             return future.result(min(timeout, threading.TIMEOUT_MAX))
         except concurrent.futures.TimeoutError:
             if future.done():
-                raise  # the work's own error
+                raise  # raised by the coroutine itself
             raise RequestTimeout(f"the call took longer than {timeout:g} s") from None
         finally:
             future.cancel()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine there and return at once what will hold its result.
+        """Start a coroutine in the thread and return its future.
 
         Raises:
             ClientClosed: the thread was stopped.
@@ -75,7 +75,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
-        """Stop the thread; what still runs there is cancelled. Does nothing the second time."""
+        """Stop the thread and cancel what still runs in it; does nothing when it is stopped."""
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(_MARGIN_S)
@@ -96,9 +96,9 @@ class _Blocking(Generic[W_co]):
     """Starts and closes the wrapped object; subclasses add its calls.
 
     Args:
-        wrapped: the object.
-        config: its connections, whose time-outs say how long calls may take.
-        longest_s: what the longest of its calls takes in addition.
+        wrapped: the asynchronous object.
+        config: its client configuration, whose timeouts bound its calls.
+        longest_s: additional seconds of its longest call.
     """
 
     def __init__(self, wrapped: W_co, config: ClientConfig, longest_s: float = 0.0) -> None:
@@ -108,7 +108,7 @@ class _Blocking(Generic[W_co]):
         self._thread: LoopThread | None = None
 
     def start(self) -> Self:
-        """Make it usable; does nothing when it is."""
+        """Start the object; does nothing when it is started."""
         if self._thread is None:
             self._thread = LoopThread(f"raptormq {type(self).__name__}")
             try:
@@ -119,7 +119,7 @@ class _Blocking(Generic[W_co]):
         return self
 
     def close(self) -> None:
-        """Close it and stop its thread; does nothing the second time."""
+        """Close the object and stop its thread; does nothing when it is closed."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -157,7 +157,7 @@ class _Blocking(Generic[W_co]):
 def _blocking(
     call: Callable[Concatenate[W_co, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Blocking[W_co], P], T]:
-    """Return `call` of the wrapped object as one that waits, for `timeout` s where that is given by name."""
+    """Return the blocking form of `call`; it waits for `timeout` seconds if that is passed by name."""
 
     @functools.wraps(call)
     def blocking(self: _Blocking[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -193,7 +193,7 @@ class BlockingProducer(_Blocking[Producer]):
     queues = _blocking(Producer.queues)
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> concurrent.futures.Future[SendResult]:
-        """Send one message and return at once: the future holds what `send` returns or raises."""
+        """Send one message and return at once: the future has the result or the error of `send`."""
 
         async def send() -> SendResult:
             return await self._wrapped.submit(message, queue=queue)
@@ -244,7 +244,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         expression: str | Sql = "*",
         topic_id: str | None = None,
     ) -> PullResult:
-        """Read from `offset` without touching assignments or positions."""
+        """Read from `offset` without changing assignments or positions."""
         pulling = self._wrapped.pull(
             queue,
             offset,
@@ -279,7 +279,7 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         return self._wrapped.position(queue)
 
     def poll(self, timeout: float = 5.0) -> list[MessageExt]:
-        """Return the next messages of the assigned queues; empty when none came within `timeout` s."""
+        """Return the next messages of the assigned queues; empty when none came within `timeout` seconds."""
         return self._run(self._wrapped.poll(timeout), timeout)
 
 

@@ -1,6 +1,6 @@
-"""Settings of clients, producers and consumers: plain values, checked when made, never changed afterwards.
+"""Settings of clients, producers and consumers: plain values that are checked on creation and never change.
 
-Every time is in seconds as a float unless the name says otherwise. Defaults are RocketMQ's where it has one.
+Times are in seconds as a float unless the name says otherwise. Defaults are RocketMQ's where it has one.
 Neighbour: `cluster.client_instance`, of which there is one per `ClientConfig`. Source: RocketMQ `ClientConfig`,
 `DefaultMQProducer`, `DefaultMQPushConsumer`.
 """
@@ -49,7 +49,7 @@ _instances = itertools.count(1)
 
 
 class ConsumeFromWhere(enum.Enum):
-    """Where a group starts in a queue for which it has no committed offset."""
+    """Where a group starts in a queue without a committed offset."""
 
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
     LAST = "CONSUME_FROM_LAST_OFFSET"
@@ -60,13 +60,15 @@ class MessageModel(enum.Enum):
     """How the members of a group share messages."""
 
     CLUSTERING = "CLUSTERING"
-    """Each message to one of them; what fails is delivered again."""
+    """Each message goes to one member; failed messages are delivered again."""
     BROADCASTING = "BROADCASTING"
-    """Each message to each of them; progress is kept on the member's machine, what fails is not delivered again."""
+    """Each message goes to every member; offsets are stored on the member's machine, failed messages are not delivered
+    again.
+    """
 
 
 class GeneratedName(str):
-    """An instance name that nobody has chosen: the next process has another."""
+    """An instance name that was generated: the next process has another one."""
 
     __slots__ = ()
 
@@ -83,7 +85,7 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
     """Return the `host:port` addresses of `"host:port;host:port"` or of a sequence of such texts.
 
     Raises:
-        ConfigError: there is none, one is not `host:port`, or they are not texts.
+        ConfigError: there is no address, one is not `host:port`, or a value is not text.
     """
     given: Any = text
     texts = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
@@ -101,9 +103,9 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How a process talks to one RaptorMQ (or RocketMQ) installation.
+    """How a process connects to one RaptorMQ (or RocketMQ) cluster.
 
-    Producers and consumers made with the same `ClientConfig` share connections, routes and heartbeats.
+    Producers and consumers with the same `ClientConfig` share connections, routes and heartbeats.
     """
 
     name_servers: Sequence[str] | str = field(default_factory=_name_servers_from_environment)
@@ -111,24 +113,26 @@ class ClientConfig:
     instance_name: str = field(default_factory=_new_instance_name)
     """Second half of the client id, unique per host: two consumers of a group with the same id would share queues."""
     request_timeout: Seconds = 3.0
-    """Answer time of every request that has no time of its own."""
+    """Timeout of every request without its own."""
     route_refresh_interval: Seconds = 30.0
-    """How old a route may get before it is asked for again, as in the Java client."""
+    """Interval between two refreshes of a route, as in the Java client."""
     heartbeat_interval: Seconds = 30.0
     """Brokers forget a client after 120 s of silence."""
     close_timeout: Seconds = 5.0
-    """`close()` waits at most this long for what is in flight."""
+    """`close()` waits at most this long for requests in flight."""
     client_ip: str = ""
-    """First half of the client id; default: the address this host uses towards the name server."""
+    """First half of the client id; default: the address that this host uses towards the name server."""
     credentials: Credentials | None = field(default_factory=credentials_from_environment)
-    """What requests are signed with; default: RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, else accessKey and secretKey
-    of $ROCKETMQ_HOME/conf/tools.yml, else nothing."""
+    """Credentials that requests are signed with; default: RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, else accessKey
+    and secretKey of $ROCKETMQ_HOME/conf/tools.yml, else none.
+    """
     tls: ClientTls | None = field(default_factory=tls_from_environment)
-    """How connections are encrypted, None: not at all; default: what RAPTORMQ_TLS and its like say."""
+    """TLS of connections, None for none; default: from RAPTORMQ_TLS and the related variables."""
 
     keys: EncryptionKeys | None = field(default_factory=keys_from_environment)
-    """What messages are encrypted and decrypted with; default: the keys in RAPTORMQ_ENCRYPTION_KEYS, else those in the
-    folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, else none. Where these cannot be read, who needs a key learns of it."""
+    """Keys that messages are encrypted and decrypted with; default: those in RAPTORMQ_ENCRYPTION_KEYS, else those in
+    the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, else none. Keys that cannot be read raise an error when they are needed.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name_servers", parse_addresses(self.name_servers))
@@ -139,7 +143,7 @@ class ClientConfig:
         """Return `config`, or a new one for `name_servers`, or one with defaults.
 
         Raises:
-            ConfigError: both are given, or one is not what it should be.
+            ConfigError: both are given, or one is invalid.
         """
         if config is not None and name_servers is not None:
             raise ConfigError("pass either name_servers or client_config, which has its own")
@@ -150,7 +154,7 @@ class ClientConfig:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The name servers, in the order given."""
+        """The name servers, in the given order."""
         return tuple(self.name_servers)  # parsed when this was made
 
 
@@ -159,36 +163,40 @@ class ProducerConfig:
     """How messages are sent."""
 
     send_timeout: Seconds = 3.0
-    """One deadline over all attempts of a send; the time that a message has waited for its batch does not count."""
+    """Deadline over all attempts of a send; the time that a message waits for its batch does not count."""
     retries: CountOrZero = 2
-    """Further attempts after the first has failed (retryTimesWhenSendFailed). Those that find no broker of the topic
-    any more, because it restarts for instance, are not counted and go on until `send_timeout` is over; 0 allows none.
+    """Further attempts after the first failure (retryTimesWhenSendFailed). Attempts that reach no broker of the topic,
+    for example during its restart, are not counted and continue until `send_timeout`; 0 allows none.
     """
     avoid_failed_broker: SecondsOrZero = 30.0
-    """A broker that failed gets no messages for this long while another one serves the topic."""
+    """How long a broker that failed gets no messages while another one serves the topic."""
     default_topic_queues: Count = 4
-    """Queues of a topic that its first message creates (defaultTopicQueueNums)."""
+    """Queues of a topic that is created by its first message (defaultTopicQueueNums)."""
     compress_over_bytes: CountOrZero = 4096
-    """Bodies of at least this size travel compressed (compressMsgBodyOverHowmuch), unless they do not shrink; 0 sends
-    all as they are."""
+    """Bodies of at least this size are compressed (compressMsgBodyOverHowmuch), unless they do not shrink; 0 turns
+    compression off.
+    """
     compression: Compression = Compression.ZLIB
-    """How (compressType)."""
+    """The compression (compressType)."""
     compress_batches: bool = False
-    """Batches are compressed too: as a whole on topics of queue type BatchCQ, message by message on others."""
+    """Also compress batches: as a whole on topics of queue type BatchCQ, message by message on others."""
     encrypt: bool = False
-    """Bodies, not properties, are encrypted with the current one of `ClientConfig.keys`."""
+    """Encrypt bodies, not properties, with the current key of `ClientConfig.keys`."""
     max_message_bytes: Count = 4 * 1024 * 1024
-    """Largest body that the brokers take (maxMessageSize)."""
+    """Largest body that the brokers accept (maxMessageSize)."""
     auto_batch: bool = False
-    """Messages that are sent one by one leave together (autoBatch)."""
+    """Merge messages that are sent one by one into batches (autoBatch)."""
     batch_max_bytes: Annotated[int, Limits(_MAX_BATCH_BYTES)] = 32 * 1024
-    """Size at which such a batch leaves (batchMaxBytes); at most 2 MiB."""
+    """Size at which such a batch is sent (batchMaxBytes); at most 2 MiB."""
     batch_max_delay_ms: Annotated[float, Limits(_MAX_BATCH_DELAY_MS)] = 10.0
-    """Age in milliseconds at which it leaves, however small (batchMaxDelayMs); at most 30,000."""
+    """Age in milliseconds at which it is sent, whatever its size (batchMaxDelayMs); at most 30,000."""
     total_batch_max_bytes: Annotated[int, Limits(LONG_MAX)] = 32 * 1024 * 1024
-    """While so much waits in all batches of a client, further messages go out by themselves (totalBatchMaxBytes)."""
+    """While all batches of a client hold this many bytes, further messages are sent by themselves (totalBatchMaxBytes).
+    """
     max_open_batches: Count = 1024
-    """The same for the batches that are being filled, of which there is one per topic, queue, tag and wait flag."""
+    """The same for the number of open batches, of which there is one per topic, queue, tag and wait flag; the batches
+    for the queues of one broker count as one.
+    """
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -196,11 +204,11 @@ class ProducerConfig:
             raise ConfigError("batch_max_bytes must not be larger than max_message_bytes")
 
     def with_settings(self, settings: ProducerSettings) -> ProducerConfig:
-        """Return these settings with those of `settings` that are not `None`.
+        """Return this configuration with the values of `settings` that are not `None`.
 
         Raises:
-            ConfigError: one is not of its kind.
-            TypeError: there is no such setting.
+            ConfigError: a value is invalid.
+            TypeError: a setting is unknown.
         """
         given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         unknown = sorted(settings.keys() - {each.name for each in fields(self)})
@@ -211,7 +219,7 @@ class ProducerConfig:
 
 
 class ProducerSettings(TypedDict, total=False):
-    """The settings of `ProducerConfig`, which producers also take as arguments of their own; `None` changes nothing."""
+    """The fields of `ProducerConfig`, which producers also take as keyword arguments; `None` changes nothing."""
 
     send_timeout: float | None
     retries: int | None
@@ -231,48 +239,56 @@ class ProducerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ConsumerConfig:
-    """How a `PushConsumer` fetches, hands out and commits."""
+    """How a `PushConsumer` fetches, consumes and commits."""
 
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST
-    """Where a new group starts. A young topic, whose first message is still there, is read from it in any case, but not
-    with BROADCASTING: then LAST leaves out what a topic, or a queue, got before this member found it, also one that was
-    made after the member had started. FIRST leaves out nothing."""
+    """Where a new group starts. A young topic, whose first message is still stored, is read from that message in any
+    case, except with BROADCASTING: there LAST skips the messages that a topic or a queue got before this member found
+    it, even if it was created after the member had started. FIRST skips nothing.
+    """
     consume_from_ms: Milliseconds = 0
     """With `TIMESTAMP`: milliseconds since 1970."""
     message_model: MessageModel = MessageModel.CLUSTERING
-    """Whether members share the messages or all get every one."""
+    """Whether members share the messages or each gets all of them."""
     offset_folder: str | Path = "~/.rocketmq_offsets"
-    """Where a broadcasting member keeps its progress, below its address and instance name, `DEFAULT` if none is set."""
+    """Folder for the offsets of a broadcasting member, in subfolders for its address and instance name, `DEFAULT` if
+    none is set.
+    """
     concurrency: Count = 20
-    """Listener calls at the same time, over all queues (consumeThreadMin)."""
+    """Concurrent listener calls, over all queues (consumeThreadMin)."""
     consume_batch: Count = 1
-    """Messages per listener call, at most (consumeMessageBatchMaxSize)."""
+    """Most messages per listener call (consumeMessageBatchMaxSize)."""
     consume_timeout: Seconds = 900.0
-    """A listener call longer than this is cancelled and its messages are retried (consumeTimeout, 15 minutes)."""
+    """A listener call that takes longer is cancelled and its messages are retried (consumeTimeout, 15 minutes)."""
     max_reconsume_times: CountOrZero = 16
-    """Redeliveries before a message goes to the dead letters."""
+    """Redeliveries before a message goes to the dead letter queue."""
     pull_batch: Count = 32
     """Messages per pull (pullBatchSize)."""
     pull_interval: SecondsOrZero | None = None
-    """Pause before the next pull of a queue whose end was reached (pullInterval), so that more comes with it; default:
-    for batch listeners 0.005, up to 0.025 while very many pulls are made, else 0."""
+    """Pause before the next pull of a queue whose end was reached (pullInterval), so that a pull returns more; default:
+    0.005 for batch listeners, up to 0.025 at a high rate of pulls, else 0.
+    """
     pull_suspend: Seconds = 15.0
-    """The broker holds a pull of an empty queue this long; up to four times as long for a consumer of thousands of
-    queues, so that it asks for some 200 idle ones a second."""
+    """How long the broker holds a pull of an empty queue; up to four times as long for a consumer of thousands of
+    queues, so that it sends about 200 pulls of idle queues a second.
+    """
     pull_timeout: Seconds = 30.0
-    """A pull without any answer for this long counts as failed; one that is held longer, as much later."""
+    """A pull without a response for this long has failed; for a pull that is held longer, this time is longer as well.
+    """
     commit_interval: Seconds = 5.0
-    """Progress is reported to the brokers this often, and on stop."""
+    """Interval between two commits of offsets; offsets are also committed on stop."""
     rebalance_interval: Seconds = 20.0
-    """Queues are shared out anew this often, and at once when the group changes."""
+    """Interval between two rebalances; queues are also rebalanced when the group changes."""
     hand_over_timeout: Seconds = 5.0
-    """A queue that goes to another member waits at most this long for the listener calls that have messages of it."""
+    """How long a queue that goes to another member waits for running listener calls. Duplicates are possible after this
+    time, after a crash, or with mixed client types.
+    """
     max_messages_per_queue: Count = 1000
     """Unfinished messages per queue at which fetching pauses (pullThresholdForQueue)."""
     max_bytes_per_queue: Annotated[int, Limits(LONG_MAX)] = 100 * 1024 * 1024
     """The same in bytes of bodies (pullThresholdSizeForQueue)."""
     max_span_per_queue: Count = 2000
-    """The same in distance between first unfinished and next offset (consumeConcurrentlyMaxSpan)."""
+    """The same as the distance between the first unfinished and the next offset (consumeConcurrentlyMaxSpan)."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -281,14 +297,14 @@ class ConsumerConfig:
 
 
 def local_address(towards: str) -> str:
-    """Return the IPv4 address this host has on the way to `towards` (`host:port`); 127.0.0.1 when there is no way.
+    """Return the IPv4 address of this host on the way to `towards` (`host:port`), 127.0.0.1 when there is no route.
 
-    A host name is not resolved, because that may take seconds: the way out of this host is taken instead.
+    A host name is not resolved, because that may take seconds: the default route is used instead.
     """
     host = towards.rpartition(":")[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Connecting a datagram socket only looks up the way, nothing is sent.
+            # Connecting a datagram socket only looks up the route; nothing is sent.
             probe.connect((host if _IPV4.fullmatch(host) else _SOMEWHERE_ELSE, _DISCARD_PORT))
             return str(probe.getsockname()[0])
         except OSError:

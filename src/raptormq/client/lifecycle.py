@@ -1,21 +1,22 @@
-"""The life of a client: `async with` around it, the event loop that it belongs to, and its end.
+"""The lifecycle of a client: `async with`, the event loop that it belongs to, and its shutdown.
 
-`Startable` gives a client `async with`: the client is started at the beginning of the block and closed at its end.
+`Startable` gives a client `async with`: it is started at the beginning of the block and closed at its end.
 
-`require_loop` compares the running event loop with the one that the client was started in. The client belongs to that
-loop: its connections and tasks are of no use in another.
+`require_loop` checks that the running event loop is the one that the client was started in. Connections and tasks of a
+client cannot be used in another loop.
 
-`Shutdown` goes through the end of a client completely, also when the caller who asked for it gives up waiting:
+`Shutdown` completes the shutdown of a client, even if the caller stops waiting for it::
 
     close() ---run--> listeners, batches, membership, connections
-       `-----wait-------^          (a time-out, or a second Ctrl-C, cancels close() and not this)
+       `-----wait-------^          (a timeout, or a second Ctrl-C, cancels close() and not this)
     close() again, or start() --wait--^
 
-Half an end would leave tasks that nobody can stop any more, and a membership that keeps the next consumer out.
+An incomplete shutdown would leave tasks that nothing can stop any more, and a membership that keeps the next consumer
+out of the group.
 
-Neighbours: `producer.producer`, `consumer.pull_consumer` and `admin.client` are clients of this kind;
-`consumer.push_consumer` has `stop` and implements `async with` itself; `cluster.client_instance` knows the loop, and
-producers and consumers ask before they use it. Source: none; Java has threads, and its shutdown is not interrupted.
+Neighbours: `producer.producer`, `consumer.pull_consumer` and `admin.client` are startable; `consumer.push_consumer` has
+`stop` and implements `async with` itself; `cluster.client_instance` knows the loop, and producers and consumers check
+it before use. Source: none; Java has threads, and its shutdown is not interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from raptormq.errors import ClientClosed
 
 
 def require_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Look whether `loop` is the one that runs.
+    """Check that `loop` is the running event loop.
 
     Raises:
         ClientClosed: it is not.
@@ -45,7 +46,7 @@ def require_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Shutdown:
-    """The ends of one client, one after the other."""
+    """The shutdowns of one client, one after the other."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -53,33 +54,31 @@ class Shutdown:
         self._ended: Collection[asyncio.Task[None]] = ()
 
     async def run(self, work: Coroutine[Any, Any, None], ended: Collection[asyncio.Task[None]] = ()) -> None:
-        """Go through `work`, which is bounded by time-outs of its own, and wait for it, but in one of the tasks that it
-        ends.
-        """
+        """Run `work`, which is bounded by its own timeouts, and wait for it, except in a task that it ends."""
         self._task, self._ended = background(work, f"end of {self._what}"), ended
         await self.wait()
 
     async def wait(self) -> None:
-        """Wait for what `run` has begun and nobody waits for any more; raises what it raised."""
+        """Wait for a shutdown that is still running; raises its error."""
         while (task := self._task) is not None and asyncio.current_task() not in self._ended:
             try:
                 await asyncio.shield(task)
             finally:
-                # Another waiter was here first, perhaps, and the next end has begun since.
+                # Another waiter may have been first, and the next shutdown may have begun since.
                 if self._task is task and task.done():
                     self._task, self._ended = None, ()
 
 
 class Startable(ABC):
-    """What can be started and closed."""
+    """A client that can be started and closed."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Make it usable; does nothing when it is."""
+        """Start the client; does nothing when it is started."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Give back what it uses; does nothing the second time."""
+        """Close the client; does nothing when it is closed."""
 
     async def __aenter__(self) -> Self:
         await self.start()

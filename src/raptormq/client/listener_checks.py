@@ -1,10 +1,10 @@
-"""What is to be called and awaited: refused where it cannot be, and named where its answer cannot be.
+"""Checks functions that are called and awaited, before the call and after it.
 
-Not only `async def` will do: a lambda, a decorated function or an object may return something to be awaited, which
-shows when it is called. What shows before is whether it can be called, and a plain `def` that yields, or is declared to
-return what nobody can await. One that declares nothing is warned of.
-Neighbours: `consumer.push_consumer` and `consumer.listener_pool` for listeners, `producer.transactions` and
-`producer.transactions` for theirs. Source: none, Java's listeners are not asynchronous.
+Not only `async def` is allowed: a lambda, a decorated function or an object may return an awaitable, which only a call
+shows. Before the call it is known whether the function can be called, and whether it is a plain `def` that yields or
+that declares a result that cannot be awaited. A plain `def` without an annotation gets a warning.
+Neighbours: `consumer.push_consumer` and `consumer.listener_call` for listeners, `producer.transactions` for checks and
+local transactions. Source: none, Java's listeners are not asynchronous.
 """
 
 from __future__ import annotations
@@ -23,31 +23,33 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 _VALUES = (NoneType, bool, int, list, set, tuple, enum.Enum)
-"""What listeners and checks return once they are awaited; none can be awaited itself."""
+"""Types that listeners and checks return when awaited; none is awaitable itself."""
 
 
 def require_async(function: Any, what: str) -> None:
-    """Look at a function before it is called.
+    """Check a function before it is called.
 
     Raises:
-        ClientError: it cannot be called, or returns nothing that can be awaited.
+        ClientError: it cannot be called, or does not return an awaitable.
     """
     if not callable(function):
         raise ClientError(f"{what} is an async function, not {function!r}")
     code = _code(function)
-    if inspect.iscoroutinefunction(code) or hasattr(code, "__wrapped__"):  # a decorator leaves the annotations it finds
+    if inspect.iscoroutinefunction(code) or hasattr(
+        code, "__wrapped__"
+    ):  # a decorator keeps the annotations of the function
         return
     if _yields(code) or _returns_a_value(code):
         raise ClientError(f"{what} must be async def, {function!r} is not")
 
 
 def warn_if_plain(function: Any, what: str) -> None:
-    """Log a warning of a `def` of which nobody can tell before its first call whether its answer can be awaited."""
+    """Log a warning for a plain `def` that may or may not return an awaitable."""
     code = _code(function)
     if (
         (inspect.isfunction(code) or inspect.ismethod(code))
         and not inspect.iscoroutinefunction(code)
-        and not inspect.iscoroutinefunction(function)  # which objects may say of themselves, AsyncMock for one
+        and not inspect.iscoroutinefunction(function)  # objects may be marked as coroutine functions, such as AsyncMock
         and not hasattr(code, "__wrapped__")
         and "return" not in code.__annotations__
         and code.__name__ != "<lambda>"
@@ -60,26 +62,32 @@ def warn_if_plain(function: Any, what: str) -> None:
 
 
 def _code(function: Any) -> Any:
-    """Return what is run when the function, the object or the partial is called."""
+    """Return the function that runs when a function, an object or a partial is called."""
     while isinstance(function, functools.partial):
         function = function.func
     return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _yields(code: Any) -> bool:
-    """Whether it returns a generator; of those some can be awaited, and tell it (`types.coroutine`)."""
+    """Whether the function returns a generator that cannot be awaited; those of `types.coroutine` can."""
     is_old_coroutine = inspect.isgeneratorfunction(code) and code.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE
     return inspect.isasyncgenfunction(code) or (inspect.isgeneratorfunction(code) and not is_old_coroutine)
 
 
 def _returns_a_value(code: Any) -> bool:
-    """Whether it declares to return nothing but what cannot be awaited."""
+    """Whether the function declares a result that cannot be awaited."""
     declared = getattr(code, "__annotations__", {}).get("return", code)
     if declared in (None, "None"):
         return True
     try:
         declared = get_type_hints(code).get("return", code)
-    except (NameError, TypeError, AttributeError, SyntaxError, ValueError):  # for one, names that are not known here
+    except (
+        NameError,
+        TypeError,
+        AttributeError,
+        SyntaxError,
+        ValueError,
+    ):  # for example, names that are not defined here
         return False
     kinds = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
     classes = [get_origin(kind) or kind for kind in kinds]
@@ -89,8 +97,8 @@ def _returns_a_value(code: Any) -> bool:
 
 
 def require_awaitable(result: Awaitable[T], what: str, error: type[ClientError] = ClientError) -> Awaitable[T]:
-    """Return what a function has returned, to be awaited; raises `error` when it cannot be: it was a plain function and
-    has run to its end.
+    """Return the result of a function that has to be awaited; raises `error` when it is not awaitable, because the
+    function is a plain one and has run to its end.
     """
     if not inspect.isawaitable(result):
         raise error(f"{what} must be async def: it has returned {result!r}, which cannot be awaited")

@@ -1,4 +1,4 @@
-"""What client calls return: results of sends, of listeners and of changes to topics. Plain values.
+"""Results of client calls: of sends, of listeners and of changes to topics. Plain values.
 
 Source: RocketMQ `SendResult`, `SendStatus`, `ConsumeConcurrentlyStatus`.
 """
@@ -15,16 +15,16 @@ from raptormq.protocol.message import MessageQueue
 
 
 class SendStatus(enum.Enum):
-    """How safely a message that the broker has taken is kept; in every case it is stored."""
+    """How durable a stored message is; in every case the message was stored."""
 
     SEND_OK = 0
-    """Stored as safely as the broker is configured for."""
+    """Stored as durably as the broker is configured."""
     FLUSH_DISK_TIMEOUT = 10
-    """Under SYNC_FLUSH the disk did not confirm in time."""
+    """With SYNC_FLUSH, the disk did not confirm in time."""
     SLAVE_NOT_AVAILABLE = 11
-    """Under SYNC_MASTER no slave was there."""
+    """With SYNC_MASTER, no slave was available."""
     FLUSH_SLAVE_TIMEOUT = 12
-    """Under SYNC_MASTER the slave did not confirm in time."""
+    """With SYNC_MASTER, the slave did not confirm in time."""
 
 
 class SendResult(NamedTuple):
@@ -32,43 +32,43 @@ class SendResult(NamedTuple):
 
     status: SendStatus
     message_id: str
-    """The unique id given by the producer; for a list the ids of all its messages joined with commas."""
+    """The unique id given by the producer; for a list the ids of all its messages, joined with commas."""
     offset_message_id: str
     """The id given by the broker: address and position; for a list joined with commas."""
     queue: MessageQueue
     queue_offset: int
     """Offset in the queue; for a list that of its first message."""
     recall_handle: str | None = None
-    """What `Producer.recall` wants, of a message with a delivery time that has not passed."""
+    """Handle for `Producer.recall`, of a message with a delivery time that has not passed."""
 
 
 def stored_as_one(result: SendResult, count: int) -> bool:
-    """Whether so many messages that left together were stored as one batch, which has one id. What is known of the
-    topic may have changed since the answer came.
+    """Whether `count` messages sent as one request were stored as one batch, which has one id. The topic may have been
+    converted since.
     """
     return count > 1 and result.offset_message_id.count(",") + 1 != count
 
 
 class ConsumeResult(enum.Enum):
-    """A listener's answer."""
+    """The result of a listener call."""
 
     SUCCESS = "CONSUME_SUCCESS"
-    """All messages of the call are done."""
+    """All messages of the call are consumed."""
     RECONSUME_LATER = "RECONSUME_LATER"
-    """All messages of the call are to be delivered again later."""
+    """All messages of the call have to be delivered again later."""
 
 
 class TopicChange(enum.Enum):
-    """What `AdminClient.create_topic` has done on a broker."""
+    """What `AdminClient.create_topic` has done at a broker."""
 
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
-    """The topic was like that already."""
+    """The topic had these settings already."""
 
     @classmethod
     def of(cls, before: TopicConfig | None, after: TopicConfig) -> TopicChange:
-        """Return what leads from one configuration to the other; `None` is a topic that does not exist."""
+        """Return the change from one configuration to the other; `None` is a topic that does not exist."""
         if before is None:
             return cls.CREATED
         return cls.UNCHANGED if before == after else cls.CHANGED

@@ -1,7 +1,8 @@
-"""Values that must be of the kind that their annotation says, looked at where they are given.
+"""Checks values against their annotations where they are given.
 
-A setting of another kind would be found by nobody: `"BROADCASTING"` is no `MessageModel` and so does not broadcast, and
-text where a number belongs ends the task that reads it. `mypy` tells those who use it; these checks tell the others.
+A value of the wrong type would be found late: `"BROADCASTING"` is not a `MessageModel`, so the consumer would not
+broadcast, and text in place of a number would end the task that reads it. `mypy` reports such errors to those who use
+it; these checks report them to all.
 Neighbours: `config`, whose classes are checked as a whole, and the constructors and calls that take single values.
 Source: none, Java's compiler does it.
 """
@@ -22,20 +23,20 @@ LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a number may be: above 0, or from 0 on with `zero`, and at most `most`, by default what fits Java's int.
+    """The range of a number: above 0, or from 0 with `zero`, up to `most`, by default the maximum of Java's int.
 
-    Neither infinity nor NaN is within any limits.
+    Infinity and NaN are never within the limits.
     """
 
     most: int = _INT_MAX
     zero: bool = False
 
     def contains(self, number: float) -> bool:
-        """Whether the number is within them."""
+        """Whether the number is within the limits."""
         return 0 < number <= self.most or (self.zero and number == 0)
 
     def __str__(self) -> str:
-        return f"{'from 0 on' if self.zero else 'above 0'}, at most {self.most}"
+        return f"{'from 0' if self.zero else 'above 0'}, at most {self.most}"
 
 
 _NAMES = {bool: "True or False", str: "text", NoneType: "None"}
@@ -45,15 +46,15 @@ CountOrZero = Annotated[int, Limits(zero=True)]
 Seconds = Annotated[float, Limits()]
 SecondsOrZero = Annotated[float, Limits(zero=True)]
 Milliseconds = Annotated[int, Limits(LONG_MAX, zero=True)]
-"""A time: since 1970."""
+"""A point in time, since 1970."""
 
 
 def check_settings(settings: Any, kind: Any = None) -> None:
-    """Look at every field of a dataclass, by default its own, those of the dataclasses that its annotations name
-    included. What a user's class adds to them is the user's.
+    """Check every field of a dataclass, and of the dataclasses in its fields. Fields that a subclass of the application
+    adds are not checked.
 
     Raises:
-        ConfigError: one is not of the kind that its annotation says; the text names it and what is expected.
+        ConfigError: a value does not match its annotation; the text names the field and what is expected.
     """
     kind = kind or settings.__class__
     kinds = _kinds(kind)
@@ -66,26 +67,26 @@ def check_settings(settings: Any, kind: Any = None) -> None:
 
 
 def check_setting(name: str, value: object, kind: Any, *, shown: bool = True) -> None:
-    """Look at one value; `kind` is an annotation: a class, one of the numbers above, or several of them (`A | None`).
-    With `shown` the text may hold the value.
+    """Check one value; `kind` is an annotation: a class, one of the numbers above, or a union of them (`A | None`).
+    With `shown` the error may contain the value.
 
     Raises:
-        ConfigError: it is of another kind.
+        ConfigError: the value does not match.
     """
     kinds = _alternatives(kind)
     if not any(_matches(value, each) for each in kinds):
-        # What is given instead of an object, as credentials or keys, may be a secret.
+        # A value given in place of an object, such as credentials or keys, may be a secret.
         given = repr(value) if shown and any(map(_is_plain, kinds)) else type(value).__name__
         raise ConfigError(f"{name} must be {' or '.join(map(_described, kinds))}, not {given}")
 
 
 def checked_timeout(timeout: float) -> float:
-    """Return the time-out of a call.
+    """Return the timeout of a call.
 
     Raises:
-        ConfigError: it is no number of seconds above 0.
+        ConfigError: it is not a number of seconds above 0.
     """
-    if type(timeout) is not float or not 0 < timeout <= _INT_MAX:  # what is usual is not looked at twice
+    if type(timeout) is not float or not 0 < timeout <= _INT_MAX:  # fast path for the usual case
         check_setting("timeout", timeout, Seconds)
     return timeout
 
@@ -108,7 +109,7 @@ def _matches(value: object, kind: Any) -> bool:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether it is a number, text, truth value or one of a list."""
+    """Whether the annotation is a number, text, a truth value or an enum."""
     return get_origin(kind) is Annotated or (isinstance(kind, type) and issubclass(kind, bool | str | enum.Enum))
 
 

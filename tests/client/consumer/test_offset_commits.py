@@ -102,7 +102,7 @@ async def test_a_broker_that_is_away_is_named_once(caplog: pytest.LogCaptureFixt
         await commits.commit([reader_at(number, 5) for number in range(3)])
         await instance.release()
     [record] = caplog.records
-    assert "t@broker-0:0 and 2 more queues is not stored yet" in record.message
+    assert "t@broker-0:0 and 2 more queues is not committed yet" in record.message
 
 
 async def test_a_broker_that_stays_away_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -137,7 +137,7 @@ async def test_progress_that_is_kept_here_is_written_once_also_when_the_disk_is_
     await commits.commit(readers)
     assert writes == [100]
     [record] = caplog.records
-    assert "and 99 more queues is not stored yet: the offsets cannot be written" in record.message
+    assert "and 99 more queues is not committed yet: the offsets cannot be written" in record.message
     await commits.commit(readers)
     assert writes == [100, 100]
     assert LocalOffsets(tmp_path, "me", "g").get(readers[99].queue) == 5

@@ -319,7 +319,7 @@ async def test_a_record_with_a_wrong_checksum_is_told_twice_and_left_out() -> No
             consumer.assign([Q0])
             assert [message.queue_offset for message in await consumer.poll(5)] == [0]
             for after in (1, 2):
-                with pytest.raises(RecordError, match="what is at offset 1 of"):
+                with pytest.raises(RecordError, match="the message at offset 1 of"):
                     await consumer.poll(5)
                 assert consumer.position(Q0) == after
             assert [message.queue_offset for message in await consumer.poll(5)] == [2]

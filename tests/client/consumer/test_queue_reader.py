@@ -372,7 +372,7 @@ async def test_a_record_with_a_wrong_checksum_is_left_out_when_it_comes_again(ca
     async with ScriptedPeer() as peer, reading(peer, first, wrong, silence) as (_, handed):
         await handed.until(2)
         assert handed.offsets == [5, 7]
-    assert caplog.text.count("what is at offset 6 of t@broker-0:0 cannot be consumed") == 1
+    assert caplog.text.count("the message at offset 6 of t@broker-0:0 cannot be consumed") == 1
 
 
 async def test_a_body_that_nobody_can_read_is_left_out_and_the_queue_goes_on() -> None:

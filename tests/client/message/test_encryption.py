@@ -179,7 +179,7 @@ async def test_after_a_rotation_old_messages_are_read_with_the_old_key() -> None
 async def test_a_wrong_key_under_a_right_name_is_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encryption, "_verified", set())
     right, wrong = (encrypt_body(b"body", 0, "k1", key, bytes(12)) for key in (b"1" * 16, b"2" * 16))
-    with pytest.raises(KeyMissing, match="not encrypted with the key k1; this client's has decrypted nothing yet"):
+    with pytest.raises(KeyMissing, match="with the key k1; the key of this client has decrypted nothing yet"):
         decrypt(wrong, Keys("k1"))
     assert decrypt(right, Keys("k1")) == b"body"
     with pytest.raises(RecordError, match=r"not encrypted with the key k1$"):
@@ -229,7 +229,7 @@ OURS = [ConfigError("the key service is away"), RecordError("its answer is cut")
 @pytest.mark.parametrize("given", FAILURES + OURS)
 def test_a_source_of_the_application_that_fails_has_no_key_now(given: bytes | str | Exception | None) -> None:
     encrypted = encrypt_body(b"plain", 0, "k1", b"1" * 16, b"n" * 12)
-    with pytest.raises(KeyMissing, match="the key 'k1' cannot be had: "):
+    with pytest.raises(KeyMissing, match="the key 'k1' cannot be read: "):
         decrypt(encrypted, OwnKeys(given))
     assert decrypt(encrypted, OwnKeys(b"1" * 16)) == b"plain"
 
@@ -258,7 +258,7 @@ class NamedKeys(OwnKeys):
 @pytest.mark.parametrize("auto_batch", [False, True])
 async def test_who_sends_learns_that_the_source_of_the_application_names_no_key(name: object, auto_batch: bool) -> None:
     async with ScriptedPeer() as peer, producing(peer, NamedKeys(name), auto_batch=auto_batch) as producer:
-        with pytest.raises(ConfigError, match=r"there is no key to encrypt with: .* is no name of a key"):
+        with pytest.raises(ConfigError, match=r"there is no key to encrypt with: .* is not a valid key name"):
             await producer.send(Message("t", SECRET))
         assert not peer.received[SINGLE]
 

@@ -116,7 +116,7 @@ def test_a_batch_whose_messages_have_no_keys_has_none() -> None:
         ([Message("t", b"x" * 600), Message("t", b"x" * 600)], "larger than 1000"),
         (
             [Message("t", b"", properties={"TRAN_MSG": "true"})],
-            "TRAN_MSG belong to the system: TransactionProducer in place",
+            "TRAN_MSG are reserved: TransactionProducer in place",
         ),
         ([Message("no topic", b"")], "no topic"),
         ([Message("SELF_TEST_TOPIC", b"")], "SELF_TEST_TOPIC"),
@@ -143,7 +143,7 @@ def test_a_batch_has_no_more_messages_than_brokers_can_count() -> None:
         (Message("t", b"x" * 1001), "1001 bytes"),
         (
             Message("t", b"", properties={"RETRY_TOPIC": "x", "CLUSTER": "y"}),
-            "CLUSTER, RETRY_TOPIC belong to the system: of a mess",
+            "CLUSTER, RETRY_TOPIC are reserved: for a forwarded mess",
         ),
         (
             Message("t", b"", properties={"TAGS": "x", "KEYS": "y"}),

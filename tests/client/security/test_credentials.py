@@ -46,11 +46,11 @@ def test_a_file_is_read_as_yaml(tmp_path: Path, text: str, secret: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("accessKey: a\nsecretKey: @hush\n", r"it is not YAML \(line 2\); quote what has special characters$"),
+        ("accessKey: a\nsecretKey: @hush\n", r"it is not valid YAML \(line 2\); quote values with special characters$"),
         ("accessKey: a\nsecretKey: 'hush\n", r"it is not YAML \(line \d\); quote"),
         ("accessKey: a\nsecretKey: \x01hush\n", r"it is not YAML; quote"),
         ("- accessKey: hush\n", "it has no lines of key: value$"),
-        ("accessKey: a\nsecretKey: [hush]\n", "accessKey and secretKey are to be words$"),
+        ("accessKey: a\nsecretKey: [hush]\n", "accessKey and secretKey must be text$"),
     ],
 )
 def test_a_file_that_is_no_such_yaml_is_a_mistake_that_shows_no_secret(

@@ -80,7 +80,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     assert keys_from_environment() is None
-    with pytest.raises(ConfigError, match=f"environment variable {KEYS_VARIABLE} holds no key"):
+    with pytest.raises(ConfigError, match=f"environment variable {KEYS_VARIABLE} has no key"):
         EnvironmentKeys()
     (tmp_path / "current").write_text("k", encoding="utf-8")
     (tmp_path / "k").write_text(text(b"k"), encoding="utf-8")
@@ -95,7 +95,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 def test_a_variable_whose_bytes_are_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS_VARIABLE, f"k\udcff={text(b'k')}")
-    with pytest.raises(ConfigError, match="is no name of a key"):
+    with pytest.raises(ConfigError, match="is not a valid key name"):
         EnvironmentKeys()
 
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for make in (KeyFile, KeyFolder):
         with pytest.raises(ConfigError, match="cannot be read"):
             make(tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="holds no key; one is a file"):
+    with pytest.raises(ConfigError, match="has no key; a key is a file"):
         KeyFolder(tmp_path)
 
 

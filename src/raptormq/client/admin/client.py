@@ -3,8 +3,8 @@
     async with AdminClient(name_servers="127.0.0.1:9876") as admin:
         await admin.create_topic("orders", read_queues=8, write_queues=8)
 
-Neighbours: `cluster.name_servers` for what name servers know, `admin.message_query`; the rest goes to broker addresses.
-Source: RocketMQ `DefaultMQAdminExt`.
+Neighbours: `cluster.metadata` asks the name servers, `admin.message_query` finds messages; other requests go to broker
+addresses. Source: RocketMQ `DefaultMQAdminExt`.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from raptormq.protocol.topic_names import check_group
 
 
 class AdminClient(Startable):
-    """Administers one installation.
+    """Administers one cluster.
 
-    Every method raises `TransportError` when a server does not answer within the request time-out, `ServerError`
-    when it refuses, and `ClientClosed` when the client is not started or closed.
+    Every method raises `TransportError` when a server does not answer within the request timeout, `ServerError` when it
+    refuses, and `ClientClosed` when the client is not started or closed.
 
     Args:
         name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
@@ -77,13 +77,13 @@ class AdminClient(Startable):
         self._shutdown = Shutdown("an administrator")
 
     async def start(self) -> None:
-        """Make the client usable; does nothing when it is."""
+        """Start the client; does nothing when it is started."""
         await self._shutdown.wait()
         if self._instance is None:
             self._instance = ClientInstance.acquire(self._client_config)
 
     async def close(self) -> None:
-        """Close the connections; does nothing the second time. When this is cancelled it goes on in the background."""
+        """Close the connections; does nothing when they are closed. A cancelled close continues in the background."""
         instance, self._instance = self._instance, None
         if instance is None:
             await self._shutdown.wait()
@@ -103,29 +103,28 @@ class AdminClient(Startable):
         brokers: Iterable[str] | None = None,
         order: bool | None = None,
     ) -> dict[str, TopicChange]:
-        """Create a topic, or change it, on each of `brokers` (addresses), by default on all masters that a name server
-        knows which answers within the request time-out.
+        """Create a topic, or change it, on each of `brokers` (addresses), by default on all masters that the name
+        servers return within the request timeout.
 
-        What is not given stays as it is where the topic exists; a new one has the default.
+        Arguments that are not given keep their value in an existing topic, and have the default in a new one.
 
         Args:
             topic: its name.
-            read_queues: queues that can be read, per broker; default 8. Fewer than there are hide the messages in the
-                others.
-            write_queues: queues that can be written, per broker; default 8.
+            read_queues: readable queues per broker; default 8. Fewer than before hide the messages in the other queues.
+            write_queues: writable queues per broker; default 8.
             perm: 6 read and write (default), 4 read, 2 write.
-            attributes: such as `{"queue.type": "BatchCQ"}`; those that it does not name stay, too.
+            attributes: such as `{"queue.type": "BatchCQ"}`; attributes that are not named stay.
             brokers: addresses `host:port`.
             order: whether the topic is meant for ordered messages; default False.
 
         Returns:
-            What that was on each broker, by address.
+            The change at each broker, by address.
 
         Raises:
             MessageError: `topic` is not a topic name.
-            ConfigError: another argument is not of its kind.
+            ConfigError: another argument is invalid.
             NoRoute: no broker is up.
-            TransportError, ServerError: at least one broker failed; all others have been asked.
+            TransportError, ServerError: at least one broker failed; all others were asked.
         """
         check_topic_arguments(topic, read_queues, write_queues, perm, attributes, order)
         given = {"read_queue_nums": read_queues, "write_queue_nums": write_queues, "perm": perm, "order": order}
@@ -136,7 +135,7 @@ class AdminClient(Startable):
             before = await self._current_config(address, topic)
             wanted = replace(before or TopicConfig(topic), **named)
             wanted.attributes = wanted.attributes | dict(attributes or {})
-            # Also where nothing changes: a broker may know a change that its full disk has not taken yet.
+            # Also without a change: a broker may have a change in memory that its full disk has not stored yet.
             await self._ask_broker(
                 address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, create_topic_request(wanted, attributes))
             )
@@ -146,12 +145,11 @@ class AdminClient(Startable):
         return changes
 
     async def delete_topic(self, topic: str, *, brokers: Iterable[str] | None = None) -> None:
-        """Delete a topic on each of `brokers` (addresses), by default on all masters, found as by
-        `create_topic`, then on every name server.
+        """Delete a topic on each of `brokers` (addresses), by default on all masters, found as by `create_topic`, then
+        on every name server.
 
         Raises:
-            TransportError, ServerError: at least one of the brokers, or of the name servers, failed; all others of
-                them have been asked.
+            TransportError, ServerError: at least one broker or name server failed; all others were asked.
         """
         await gather_all(
             self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic)))
@@ -168,15 +166,15 @@ class AdminClient(Startable):
         return sorted(await fetch_topics(self._running().name_servers))
 
     async def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
-        """Return where a topic is, `None` when the name servers (or this one, `host:port`) do not know it; waits for
-        one that does not answer, as long as a request may take.
+        """Return the route of a topic, `None` when the name servers (or this one, `host:port`) do not know it. Waits
+        for unresponsive name servers as long as a request may take.
         """
         if name_server is None:
             return await fetch_route(self._running().name_servers, topic)
         return parse_route(await self._ask_server(name_server, route_request(topic)), name_server)
 
     async def topic_config(self, broker_addr: str, topic: str) -> TopicConfig | None:
-        """Return how a broker serves a topic, `None` when it does not."""
+        """Return the configuration of a topic at a broker, `None` when the broker does not have it."""
         command = request(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
         instance = self._running()
         response = await instance.pool.request(broker_addr, command, instance.config.request_timeout)
@@ -209,13 +207,13 @@ class AdminClient(Startable):
     async def convert_queue(
         self, broker_addr: str, topic: str, action: str, to: str | None = None
     ) -> QueueConversionState:
-        """Start (`to` is `"BatchCQ"` or `"SimpleCQ"`), stop or describe (`"status"`) a broker's conversion of the
-        queues of a topic, which goes on in the background.
+        """Start (`to` is `"BatchCQ"` or `"SimpleCQ"`), stop or describe (`"status"`) the conversion of the queues of a
+        topic at a broker; it runs in the background.
 
         Returns the state after that.
 
         Raises:
-            ServerError: 29 and 604 where the broker refuses, 17 without the topic, 3 from any but RaptorMQ's brokers.
+            ServerError: 29 and 604 when the broker refuses, 17 without the topic, 3 from brokers other than RaptorMQ's.
         """
         header = ConvertQueueRequestHeader(topic, action, to)
         response = await self._ask_broker(broker_addr, request(RequestCode.CONVERT_QUEUE, header))
@@ -243,46 +241,46 @@ class AdminClient(Startable):
     async def find_messages(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = LONG_MAX, count: int = MAX_QUERY_RESULTS
     ) -> FoundMessages:
-        """Return the newest messages of a topic, at most `count` (1 to 64), that have a key, or that id (`message_id`),
-        and were stored between two times, in ms since 1970; in the order of their store times. Brokers that did
-        not answer, or refused, are in its `failures`, also where nothing was found.
+        """Return the newest messages of a topic, at most `count` (1 to 64), that have a key or a unique id
+        (`message_id`) and were stored between two times, in ms since 1970; ordered by store time. Brokers that did not
+        answer, or refused, are in its `failures`, even if nothing was found.
 
         Raises:
-            TransportError, ServerError: none answered.
+            TransportError, ServerError: no broker answered.
             NoRoute: the topic does not exist, or no broker that has it is up.
-            ServerError: 14 where nothing but batches that are encrypted as a whole has the key.
-            RecordError, KeyMissing: one cannot be decrypted, inflated or taken apart.
-            ConfigError: an argument is not what it has to be.
+            ServerError: 14 when only batches that are encrypted as a whole have the key.
+            RecordError, KeyMissing: a message cannot be decrypted, decompressed or decoded.
+            ConfigError: an argument is invalid.
         """
         return await query_messages(self._running(), topic, key, begin_ms, end_ms, count)
 
     async def message(self, offset_message_id: str) -> MessageExt | None:
-        """Return the message with the id that a broker gave (`offset_message_id`: address and place), of a batch the
-        first one, `None` when it is not there any more. The broker is asked at the address in the id.
+        """Return the message with the id that a broker gave (`offset_message_id`: address and position), of a batch its
+        first message, `None` when it is not stored any more. The request goes to the address in the id.
 
         Raises:
-            MessageError: this is no such id.
-            ServerError, RecordError, KeyMissing: as `find_messages`.
+            MessageError: the id is not valid.
+            ServerError, RecordError, KeyMissing: as in `find_messages`.
         """
         return await fetch_message(self._running(), offset_message_id, await self.cluster_info())
 
     # --- consumer groups ---
 
     async def groups(self) -> list[str]:
-        """Return the names of all consumer groups that a broker knows, RocketMQ's own included, in order."""
+        """Return the names of all consumer groups that a broker knows, including RocketMQ's own, in order."""
         return sorted(set().union(*await self._group_configs(await self._brokers())))
 
     async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, QueueProgress]:
-        """Return how far a group is in every queue of a topic, by default of all topics where it has committed an
-        offset; nothing for a group that nobody knows. Brokers that do not say where a queue begins, as Apache
-        RocketMQ's, are asked for that, too: only what is there is lag. Raises `NoRoute` while no broker is
-        registered, `MessageError` for what is no group name.
+        """Return the offsets of a group in every queue of a topic, by default of all topics in which it has committed
+        an offset; nothing for an unknown group. Brokers that do not return the minimum offset, such as Apache
+        RocketMQ's, are asked for it too: only stored messages count as lag. Raises `NoRoute` while no broker is
+        registered, `MessageError` for an invalid group name.
         """
         check_group(group)
         brokers = await self._brokers()
         found = await asyncio.gather(*(self._progress(address, group, topic) for address in brokers))
         begun = set() if topic else {queue.topic for here in found for queue in here}
-        # A broker tells of the topics that were committed to it; what waits in its queues of the others is lag, too.
+        # A broker returns the topics with commits there; messages in its queues of the other topics are lag, too.
         more = [
             self._progress(address, group, other)
             for address, here in zip(brokers, found, strict=True)
@@ -301,9 +299,8 @@ class AdminClient(Startable):
         return found
 
     async def group_connections(self, group: str) -> GroupConnections | None:
-        """Return who is connected for a group, and what they subscribe to, `None` when nobody is. Clients that do not
-        send heartbeats, such as pull consumers and Spark, are not among them. Raises `NoRoute` while no broker is
-        registered.
+        """Return the connected members of a group and their subscriptions, `None` when there are none. Clients without
+        heartbeats, such as pull consumers and Spark, are not included. Raises `NoRoute` while no broker is registered.
         """
         found: GroupConnections | None = None
         instance = self._running()
@@ -351,7 +348,7 @@ class AdminClient(Startable):
         return offsets
 
     async def _copy_group_config(self, group: str, brokers: Sequence[str]) -> None:
-        """Make a group that one of these brokers knows known to all of them."""
+        """Copy the configuration of a group to those of the brokers that do not know it."""
         tables = await self._group_configs(brokers)
         config = next((table[group] for table in tables if group in table), None)
         for address, table in zip(brokers, tables, strict=True):
@@ -360,7 +357,7 @@ class AdminClient(Startable):
                 await self._ask_broker(address, command)
 
     async def _group_configs(self, brokers: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the groups that each of these brokers knows, with their settings."""
+        """Return the groups of each of these brokers with their settings."""
 
         async def ask(address: str) -> dict[str, Any]:
             response = await self._ask_broker(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
@@ -371,14 +368,14 @@ class AdminClient(Startable):
     # --- brokers ---
 
     async def cluster_info(self, name_server: str | None = None) -> ClusterInfo:
-        """Return all broker groups as the name servers (or this one, `host:port`) see them."""
+        """Return all brokers as the name servers (or this one, `host:port`) know them."""
         if name_server is None:
             return await fetch_cluster(self._running().name_servers)
         response = await self._ask_server(name_server, request(RequestCode.GET_BROKER_CLUSTER_INFO))
         return ClusterInfo.from_json(require_success(response, name_server).body)
 
     async def runtime_info(self, broker_addr: str) -> dict[str, str]:
-        """Return a broker's figures by name, as `mqadmin brokerStatus` shows them."""
+        """Return the figures of a broker by name, as `mqadmin brokerStatus` shows them."""
         response = await self._ask_broker(broker_addr, request(RequestCode.GET_BROKER_RUNTIME_INFO))
         return decode_kv_table(response.body)
 
@@ -389,7 +386,9 @@ class AdminClient(Startable):
             raise ConfigError(f"brokers are a list of addresses, not {brokers!r}")
         if brokers is not None:
             return list(brokers)
-        info = await fetch_cluster(self._running().name_servers, full_timeout=True)  # who is missed stays as it is
+        info = await fetch_cluster(
+            self._running().name_servers, full_timeout=True
+        )  # a broker that is missed would not be changed
         masters = sorted(
             broker.broker_addrs[MASTER_ID] for broker in info.brokers.values() if MASTER_ID in broker.broker_addrs
         )
@@ -398,7 +397,7 @@ class AdminClient(Startable):
         return masters
 
     async def _brokers(self) -> list[str]:
-        """Return an address of each broker group, its master's where there is one."""
+        """Return one address of each broker, its master's if there is one."""
         groups = (await self.cluster_info()).brokers.values()
         found = sorted(group.broker_addrs[min(group.broker_addrs)] for group in groups if group.broker_addrs)
         if not found:
@@ -411,7 +410,7 @@ class AdminClient(Startable):
         except ServerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-        # Brokers before RocketMQ 5 know no question about one topic.
+        # Brokers before RocketMQ 5 have no request for a single topic.
         response = await self._ask_broker(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
         return TopicConfigTable.from_json(response.body).topics.get(topic)
 

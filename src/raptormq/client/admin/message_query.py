@@ -1,7 +1,7 @@
-"""Messages by key and by id: what brokers are asked, and what of their answers was asked for.
+"""Finds messages by key and by id.
 
-A broker that is silent does not hide what the others have: it is named beside what was found. An index of keys holds
-hashes, and a broker may answer with all of a batch that is stored whole, so every message is looked at here.
+A broker that does not answer does not hide the messages of the others: it is named in the result. A key index contains
+hashes, and a broker may return all of a batch that is stored whole, so every message is compared here.
 Neighbours: `admin.client` offers the calls, `message.decoding` decodes. Source: RocketMQ `MQAdminImpl`, codes 12 and
 33.
 """
@@ -29,13 +29,13 @@ from raptormq.protocol.properties import UNIQUE_KEY, find_property, has_key
 from raptormq.protocol.record import decode_record, iter_records
 
 MAX_QUERY_RESULTS = 64
-"""Messages that a broker returns at most, whatever it is asked for (``maxMsgsNumBatch``)."""
+"""Most messages that a broker returns for one request (``maxMsgsNumBatch``)."""
 _NOT_FOUND_REMARK = "can not find message by the offset"
-"""What brokers remark, in RocketMQ's words; the code that comes with it says no more than that something is wrong."""
+"""Remark of brokers for a missing message; the code of that response is a general error."""
 
 
 class FoundMessages(list[MessageExt]):
-    """What a search has found; without an answer of every broker it may be more."""
+    """The messages that were found; there may be more if a broker did not answer."""
 
     def __init__(self, messages: Iterable[MessageExt], failures: Mapping[str, RaptorMQError]) -> None:
         super().__init__(messages)
@@ -46,7 +46,7 @@ class FoundMessages(list[MessageExt]):
 async def query_messages(
     instance: ClientInstance, topic: str, key: str, begin_ms: int, end_ms: int, count: int
 ) -> FoundMessages:
-    """Return the newest messages of a topic that have a key or an id, in the order of their store times.
+    """Return the newest messages of a topic with a key or an id, ordered by store time.
 
     Raises: as `AdminClient.find_messages`.
     """
@@ -55,7 +55,7 @@ async def query_messages(
     check_setting("begin_ms", begin_ms, Milliseconds)
     check_setting("end_ms", end_ms, Milliseconds)
     if begin_ms > end_ms:
-        raise ConfigError(f"begin_ms must not be behind end_ms: {begin_ms} and {end_ms}")
+        raise ConfigError(f"begin_ms must not be after end_ms: {begin_ms} and {end_ms}")
     check_setting("count", count, Annotated[int, Limits(MAX_QUERY_RESULTS)])
     route = await instance.routes.refresh(topic)
     if route is None:
@@ -65,13 +65,15 @@ async def query_messages(
     failures: dict[str, RaptorMQError] = {}
 
     async def ask(broker_name: str, address: str) -> None:
-        # With a smaller number, of the newest batch the broker would send the first messages.
+        # With a smaller number the broker would return the first messages of the newest batch.
         header = QueryMessageRequestHeader(topic, key, MAX_QUERY_RESULTS, begin_ms, end_ms)
         command = request(RequestCode.QUERY_MESSAGE, header)
         response = await instance.pool.request(address, command, instance.config.request_timeout)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return
-        if response.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # only encrypted batches; another broker may have more
+        if (
+            response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        ):  # only encrypted batches; another broker may have other messages
             refused.append(ServerError(response.code, response.remark, address))
             return
         body = require_success(response, address).body
@@ -97,14 +99,15 @@ async def query_messages(
 
 
 async def fetch_message(instance: ClientInstance, offset_message_id: str, brokers: ClusterInfo) -> MessageExt | None:
-    """Return the message with an offset id, `None` when its broker has none there; `brokers` tell the broker's name.
+    """Return the message with an offset id, `None` when its broker does not have it; `brokers` contains the broker's
+    name.
 
     Raises: as `AdminClient.message`.
     """
     check_setting("offset_message_id", offset_message_id, str)
     place = parse_offset_id(offset_message_id)
     if not 0 < place.port < 1 << 16 or place.physical_offset < 0:
-        raise MessageError(f"{offset_message_id} names no broker: it is not the id that a broker gives a message")
+        raise MessageError(f"{offset_message_id} is not an offset message id: it contains no broker address")
     address = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
     command = request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset))
     response = await instance.pool.request(address, command, instance.config.request_timeout)
@@ -115,16 +118,16 @@ async def fetch_message(instance: ClientInstance, offset_message_id: str, broker
     names = (each.broker_name for each in brokers.brokers.values() if address in each.broker_addrs.values())
     queue = MessageQueue(record.topic, next(names, ""), record.queue_id)
     messages = decode_messages(body, queue, keys=instance.config.keys)
-    # A batch that brokers cannot look into comes as a whole, and its own place stands for the first message.
+    # A batch that brokers cannot unpack is returned as a whole; its own position means the first message.
     return next((each for each in messages if each.physical_offset == place.physical_offset), messages[0])
 
 
 def _matching(body: bytes, topic: str, key: str, broker_name: str, keys: EncryptionKeys | None) -> Iterator[MessageExt]:
-    """Yield the messages of an answer that have the key; a record that has not is not decoded, be it damaged or not.
+    """Yield the messages of a response that have the key; a record without it is not decoded, even if it is damaged.
 
     Raises:
-        RecordError: the records are damaged or cut, or a body cannot be inflated.
-        KeyMissing: a body is encrypted with a key that is not there.
+        RecordError: the records are damaged or cut, or a body cannot be decompressed.
+        KeyMissing: a body is encrypted with a key that the client does not have.
     """
     data, end = memoryview(body), 0
     for record in iter_records(body, check_crc=False):
@@ -134,5 +137,5 @@ def _matching(body: bytes, topic: str, key: str, broker_name: str, keys: Encrypt
             continue
         messages = decode_messages(data[start:end], MessageQueue(topic, broker_name, record.queue_id), keys=keys)
         own = [message for message in messages if key in message.keys or key == message.message_id]
-        # All messages of a batch have its id, and may have none of their own.
+        # All messages of a batch have the id of the batch, and may have no id of their own.
         yield from messages if not own and key == find_property(text, UNIQUE_KEY) else own

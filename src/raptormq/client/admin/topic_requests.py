@@ -1,4 +1,4 @@
-"""What a topic is to be like, looked at before a broker is asked, and the request that makes it so. Pure.
+"""Checks the arguments for a topic, and encodes the request that creates it. Pure.
 
 Neighbour: `admin.client` asks all brokers. Source: RocketMQ `MQClientAPIImpl.createTopic`.
 """
@@ -26,11 +26,11 @@ def check_topic_arguments(
     attributes: Mapping[str, str] | None,
     order: bool | None,
 ) -> None:
-    """Look at the arguments of `AdminClient.create_topic`.
+    """Check the arguments of `AdminClient.create_topic`.
 
     Raises:
-        MessageError: the topic is no name of one.
-        ConfigError: another one is not of its kind.
+        MessageError: the topic name is invalid.
+        ConfigError: another argument is invalid.
     """
     check_topic(topic)
     check_setting("read_queues", read_queues, _Queues | None)
@@ -40,11 +40,11 @@ def check_topic_arguments(
     check_setting("order", order, bool | None)
     for each in (*(attributes or {}), *(attributes or {}).values()):
         if not isinstance(each, str):
-            raise ConfigError(f"attributes have names and values that are text, not {each!r}")
+            raise ConfigError(f"names and values of attributes must be text, not {each!r}")
 
 
 def create_topic_request(wanted: TopicConfig, attributes: Mapping[str, str] | None) -> CreateTopicRequestHeader:
-    """Return the request for a topic like that; of its attributes it names only those that are to be set."""
+    """Return the request for this topic configuration; it contains only the attributes to be set."""
     return CreateTopicRequestHeader(
         topic=wanted.topic_name,
         default_topic=AUTO_CREATE_TOPIC,

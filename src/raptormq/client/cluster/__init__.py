@@ -1,6 +1,6 @@
-"""The cluster as a client sees it: connections, name servers, routes, heartbeats.
+"""The cluster as a client sees it: connections, name servers, routes and heartbeats.
 
-Knows no producer and no consumer; they attach their parts to the `ClientInstance`.
+Knows neither producers nor consumers; they attach their own parts to the `ClientInstance`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Requests to the broker of a queue: finding that broker, and asking it about offsets.
+"""Requests to the broker of a queue: finding that broker, and querying its offsets.
 
-`call_broker` finds the broker of a queue in the route, and finds it again when it has moved. In a cluster a broker that
-restarts often has another address, which the name servers know within seconds. A broker that answers that it has no
-such topic, which may have been deleted, makes the route doubtful.
+`call_broker` finds the broker of a queue in the route, and refreshes the route when the broker has moved. A broker that
+restarts in a cluster often has another address, which the name servers know within seconds. If a broker answers that
+the topic does not exist, the route is marked as doubtful, because the topic may have been deleted.
 
-`OffsetRequests` asks for the bounds of a queue, the offset of a time and the progress of a group. Who remembers an
-offset remembers the id of the topic with it (`QueueOffset`), and names the id in later requests: a topic of the same
-name that was made again has other messages there (`raptormq.protocol.topic_ids`).
+`OffsetRequests` queries the bounds of a queue, the offset of a time, and the committed offset of a group. An offset is
+kept together with the id of its topic (`QueueOffset`), and later requests name the id: after a topic was deleted and
+recreated, the same offset means another message (`raptormq.protocol.topic_ids`).
 
 Neighbours: `cluster.routes` knows addresses; `consumer.pull_consumer` and `consumer.queue_reader` call brokers;
-`consumer.queue_reader` and `consumer.queue_bounds` ask for offsets; `consumer.offset_commits` stores them. Source:
+`consumer.queue_reader` and `consumer.queue_bounds` query offsets; `consumer.offset_commits` commits them. Source:
 RocketMQ `findBrokerAddressInSubscribe`; `MQClientAPIImpl`, codes 14, 15, 29, 30 and 31.
 """
 
@@ -42,12 +42,12 @@ T = TypeVar("T")
 async def call_broker(
     routes: RouteTable, queue: MessageQueue, call: Callable[[str], Awaitable[T]], broker_id: int = MASTER_ID
 ) -> T:
-    """Return what `call(address)` returns for the broker of `queue`; calls once more when the broker has moved.
+    """Return `await call(address)` for the broker of `queue`; calls once more when the broker has moved.
 
-    `broker_id` is the wished member of the broker group; another one takes its place when it is gone.
+    `broker_id` is the preferred replica of the broker; another one is used when it is down.
 
     Raises:
-        NoRoute: the topic does not exist, or no member of the broker group is up.
+        NoRoute: the topic does not exist, or no replica of the broker is up.
         TransportError: the broker, or every name server, does not answer.
     """
     try:
@@ -72,7 +72,7 @@ async def _call_broker(
             return await call(moved)
     moved = await _refreshed_address(routes, queue, broker_id)
     if moved is None:
-        raise NoRoute(f"no member of broker {queue.broker_name} is up")
+        raise NoRoute(f"no replica of broker {queue.broker_name} is up")
     return await call(moved)
 
 
@@ -85,17 +85,17 @@ async def _refreshed_address(routes: RouteTable, queue: MessageQueue, broker_id:
 
 
 class QueueOffset(NamedTuple):
-    """An offset, and of which topic it is."""
+    """An offset, and the id of its topic."""
 
     offset: int
     topic_id: str | None
-    """`None` when the broker gives none."""
+    """`None` when the broker has no ids."""
 
 
 class OffsetRequests:
-    """Requests about offsets, to the broker address that the caller found in the route.
+    """Requests about offsets, to a broker address that the caller found in the route.
 
-    `topic_id` says which topic is meant; the default asks for its id.
+    `topic_id` is the expected id of the topic; the default asks for it.
 
     Every method raises `TransportError` when the broker does not answer within `timeout` seconds, and `ServerError`
     when it answers with an error code, 31002 when the topic has another id.
@@ -106,7 +106,7 @@ class OffsetRequests:
         self._timeout = timeout
 
     async def min_offset(self, address: str, queue: MessageQueue, topic_id: str = TOPIC_ID_QUERY) -> QueueOffset:
-        """Return the offset of the first message that is still there."""
+        """Return the offset of the first message that is still stored."""
         header = QueueRequestHeader(queue.topic, queue.queue_id, topic_id)
         return await self._offset(address, RequestCode.GET_MIN_OFFSET, header, topic_id)
 
@@ -118,17 +118,19 @@ class OffsetRequests:
     async def offset_by_time(
         self, address: str, queue: MessageQueue, timestamp_ms: int, topic_id: str = TOPIC_ID_QUERY
     ) -> QueueOffset:
-        """Return the offset of the first message stored at or after `timestamp_ms`, the maximum when all are older."""
+        """Return the offset of the first message stored at or after `timestamp_ms`, or the maximum offset when all are
+        older.
+        """
         header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, "LOWER", topic_id)
         return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, topic_id)
 
     async def committed(
         self, address: str, group: str, queue: MessageQueue, *, zero_on_young_topic: bool = False
     ) -> QueueOffset | None:
-        """Return where the group stands, or `None` for a group that is new to the queue.
+        """Return the committed offset of a group, or `None` when it has not committed in this queue.
 
-        With `zero_on_young_topic` the broker answers 0 for a new group while the first message of the queue is still
-        there; brokers before RocketMQ 5 do so in any case.
+        With `zero_on_young_topic` the broker returns 0 for a new group while the first message of the queue is still
+        stored; brokers before RocketMQ 5 always do.
         """
         zero = None if zero_on_young_topic else False
         header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, zero, TOPIC_ID_QUERY)
@@ -141,7 +143,7 @@ class OffsetRequests:
     async def commit(
         self, address: str, group: str, queue: MessageQueue, offset: int, topic_id: str | None = None
     ) -> None:
-        """Make `offset` the next one that the group consumes; returns when the broker has taken it."""
+        """Commit `offset`, the next one that the group consumes; returns when the broker has accepted it."""
         header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, offset, topic_id)
         command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         require_success(await self._pool.request(address, command, self._timeout), address)

@@ -1,9 +1,9 @@
 """One client as brokers see it: a client id, connections, routes and heartbeats, shared by producers and consumers.
 
-Brokers learn from heartbeats which groups a client belongs to; they forget it when its connection ends or stays
-silent for 120 s, and tell all consumers of a group when that changes. So a heartbeat goes out every 30 s, at once
-after a group is joined, a subscription or a route has changed, or a connection was made or lost, and soon again while a
-broker does not take it: without one it asks nothing about transactions and passes no reply on.
+Brokers learn the groups of a client from its heartbeats. They forget a client when its connection ends or is silent for
+120 s, and notify all consumers of a group when its members change. A heartbeat is sent every 30 s; at once after a
+group was joined, a subscription or a route has changed, or a connection was made or lost; and soon again while a broker
+does not accept it. Without heartbeats a broker does not check transactions and does not forward replies.
 Neighbours: `cluster.routes`, `cluster.name_servers`, `cluster.heartbeats`; producers and consumers acquire an instance
 and release it. Source: RocketMQ `MQClientInstance`, `MQClientManager`, `ClientRemotingProcessor`.
 """
@@ -42,24 +42,25 @@ log = get_logger(__name__)
 S = TypeVar("S")
 
 RECENT_CONNECTION_S = 10.0
-"""After its restart all members of a group come back to a broker within that, if they are alive."""
+"""Members of a group that are alive reconnect to a restarted broker within this time."""
 
 
 class ConsumerMember(Protocol):
-    """A consumer that belongs to a group, as far as heartbeats need to know it."""
+    """A consumer as a member of a group, as far as the instance has to know it."""
 
     def describe(self) -> ConsumerData:
-        """Return what heartbeats say about the group."""
+        """Return the data of the group for heartbeats."""
 
     def members_changed(self) -> None:
-        """Learn that clients joined or left the group, or that a route has changed. Must not block."""
+        """Called when clients joined or left the group, or a route has changed. Must not block."""
 
     def connection_made(self) -> None:
-        """Learn that there is a connection to a broker, which may have forgotten everything. Must not block."""
+        """Called when a broker is connected, which may have forgotten everything. Must not block."""
 
     def connection_lost(self) -> None:
-        """Learn that a connection has ended: a broker may be gone, or restart; or a name server, which then knows only
-        some of the brokers for a while. Must not block."""
+        """Called when a connection was lost: a broker may be gone or restarting, or a name server, which then knows
+        only some of the brokers for a while. Must not block.
+        """
 
 
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientConfig, ClientInstance]] = WeakKeyDictionary()
@@ -68,7 +69,7 @@ _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientConfig, Clie
 class ClientInstance:
     """The shared part of all producers and consumers with one `ClientConfig` on one event loop.
 
-    Get it with `acquire`, give it back with `release`; the last one to do so closes it.
+    `acquire` returns it and `release` gives it back; the last release closes it.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -76,13 +77,13 @@ class ClientInstance:
         self.loop = asyncio.get_running_loop()
         ip = config.client_ip or local_address(config.addresses[0])
         self.client_id = f"{ip}@{config.instance_name}"
-        """Unique per client; members of a group are sorted by it."""
+        """Unique per client; the members of a group are sorted by it."""
         self._consumers: dict[str, ConsumerMember] = {}
         self.router = Router()
-        """Takes what brokers ask of this client; producers and consumers add their answers."""
+        """Dispatches the requests of brokers to this client; producers and consumers add their handlers."""
         self.router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
         self.router.on_closed(self._connection_lost)
-        # A broker whose machine is gone never closes its connection; only its silence tells.
+        # A broker whose machine is down never closes its connection, so silence ends it.
         limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
         self._connected_at: dict[str, float] = {}
         self.pool = ConnectionPool(self.router, limits, config.request_timeout, config.tls, self._connection_made)
@@ -107,10 +108,10 @@ class ClientInstance:
 
     @classmethod
     def acquire(cls, config: ClientConfig) -> ClientInstance:
-        """Return the instance of `config` on the running loop, making it for the first user.
+        """Return the instance of `config` on the running loop; the first user creates it.
 
         Raises:
-            ConfigError: a name server address is unusable.
+            ConfigError: the address of a name server is invalid.
         """
         by_config = _instances.setdefault(asyncio.get_running_loop(), {})
         instance = by_config.get(config)
@@ -123,7 +124,7 @@ class ClientInstance:
         """Give the instance back; the last user closes it within about two seconds.
 
         Raises:
-            ClientClosed: this is another event loop.
+            ClientClosed: this is not the event loop of the instance.
         """
         require_loop(self.loop)
         self._users -= 1
@@ -138,10 +139,10 @@ class ClientInstance:
         await self.pool.close()
 
     def shared(self, make: Callable[[ClientInstance], S]) -> S:
-        """Return what all users of this instance have in common by ``make``, which is called for the first of them.
+        """Return the object that ``make`` has created for all users of this instance; the first user creates it.
 
-        Producers and consumers attach their parts by it (replies, transaction checks, batches that fill up), so that
-        the instance need not know them.
+        Producers and consumers attach their own parts this way (replies, transaction checks, the accumulator), so the
+        instance does not need to know them.
         """
         if make not in self._shared:
             self._shared[make] = make(self)
@@ -149,7 +150,7 @@ class ClientInstance:
         return found
 
     def consumer(self, group: str) -> ConsumerMember | None:
-        """Return the member of a consumer group that this client is."""
+        """Return the consumer of a group in this client."""
         return self._consumers.get(group)
 
     def register_producer(self, group: str) -> None:
@@ -158,7 +159,7 @@ class ClientInstance:
         self.heartbeats.send_soon()
 
     async def unregister_producer(self, group: str) -> None:
-        """Count one less; the last one tells the brokers."""
+        """Count one producer less; the last one unregisters the group at the brokers."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
@@ -168,7 +169,7 @@ class ClientInstance:
         """Make the client a member of a consumer group.
 
         Raises:
-            ClientError: it is one already: a client is one member, whatever it runs.
+            ClientError: it is already a member: a client is one member, however many consumers it runs.
         """
         if group in self._consumers:
             raise ClientError(f"group {group} has a consumer with this ClientConfig already; give each its own")
@@ -176,7 +177,7 @@ class ClientInstance:
         self.heartbeats.send_soon()
 
     async def unregister_consumer(self, group: str) -> None:
-        """Leave a consumer group; the brokers tell its other members, who take over the queues."""
+        """Leave a consumer group; the brokers notify the other members, which take over the queues."""
         if self._consumers.pop(group, None) is not None:
             await self._unregister(consumer_group=group)
 
@@ -194,18 +195,18 @@ class ClientInstance:
 
         async def tell(address: str) -> None:
             if self.pool.open_connection(address) is None:
-                return  # it forgot the client when the connection ended
+                return  # the broker forgot the client when the connection ended
             try:
                 command = request(RequestCode.UNREGISTER_CLIENT, header)
                 await self.pool.request(address, command, self.config.request_timeout)
             except RaptorMQError as error:
-                log.info("broker %s was not told that the client leaves: %s", address, error)
+                log.info("the client could not be unregistered at broker %s: %s", address, error)
 
         await asyncio.gather(*map(tell, self._broker_addresses(with_replicas=True)))
 
     def _heartbeat_addresses(self) -> set[str]:
         if not self._producers and not self._consumers:
-            return set()  # there is nothing to say
+            return set()  # heartbeats would be empty
         return self._broker_addresses(with_replicas=bool(self._consumers))
 
     def _broker_addresses(self, *, with_replicas: bool) -> set[str]:
@@ -223,10 +224,10 @@ class ClientInstance:
         member = self._consumers.get(header.consumer_group)
         if member is not None:
             member.members_changed()
-        return response_to(command)  # brokers send it oneway; one that does not gets its answer
+        return response_to(command)  # brokers send this as a oneway request; for other callers
 
     def is_recently_connected(self, address: str) -> bool:
-        """Whether the connection to a broker was made so lately that others may not be back there yet."""
+        """Whether the connection to a broker is so new that other members may not have reconnected yet."""
         made_at = self._connected_at.get(address)
         return made_at is not None and self.loop.time() - made_at < RECENT_CONNECTION_S
 
@@ -241,7 +242,7 @@ class ClientInstance:
                 member.connection_made()
 
     def _connection_lost(self, connection: Connection) -> None:
-        if not connection.has_spoken:  # nobody was there, and the loss before it has been told
+        if not connection.has_spoken:  # the peer never answered, and the loss before was reported
             return
         self.heartbeats.send_soon()
         for member in self._consumers.values():

@@ -1,8 +1,8 @@
-"""Heartbeats: who a client is, told to every broker of its routes.
+"""Sends heartbeats to every broker of the routes: which groups this client belongs to.
 
-Each broker has a turn of its own: of many calls at the same time one speaks for all that came before it began, and one
-that does not answer keeps no other from hearing.
-Neighbours: `cluster.client_instance` says what they tell and when. Source: RocketMQ
+Heartbeats to one broker are sent one after the other. Concurrent calls share the next heartbeat, and an unresponsive
+broker does not delay those to the others.
+Neighbours: `cluster.client_instance` provides the data and triggers heartbeats. Source: RocketMQ
 `MQClientInstance.sendHeartbeatToAllBroker`.
 """
 
@@ -25,28 +25,28 @@ log = get_logger(__name__)
 
 _BACKOFF = Backoff(0.5, 30.0)
 GRACE_S = 1.0
-"""A broker that is there has answered by then; one that is gone can neither be pulled from nor ask anything."""
+"""A broker that is up has answered by then; one that is down can neither be pulled from nor ask anything."""
 
 
 class _BrokerTurn:
-    """Heartbeats to one broker, one after the other."""
+    """The state of the heartbeats to one broker."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.started = 0
         self.accepted = False
-        """Whether the broker took the last one that has begun."""
+        """Whether the broker has accepted the last heartbeat that was started."""
 
 
 class Heartbeats:
-    """Tells brokers who a client is.
+    """Sends the heartbeats of a client.
 
     Args:
         pool: the connections.
-        timeout: seconds that a broker has for its answer.
+        timeout: seconds that a broker has to answer.
         interval: seconds between two heartbeats to all brokers.
-        addresses: of all brokers that have to know, at the moment.
-        describe: the client at the moment.
+        addresses: returns the addresses of all brokers to send to.
+        describe: returns the current data of the client.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class Heartbeats:
         self._describe = describe
         self._wanted = asyncio.Event()
         self._by_broker: WeakValueDictionary[str, _BrokerTurn] = WeakValueDictionary()
-        """By address, while somebody waits for it."""
+        """By address, while a call waits for it."""
         self._refusals: dict[str, str] = {}
-        """By address, what is in the log of brokers that refuse."""
+        """By address, the refusal that was logged last."""
 
     def send_soon(self) -> None:
-        """Tell all brokers in the background now instead of at the next turn."""
+        """Send to all brokers in the background now, instead of after the interval."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Tell all brokers again and again: soon, while one does not take it."""
+        """Send to all brokers periodically, and sooner while one does not accept."""
         failures, pause = 0, self._interval
         while True:
             await set_within(self._wanted, pause)
@@ -85,7 +85,7 @@ class Heartbeats:
                 failures += 1
 
     async def send_all(self) -> None:
-        """Tell all brokers now and wait for their answers, for those that are slow a second only: they are told in the
+        """Send to all brokers now and wait for their responses, a second at most: slow brokers get the heartbeat in the
         background. Failures are logged.
         """
         try:
@@ -98,7 +98,7 @@ class Heartbeats:
         return all(await asyncio.gather(*map(self.send, sorted(self._addresses()))))
 
     async def send(self, address: str) -> bool:
-        """Tell one broker; false when it does not take that, which is logged."""
+        """Send to one broker; false when it does not accept the heartbeat, which is logged."""
         turn = self._by_broker.setdefault(address, _BrokerTurn())
         started = turn.started
         async with turn.lock:
@@ -110,7 +110,7 @@ class Heartbeats:
     async def _send(self, address: str) -> bool:
         try:
             connection = await self._pool.connection(address)
-            # Only now: who has left its group meanwhile did not tell this broker, and must not be said to be in it.
+            # Only after connecting: a group that was left meanwhile was not unregistered here and must not be sent.
             if not (data := self._describe()).producer_groups and not data.consumers:
                 return True
             command = request(RequestCode.HEART_BEAT, body=data.to_json())
@@ -118,10 +118,14 @@ class Heartbeats:
         except ServerError as error:
             if self._refusals.get(address) != str(error):
                 self._refusals[address] = str(error)
-                log.warning("broker %s does not take this client, whose groups get nothing there: %s", address, error)
+                log.warning(
+                    "broker %s refuses the heartbeat of this client, whose groups receive nothing there: %s",
+                    address,
+                    error,
+                )
             return False
         except RaptorMQError as error:
-            log.info("broker %s did not take the heartbeat: %s", address, error)
+            log.info("broker %s did not accept the heartbeat: %s", address, error)
             return False
         self._refusals.pop(address, None)
         return True

@@ -1,25 +1,23 @@
-"""What the name servers of one installation know together, with the last answer of a silent one.
+"""Merged metadata of all name servers of one cluster, including the cached responses of unresponsive ones.
 
-Name servers do not talk to each other. A name server that has just started, or that some brokers cannot reach, lacks
-what another one has, so a client that believed one alone would not see these brokers. `routes_by_name_server`,
-`fetch_route`, `fetch_cluster` and `fetch_topics` ask all of them and unite the answers. Where answers contradict each
-other, the name server that the client is with is believed.
+Name servers do not communicate with each other. A name server that has just started, or that some brokers cannot reach,
+lacks brokers that another one knows, so a client must not rely on a single one. `routes_by_name_server`, `fetch_route`,
+`fetch_cluster` and `fetch_topics` ask all of them and merge the responses. Where these contradict each other, the
+response of the name server that the client currently uses wins.
 
-`RouteCache` keeps what each name server has told last of the topics in use, for the time in which one does not answer.
-A name server may be late once, or restart, while the brokers that it alone knows are there all the time. A member of a
-group that gave up the queues of these brokers would divide other queues than the other members do, and nobody would
-read some of them. The last answer of a silent name server therefore counts until it tells something else, with two
-limits:
+`RouteCache` keeps the last response of each name server for the topics in use, for the time in which it does not
+answer. A name server may be slow once, or restart, while the brokers that only it knows stay up. A member of a group
+that gave up the queues of these brokers would divide other queues than the other members, and some queues would have no
+reader. The last response of an unresponsive name server therefore counts until it returns another one, with two limits:
 
-- A broker that another name server knew and does not tell any more is left out.
-- It counts no longer than name servers themselves wait for a broker: a broker that is gone, perhaps with others on the
+- A broker that another name server knew and does not return any more is removed.
+- The response expires when name servers themselves would expire a broker, because a broker that is down, perhaps on the
   same machine, must not keep its queues.
 
-`require_success` turns an answer with an error code into an exception, for everything in the client that sends
-requests.
+`require_success` turns a response with an error code into an exception, for all requests of the client.
 
-Neighbours: `cluster.name_servers` asks; `cluster.routes` keeps what clients make of the answers; `admin.client` asks
-for topics and brokers.
+Neighbours: `cluster.name_servers` sends requests; `cluster.routes` caches the routes of topics; `admin.client` asks for
+topics and brokers.
 """
 
 from __future__ import annotations
@@ -42,10 +40,10 @@ log = get_logger(__name__)
 
 
 def require_success(response: RemotingCommand, peer: str) -> RemotingCommand:
-    """Return the answer itself when its code is 0.
+    """Return the response if its code is 0.
 
     Raises:
-        ServerError: any other code, with the peer's remark.
+        ServerError: any other code, with the remark of the peer.
     """
     if response.code != ResponseCode.SUCCESS:
         raise ServerError(response.code, response.remark, peer)
@@ -63,7 +61,7 @@ class _CachedRoute(NamedTuple):
 
 
 class RouteCache:
-    """Routes as the name servers of one installation know them together, those that do not answer included."""
+    """The merged routes of all name servers, including cached ones of those that do not answer."""
 
     def __init__(self, name_servers: NameServers) -> None:
         self._name_servers = name_servers
@@ -71,7 +69,7 @@ class RouteCache:
         """By topic and address of the name server."""
 
     async def ask(self, topic: str) -> TopicRoute | None:
-        """Return where a topic is, `None` when no name server that answers knows it.
+        """Return the route of a topic, `None` when no name server that answers knows it.
 
         Raises: as `fetch_route`.
         """
@@ -94,12 +92,12 @@ class RouteCache:
         return reduce(TopicRoute.merged_with, (each.route for each in known.values())) if fresh else None
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted: nothing that was told of it counts when it is made again."""
+        """Drop the cached responses for a topic that was deleted; they must not count when it is recreated."""
         self._cached.pop(topic, None)
 
 
 def _members(routes: Iterable[TopicRoute]) -> set[tuple[str, int]]:
-    """Return the members of brokers: name and broker id."""
+    """Return the replicas of all brokers: name and broker id."""
     brokers = (broker for route in routes for broker in route.brokers)
     return {(broker.broker_name, broker_id) for broker in brokers for broker_id in broker.broker_addrs}
 
@@ -120,11 +118,11 @@ _NAME_SERVER = "name server"
 
 
 async def fetch_route(name_servers: NameServers, topic: str) -> TopicRoute | None:
-    """Return where a topic is, `None` when none knows it; each has its time to answer.
+    """Return the route of a topic, `None` when no name server knows it; each has the full timeout to answer.
 
     Raises:
         TransportError: none answers.
-        ServerError, BodyError: none has a good answer.
+        ServerError, BodyError: none has a valid response.
     """
     return _merged(await routes_by_name_server(name_servers, topic, full_timeout=True), TopicRoute.merged_with)
 
@@ -132,14 +130,14 @@ async def fetch_route(name_servers: NameServers, topic: str) -> TopicRoute | Non
 async def routes_by_name_server(
     name_servers: NameServers, topic: str, *, full_timeout: bool = False
 ) -> dict[str, TopicRoute | None]:
-    """Return where a topic is by address of each name server that has a good answer, first the one that is believed;
+    """Return the route of a topic by the address of each name server with a valid response, the current one first;
     raises as `fetch_route`.
     """
     return await _valid_responses(name_servers, lambda: route_request(topic), parse_route, full_timeout=full_timeout)
 
 
 async def fetch_cluster(name_servers: NameServers, *, full_timeout: bool = False) -> ClusterInfo:
-    """Return all broker groups; `patiently` as in `NameServers.ask_all`, raises as `fetch_route`."""
+    """Return all brokers; `full_timeout` as in `NameServers.ask_all`, raises as `fetch_route`."""
 
     def decode(response: RemotingCommand) -> ClusterInfo:
         return ClusterInfo.from_json(require_success(response, _NAME_SERVER).body)
@@ -160,15 +158,15 @@ async def fetch_topics(name_servers: NameServers) -> set[str]:
 
 
 def route_request(topic: str) -> RemotingCommand:
-    """Return the question where a topic is."""
+    """Return the request for the route of a topic."""
     return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader(topic, True))
 
 
 def parse_route(response: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
-    """Return the route that a name server has answered with, `None` where it knows none.
+    """Return the route in the response of a name server, `None` when it knows none.
 
     Raises:
-        ServerError, BodyError: it is no such answer.
+        ServerError, BodyError: the response has none.
     """
     if response.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
@@ -188,7 +186,7 @@ async def _valid_responses(
         try:
             good[address] = decode(response)
         except (ServerError, BodyError) as error:
-            log.debug("name server %s has no good answer: %s", address, error)
+            log.debug("name server %s has no valid response: %s", address, error)
             errors.append(error)
     if not good:
         raise errors[0]

@@ -1,7 +1,8 @@
-"""Requests to "the" name server: any of several, the next one when one does not answer.
+"""Requests to the name servers: to one of them, and to the next one when it does not answer.
 
-Name servers do not talk to each other and know the same, but for one that was started just now, or that some of the
-brokers cannot reach: `cluster.metadata` asks all of them. A client stays with the one that answered last.
+Name servers do not communicate with each other. They know the same brokers, except one that has just started or that
+some brokers cannot reach; `cluster.metadata` therefore asks all of them. A client keeps using the one that answered
+last.
 Neighbours: `cluster.metadata`, `admin.client`. Source: RocketMQ `NettyRemotingClient.getAndCreateNameserverChannel`.
 """
 
@@ -15,18 +16,18 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 
 _OTHERS_TIMEOUT_S = 0.5
-"""For the answers of others: nothing may be wrong at all."""
+"""How long the other name servers have to answer, after the current one has."""
 _SKIP_UNRESPONSIVE_S = 10.0
-"""So long is another one that did not answer not asked again."""
+"""How long an unresponsive name server is skipped."""
 
 
 class NameServers:
-    """The name servers of one installation.
+    """The name servers of one cluster.
 
     Args:
-        pool: where connections come from; it stays the caller's.
-        addresses: `host:port` of each, at least one.
-        timeout: seconds for a request over all attempts when the call names none.
+        pool: the connections; the caller closes them.
+        addresses: `host:port` of each name server, at least one.
+        timeout: seconds for a request over all attempts, unless the call has its own.
     """
 
     def __init__(self, pool: ConnectionPool, addresses: Sequence[str], timeout: float) -> None:
@@ -38,16 +39,16 @@ class NameServers:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All of them, in the order given."""
+        """The addresses, in the given order."""
         return self._addresses
 
     async def request(self, command: RemotingCommand, timeout: float | None = None) -> RemotingCommand:
-        """Return the answer, whatever its code, of the first name server that answers.
+        """Return the response of the first name server that answers, whatever its code.
 
-        A silent one is given up after its share of the time, so that the others still have theirs.
+        Each name server gets an equal share of the remaining time, so that a silent one leaves time for the others.
 
         Raises:
-            TransportError: none answered; the text is that of the last attempt.
+            TransportError: none answered; the error is that of the last attempt.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + (timeout or self._timeout)
@@ -69,14 +70,14 @@ class NameServers:
     async def ask_all(
         self, command: Callable[[], RemotingCommand], *, full_timeout: bool = False
     ) -> dict[str, RemotingCommand]:
-        """Ask all at the same time, and return the answers by address: the first is what `request` returns, then come
-        those of the others, as far as they answer within 0.5 s.
+        """Ask all name servers in parallel and return the responses by address. The response of `request` comes first,
+        then those of the others that answer within 0.5 s.
 
-        `command()` returns the request, a new one for each. Asked `patiently` they have as long as `request` has, also
-        those that did not answer lately: for who must not miss what one of them alone knows.
+        `command()` returns a new request for each. With `full_timeout` the others have as long as `request`, and
+        unresponsive ones are asked too: for callers that must not miss what only one of them knows.
 
         Raises:
-            TransportError: none answered; the text is that of the last attempt.
+            TransportError: none answered; the error is that of the last attempt.
         """
 
         async def first() -> tuple[str, RemotingCommand | None]:
@@ -89,7 +90,7 @@ class NameServers:
             first(), *(self._ask_other(each, command, full_timeout=full_timeout) for each in others)
         ):
             if response is not None:
-                responses.setdefault(address, response)  # the one that `request` has moved on to was asked twice
+                responses.setdefault(address, response)  # the one that `request` has switched to was asked twice
         return responses
 
     async def _ask_other(
@@ -103,6 +104,6 @@ class NameServers:
                 address, command(), self._timeout if full_timeout else _OTHERS_TIMEOUT_S
             )
         except TransportError:
-            # Whoever asks for a thousand topics would wait for a frozen one, or look up a name that is gone, as often.
+            # Otherwise a refresh of a thousand topics would wait for it, or resolve its name, a thousand times.
             self._skipped_until[address] = clock() + _SKIP_UNRESPONSIVE_S
             return address, None

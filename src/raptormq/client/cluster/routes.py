@@ -1,15 +1,15 @@
-"""The routes a client knows: fetched when first needed, refreshed every 30 s and after failures.
+"""The routes that a client has cached: fetched when first needed, refreshed every 30 s and after failures.
 
-A topic that no name server knows is sent along the route of the default topic (TBW102); the broker creates it and
-registers it, and a later refresh finds the real route. Concurrent callers of one topic share one request.
+Messages to a topic that no name server knows are sent along the route of the default topic (TBW102). The broker creates
+the topic and registers it, and a later refresh finds its own route. Concurrent callers for one topic share one request.
 
-A route that was known stays known until a name server tells another one: one that restarts knows nothing until the
-brokers have registered again, and they are there all the time. Only when each broker of the route says that it has no
-such topic, and no name server knows it any more, is it taken for deleted.
+A cached route stays valid until a name server returns another one: a name server that restarts knows nothing until the
+brokers have registered again, and the brokers are up all the time. A topic counts as deleted only when every broker of
+its route answers that it does not exist and no name server knows it.
 
-What all name servers know counts together: a broker that reaches one of them is found by clients that ask another one
-first. Otherwise members of a group would divide different queues among themselves, and nobody read some of them.
-Neighbours: `cluster.metadata` asks, `cluster.topic_route` interprets. Source: RocketMQ
+The routes of all name servers are merged: a broker that reaches only one of them is also found by clients that use
+another one. Otherwise the members of a group would divide different queues, and some queues would have no reader.
+Neighbours: `cluster.metadata` asks the name servers, `cluster.topic_route` interprets routes. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
 
@@ -36,23 +36,24 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 ROUTE_ERRORS = TransportError, ServerError, BodyError
-"""What asking for a route may end with: no name server answers, refuses, or answers what is no route."""
+"""Errors of a route request: no name server answers, all refuse, or a response is not a route."""
 _MAX_CONCURRENT = 32
-"""Topics to refresh: thousands of requests in one burst would hold up others at the name servers."""
+"""Routes refreshed in parallel: a burst of thousands of requests would delay others at the name servers."""
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
-"""Every topic in use is asked for this often anyway."""
+"""Every topic in use is refreshed this often anyway."""
 _DENIAL_VALID_S = 10.0
-"""Readers and senders ask each broker of a topic more often; what was said before, it may have the topic again."""
+"""How long the answer of a broker that it has no such topic is valid. Clients ask every broker of a topic more often.
+"""
 
 
 class RouteTable:
-    """Routes by topic.
+    """Cached routes by topic.
 
     Args:
-        name_servers: whom to ask.
-        changed: called with each route that is new or differs from the one before.
+        name_servers: the name servers to ask.
+        changed: called with each route that is new or has changed.
     """
 
     def __init__(self, name_servers: NameServers, changed: Callable[[TopicQueues], None]) -> None:
@@ -61,15 +62,15 @@ class RouteTable:
         self._routes: dict[str, TopicQueues] = {}
         self._default_routes: dict[str, TopicQueues] = {}
         self._denied: dict[str, dict[str, float]] = {}
-        """By topic, when (loop time) which broker said that it has none such."""
+        """By topic, when (loop time) each broker answered that it does not have it."""
         self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
         self._awaited_routes: dict[str, asyncio.Task[None]] = {}
         self._default_fetch: asyncio.Task[TopicRoute | None] | None = None
-        """Asks for the route of the default topic."""
+        """Fetches the route of the default topic."""
         self._next_fetch_at: dict[str, float] = {}
 
     def cached(self, topic: str) -> TopicQueues | None:
-        """Return the route without asking anyone; the hot path of producers."""
+        """Return the cached route, without a request; the hot path of producers."""
         return self._routes.get(topic) or self._default_routes.get(topic)
 
     @property
@@ -78,13 +79,13 @@ class RouteTable:
         return bool(self._default_routes)
 
     def note_sent(self, topic: str) -> None:
-        """Note that a broker took a message: a topic that had no route of its own will have one soon."""
+        """Record that a broker has stored a message: a topic without a route of its own will have one soon."""
         if topic in self._default_routes and topic not in self._awaited_routes:
             expected = self._awaited_routes[topic] = background(self._await_route(topic), f"route of {topic} to come")
             expected.add_done_callback(lambda _: self._awaited_routes.pop(topic, None))
 
     def all_cached(self) -> list[TopicQueues]:
-        """Return the real routes, without those borrowed from the default topic."""
+        """Return the cached routes, without those that belong to the default topic."""
         return list(self._routes.values())
 
     async def find(self, topic: str) -> TopicQueues:
@@ -100,33 +101,36 @@ class RouteTable:
         return route
 
     async def find_for_sending(self, topic: str, default_topic_queues: int) -> TopicQueues:
-        """Return the route of a topic to send to, that of the default topic when it does not exist yet.
+        """Return the route for sending to a topic, that of the default topic when it does not exist yet.
 
         Raises:
-            NoRoute: the topic does not exist and brokers do not create topics by themselves, or none can be written.
+            NoRoute: the topic does not exist and brokers do not create topics automatically, or no broker can be
+                written.
             TransportError: no name server answers.
         """
         route = self._routes.get(topic) or await self.refresh(topic)
         if route is None:
-            # A broker that has come back between the two questions has its topics, too: some have fewer queues.
+            # A broker that came back between the two requests has registered its topics: some have fewer queues.
             borrowed = await self._default_route_for(topic, 1 if is_derived_topic(topic) else default_topic_queues)
             if borrowed is None:
-                raise NoRoute(f"{NoRoute.to(topic)}, and none creates topics by itself")
+                raise NoRoute(f"{NoRoute.to(topic)}, and no broker creates topics automatically")
             route = await self.refresh(topic)
             if route is None:
                 route = borrowed
                 if borrowed.write_queues:
                     self._default_routes[topic] = borrowed
         if not route.write_queues:
-            raise NoRoute(f"no broker takes messages for topic {topic}: no master is up or it is not writable")
+            raise NoRoute(
+                f"no broker accepts messages for topic {topic}: no master is up, or the topic is not writable"
+            )
         return route
 
     async def refresh(self, topic: str) -> TopicQueues | None:
-        """Ask for the route now and return it, `None` when no name server knows the topic now.
+        """Fetch the route now and return it, `None` when no name server knows the topic.
 
         Raises:
-            ROUTE_ERRORS: what was known stays known.
-            ClientClosed: `close` came meanwhile.
+            ROUTE_ERRORS: the cached route stays.
+            ClientClosed: `close` was called in the meantime.
         """
         return await self._unless_closed(self._fetches.get(topic) or self._begin_fetch(topic))
 
@@ -136,8 +140,8 @@ class RouteTable:
         return fetch
 
     async def refresh_within(self, topics: Iterable[str], seconds: float) -> None:
-        """Ask for routes that are older than a second, the oldest first, and wait no longer than this; the answers to
-        what has been asked by then count, too.
+        """Refresh routes that are older than a second, the oldest first, for at most `seconds`; responses that come
+        later count as well.
         """
         due_at = {topic: self._next_fetch_at.get(topic, 0.0) for topic in topics}
         now = asyncio.get_running_loop().time()
@@ -148,7 +152,7 @@ class RouteTable:
 
     async def _unless_closed(self, fetch: asyncio.Task[T]) -> T:
         try:
-            return await asyncio.shield(fetch)  # one caller that is cancelled must not take the answer from the others
+            return await asyncio.shield(fetch)  # a cancelled caller must not cancel the fetch of the others
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if not fetch.cancelled() or (caller is not None and caller.cancelling()):
@@ -156,29 +160,29 @@ class RouteTable:
             raise ClientClosed("the client is closed") from None  # `close` cancelled the fetch
 
     def refresh_soon(self, topic: str) -> None:
-        """Ask for the route in the background, at most once a second per topic; ten times for one without a route."""
+        """Refresh a route in the background, at most once a second per topic, ten times without a route."""
         if topic not in self._fetches and asyncio.get_running_loop().time() >= self._next_fetch_at.get(topic, 0.0):
             self._begin_fetch(topic)
 
     def note_missing(self, topic: str, broker_name: str) -> None:
-        """A broker has no such topic: if all of them say so, and no name server knows it, it was deleted."""
+        """Record that a broker does not have a topic; see the module for when the topic counts as deleted."""
         self._denied.setdefault(topic, {})[broker_name] = asyncio.get_running_loop().time()
         self.refresh_soon(topic)
 
     async def refresh_all(self) -> None:
-        """Ask for every topic in use once more; failures are logged and leave what was known."""
+        """Refresh the routes of all topics in use; failures are logged and the cached routes stay."""
         for topic, error in (await self._refresh_many([*self._routes, *self._default_routes])).items():
-            log.warning("route of %s stays as it was: %s", topic, error)
+            log.warning("the route of %s was not refreshed: %s", topic, error)
 
     async def _refresh_many(self, topics: Collection[str]) -> dict[str, RaptorMQError]:
-        """Ask for routes, a bounded number at once; returns the failures."""
+        """Refresh routes, a bounded number in parallel; returns the failures."""
         waiting = deque(topics)
         failures: dict[str, RaptorMQError] = {}
         unanswered = 0  # in a row
 
         async def ask() -> None:
             nonlocal unanswered
-            # A name server that restarts fails all that are under way. When those behind them fail too, there is none.
+            # A name server that restarts fails all requests under way. When the next ones fail too, none is up.
             while waiting and unanswered <= _MAX_CONCURRENT:
                 topic = waiting.popleft()
                 try:
@@ -190,11 +194,11 @@ class RouteTable:
 
         await asyncio.gather(*(ask() for _ in range(min(_MAX_CONCURRENT, len(topics)))))
         if waiting:
-            log.warning("no name server answers: the routes of %d more topics stay as they were", len(waiting))
+            log.warning("no name server answers: the routes of %d more topics were not refreshed", len(waiting))
         return failures
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Cancel all requests."""
         await cancel_all(self._awaited_routes.values())
         for fetch in list(self._fetches.values()):
             fetch.cancel()
@@ -202,15 +206,15 @@ class RouteTable:
             self._default_fetch.cancel()
 
     async def _await_route(self, topic: str) -> None:
-        # The broker answers a send before name servers know the topic, and this send may be the last one for long;
-        # without a route of the topic's own the broker gets no heartbeats, so it cannot ask about transactions.
+        # The broker answers a send before the name servers know the topic, and no other send may follow for long;
+        # without the topic's own route the broker gets no heartbeats, so it cannot check transactions.
         pause = _MISSING_PAUSE_S
         while topic in self._default_routes and pause < _MISSING_PAUSE_MAX_S:
             try:
                 if await self.refresh(topic) is not None:
                     return
             except RaptorMQError as error:
-                log.debug("no route of %s yet: %s", topic, error)
+                log.debug("no route of topic %s yet: %s", topic, error)
             await asyncio.sleep(pause)
             pause *= 2
 
@@ -244,7 +248,7 @@ class RouteTable:
         return route
 
     async def _default_route_for(self, topic: str, most_queues: int) -> TopicQueues | None:
-        """Return the route of the default topic for one that is to come, None when there is none."""
+        """Return the route of the default topic for a topic that does not exist, None when there is none."""
         if self._default_fetch is None or self._default_fetch.done():  # a thousand sends may wait for one topic
             self._default_fetch = asyncio.create_task(
                 self._cache.ask(AUTO_CREATE_TOPIC), name="route of the default topic"
@@ -255,4 +259,4 @@ class RouteTable:
     def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:
         self._fetches.pop(topic, None)
         if not fetch.cancelled() and (error := fetch.exception()) is not None:
-            log.debug("no route of %s: %s", topic, error)  # whoever waited gets it too; nobody may have waited
+            log.debug("no route of %s: %s", topic, error)  # callers that waited get the error too; perhaps none did

@@ -1,8 +1,7 @@
-"""`TopicQueues`: which queues of a topic can be written and read, and who serves them. Pure.
+"""`TopicQueues`: the queues of a topic that can be written and read, and the brokers that serve them. Pure.
 
-Only queues of brokers with a master can be written; reading does without one.
-Neighbour: `cluster.routes` asks the name servers and keeps these. Source: RocketMQ `TopicPublishInfo`,
-`MQClientInstance`.
+Only queues of brokers with a master can be written; reading needs no master.
+Neighbour: `cluster.routes` fetches routes and caches these. Source: RocketMQ `TopicPublishInfo`, `MQClientInstance`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from raptormq.protocol.message import MessageQueue
 
 @dataclass(frozen=True)
 class TopicQueues:
-    """The queues of one topic; two are equal when nothing that a client cares about differs."""
+    """The queues of one topic; two are equal when nothing differs that matters to a client."""
 
     topic: str
     brokers: Mapping[str, Mapping[int, str]]
@@ -30,7 +29,7 @@ class TopicQueues:
 
     @cached_property
     def writable_brokers(self) -> frozenset[str]:
-        """The names of those that have queues to send to."""
+        """The names of the brokers with queues that can be written."""
         return frozenset(queue.broker_name for queue in self.write_queues)
 
     def master(self, broker_name: str) -> str | None:
@@ -38,7 +37,7 @@ class TopicQueues:
         return self.brokers.get(broker_name, {}).get(MASTER_ID)
 
     def replica(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Return the address of this member of the broker group, of any other one when it is gone, or `None`."""
+        """Return the address of a replica of the broker, of any other one when it is down, or `None`."""
         members = self.brokers.get(broker_name, {})
         if broker_id in members:
             return members[broker_id]
@@ -46,10 +45,10 @@ class TopicQueues:
 
 
 def topic_queues(topic: str, route: TopicRoute, most_queues: int | None = None) -> TopicQueues:
-    """Return what `route` means for a client, under the name `topic`.
+    """Return the queues of a topic according to `route`, under the name `topic`.
 
-    `most_queues` caps the queues per broker: a topic that does not exist yet borrows the route of the default topic,
-    and will be created with so many. An order configuration (`broker:queues;…`) replaces the write queues.
+    `most_queues` limits the queues per broker: a topic that does not exist yet uses the route of the default topic, and
+    is created with so many. An order configuration (`broker:queues;…`) replaces the write queues.
     """
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in route.brokers}
     with_master = {name for name, members in brokers.items() if MASTER_ID in members}

@@ -1,6 +1,6 @@
-"""Consumers: rebalancing, reading queues, calling listeners, committing offsets, sending back.
+"""Consumers: rebalancing, reading queues, calling listeners, committing offsets, sending messages back.
 
-Uses the sender of the producers for copies of messages that a broker does not take back.
+Uses the message sender of the producers for copies of messages that a broker does not accept back.
 """
 
 from __future__ import annotations

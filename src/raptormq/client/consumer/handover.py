@@ -1,36 +1,34 @@
-"""How queues go from this member of a group to others, without a message being consumed twice.
+"""Hands queues over between the members of a group without consuming a message twice.
 
-    kept for it     cached messages are dropped at once, listener calls end      this member: `give`
-                    progress is stored
-                    the claim is given back
-                    the claim is got, progress is asked for, reading begins      the next member: `takable`
+    revoke     pulling stops, cached messages are dropped, running listener calls end      the old owner
+    commit     the offset is committed
+    unlock     the queue lock is released
+    acquire    the lock is taken, the committed offset is queried, reading begins          the new owner
 
-`Handover` has the queues that go and those that are to come. A listener that takes its time holds its queue up for
-`timeout`; then messages come twice. The next member waits for the claim as long as another one has it: that one may not
-have heard yet that it is to give the queue away. The claim of a member that is gone ends, at a RaptorMQ broker with its
-membership, at Apache RocketMQ's after 60 s. A queue that nobody has claimed may be that of a client of another kind,
-which stores its progress when it hears of the change: it gets a moment. What a member had that brokers do not know any
-more is taken at once, or after `timeout` and a second where its claim has not ended.
+`Handover` runs both sides. A running listener call delays its queue for `timeout` at most; after that, messages may be
+delivered twice. The new owner waits as long as another member holds the lock, because that member may not have heard
+yet that it has to give the queue away. The lock of a member that is gone ends with its membership at a RaptorMQ broker,
+and after 60 s at an Apache RocketMQ broker. A queue without a lock may belong to a client of another kind, which
+commits when it hears of the change, so the new owner waits for a moment. A queue whose owner is not known to the
+brokers any more is acquired at once, or after `timeout` and one second if its lock has not ended.
 
-`QueueLocks` asks brokers for the claims. By its claim a member knows that another one is not done yet with a queue
-that is going to be its own. A member claims each queue at the queue's broker before it reads it, and gives the claim
-back once its progress is stored for the last time. So the next member that gets the claim finds the right progress. A
-claim is a queue lock:
+`QueueLocks` locks queues at their brokers. A member locks a queue before it reads it, and unlocks it after the last
+commit, so the next owner finds the right offset::
 
-    LOCK_BATCH_MQ (41)     group %RETRY%<group>, queues -> those that are ours now; kept alive every 20 s, ends after 60
+    LOCK_BATCH_MQ (41)     group %RETRY%<group>, queues -> queues that are locked now; renewed every 20 s, ends after 60
     UNLOCK_BATCH_MQ (42)
 
-A broker that restarts has forgotten the claims, so they are made again as soon as there is a connection to it. A queue
-that another member has claimed meanwhile belongs to that member, with progress beyond ours: a member that slept, or was
-cut off, learns of it so.
+A broker that restarts forgets the locks, so they are requested again as soon as it is connected. A queue that another
+member has locked in the meantime belongs to that member, whose offset is further on. A member that was suspended or cut
+off learns this way that it has lost the queue.
 
-The lock is not taken under the name of the group itself: Apache RocketMQ takes a group with locks to consume in order,
-and moves its retries to the dead letters. The name with %RETRY% needs the same permission. Members that know nothing of
-claims, Java ones, never have any. A broker that refuses claims or does not answer is taken for one without: reading
-never depends on them.
+The lock is not taken under the name of the group: Apache RocketMQ treats a group with locks as one that consumes in
+order, and moves its retries to the dead letter queue. The name with %RETRY% needs the same permission. Java clients
+that consume concurrently take no locks. If a broker refuses locks or does not answer, members read without them.
 
-Neighbour: `consumer.rebalance` decides which queues go and come. Source: none for the order, which is that of Kafka's
-cooperative rebalancing (revoke, commit, assign); RocketMQ `RebalanceImpl.lock` for claims, there for another purpose.
+Neighbour: `consumer.rebalance` decides which queues are revoked and acquired. Source: Kafka's cooperative rebalancing
+for the order (revoke, commit, assign); RocketMQ `RebalanceImpl.lock` for the locks, which it uses for ordered
+consumption.
 """
 
 from __future__ import annotations
@@ -58,11 +56,11 @@ log = get_logger(__name__)
 
 _RENEWAL_S = 20.0
 _MAX_QUEUES_PER_REQUEST = 250
-"""Queues of one request: 10,000 would keep the broker from everything else for 70 ms."""
+"""Locking 10,000 queues with one request would keep the broker from everything else for 70 ms."""
 
 
 class QueueLocks:
-    """The claims of one member of a group."""
+    """The queue locks of one member of a group."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
@@ -70,35 +68,36 @@ class QueueLocks:
         self._lock_group = retry_topic(group)
         self._requested: set[MessageQueue] = set()
         self._lost: set[MessageQueue] = set()
-        """What another member had when it was asked for last."""
+        """Queues that another member had locked at the last request."""
         self._to_unlock: set[MessageQueue] = set()
-        """What is claimed no more, and was not given back yet: its broker has not answered."""
+        """Queues to unlock, whose broker has not answered yet."""
         self._late_requests: dict[asyncio.Task[list[MessageQueue]], str] = {}
-        """What is waited for in the background, with the address."""
+        """Lock requests that are awaited in the background, with the address of the broker."""
         self._late_locks: set[MessageQueue] = set()
-        """What turned out to be ours there, for who asks again."""
+        """Queues that such a request has locked, for the next call of `lock`."""
         self._wanted = asyncio.Event()
         self._renewals: asyncio.Task[None] | None = None
 
     def start(self, refused: Callable[[Collection[MessageQueue]], None]) -> None:
-        """Keep claims alive; `refused` gets those that another member has."""
-        self._renewals = background(self._renew(refused), f"claims of {self._group}")
+        """Renew the locks in the background; `refused` is called with the queues that another member has locked."""
+        self._renewals = background(self._renew(refused), f"queue locks of {self._group}")
 
     def renew_soon(self) -> None:
-        """Claim, and give back, everything again now."""
+        """Renew all locks, and repeat pending unlocks, now."""
         self._wanted.set()
 
     async def stop(self) -> None:
-        """Keep them alive no more."""
+        """Stop renewing."""
         for locking in self._late_requests:
             locking.cancel()
         if self._renewals is not None:
             await cancel_all([self._renewals])
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Claim queues and return those that no other member has, as far as their brokers say; takes a second at most.
+        """Lock queues and return those that no other member has locked, within about a second.
 
-        Of a broker that does not answer none are returned before `ClientConfig.request_timeout` is used up, all then.
+        A broker that does not answer yields no queues until `ClientConfig.request_timeout` is over, and then all of
+        them.
         """
         self._requested |= set(queues)
         self._to_unlock -= set(queues)
@@ -106,10 +105,10 @@ class QueueLocks:
         return set[MessageQueue]().union(*locked)
 
     async def unlock(self, queues: Collection[MessageQueue], unreached: Collection[str] = ()) -> set[str]:
-        """Give claims back, those too that were asked for and not got.
+        """Unlock queues, including those whose lock was requested and not granted.
 
-        Where a broker does not answer, or is among those that are `unreached`, by name, that is done as soon as there
-        is a connection, or with the next renewal.
+        If a broker does not answer, or its name is in `unreached`, its queues are unlocked once it is connected, or
+        with the next renewal.
 
         Returns the names of the brokers that did not answer.
         """
@@ -128,7 +127,7 @@ class QueueLocks:
         return by_master
 
     async def _lock_within_grace(self, address: str | None, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Claim within a second; where the broker does not answer, nothing is ours before it is given up."""
+        """Lock queues at one broker and wait for a second; a late response counts at the next call."""
         if address is None:
             return queues
         locked = self._late_locks.intersection(queues)
@@ -151,19 +150,19 @@ class QueueLocks:
     def _on_late_response(self, locking: asyncio.Task[list[MessageQueue]]) -> None:
         del self._late_requests[locking]
         if not locking.cancelled():
-            self._late_locks |= self._requested.intersection(locking.result())  # the rest was given back meanwhile
+            self._late_locks |= self._requested.intersection(locking.result())  # the others were unlocked since
 
     async def _lock_at(self, address: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         locked: list[MessageQueue] = []
         try:
             for first in range(0, len(queues), _MAX_QUEUES_PER_REQUEST):
-                # What was given back since the renewal began must not be claimed again.
+                # A queue that was unlocked since the renewal began must not be locked again.
                 part = [queue for queue in queues[first : first + _MAX_QUEUES_PER_REQUEST] if queue in self._requested]
                 if part:
                     response = await self._ask(address, RequestCode.LOCK_BATCH_MQ, part)
                     locked += decode_locked_queues(response.body)
         except RaptorMQError as error:
-            log.info("group %s reads without claims at broker %s: %s", self._group, address, error)
+            log.info("group %s reads without queue locks at broker %s: %s", self._group, address, error)
             return [queue for queue in queues if queue not in self._lost]
         self._lost.difference_update(locked)
         self._lost.update(self._requested.intersection(queues).difference(locked))
@@ -171,23 +170,23 @@ class QueueLocks:
         return locked
 
     async def _unlock_at(self, address: str | None, queues: list[MessageQueue]) -> set[str]:
-        if address is None:  # nobody knows the broker any more
+        if address is None:  # the broker has no route any more
             self._to_unlock.difference_update(queues)
             return set()
         if self._instance.pool.open_connection(address) is None:
-            return set()  # a consumer that stops has waited for that broker long enough; claims end by themselves
+            return set()  # a consumer that stops does not wait for the broker again; the locks expire
         try:
             for first in range(0, len(queues), _MAX_QUEUES_PER_REQUEST):
-                # What was claimed again meanwhile must not be given back.
+                # A queue that was locked again in the meantime must not be unlocked.
                 part = [queue for queue in queues[first : first + _MAX_QUEUES_PER_REQUEST] if queue in self._to_unlock]
                 if part:
                     await self._ask(address, RequestCode.UNLOCK_BATCH_MQ, part)
                     self._to_unlock.difference_update(part)
         except TransportError as error:
-            log.info("group %s gives claims back later at broker %s: %s", self._group, address, error)
+            log.info("group %s unlocks queues at broker %s later: %s", self._group, address, error)
             return {queue.broker_name for queue in queues}
         except RaptorMQError as error:
-            log.info("group %s did not give claims back at broker %s: %s", self._group, address, error)
+            log.info("group %s could not unlock queues at broker %s: %s", self._group, address, error)
             self._to_unlock.difference_update(queues)
         return set()
 
@@ -211,18 +210,18 @@ class QueueLocks:
 
 _UNLOCKED_WAIT_S = 0.2
 _COMMIT_MARGIN_S = 1.0
-"""For storing progress and all that is under way."""
+"""Time for the last commit and for requests under way."""
 _UNLOCK_CHUNK = 100
-"""Queues whose progress is stored before their claims are given back."""
+"""Queues whose offsets are committed before their locks are released."""
 
 
 class Handover:
-    """The queues of one member that go, and those that are to come.
+    """The queues that one member is giving up, and those that it is waiting for.
 
     Args:
-        claims: what members know of each other's queues; `None` where every member reads all of them.
-        commits: stores progress.
-        timeout: seconds that listener calls get.
+        locks: the queue locks of the group; `None` when every member reads all queues.
+        commits: commits offsets.
+        timeout: seconds that running listener calls get.
     """
 
     def __init__(self, locks: QueueLocks | None, commits: OffsetCommitter, timeout: float) -> None:
@@ -232,40 +231,40 @@ class Handover:
         self._revoking: dict[MessageQueue, QueueReader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: dict[str, dict[MessageQueue, float]] = {}
-        """By topic, when waiting for a queue ends, in the time of the loop; never for one that a member has claimed."""
+        """By topic, when the wait for a queue ends, in loop time; infinite while another member holds its lock."""
         self._unlocked: set[MessageQueue] = set()
-        """Those of them that nobody had claimed when they were asked for first."""
+        """Pending queues that had no lock when they were first requested."""
 
     @property
     def pending_topics(self) -> set[str]:
-        """The topics of which queues are to come."""
+        """The topics with queues that are not acquired yet."""
         return {topic for topic, queues in self._pending.items() if queues}
 
     def revoke(self, readers: Iterable[QueueReader]) -> None:
-        """Let queues go, in the background."""
+        """Give queues up, in the background."""
         readers = list(readers)
         for reader in readers:
             reader.revoke()
             self._revoking[reader.queue] = reader
-        # Those that listeners have must not hold up the others.
+        # Queues with running listener calls must not delay the others.
         busy = [[reader] for reader in readers if reader.is_busy]
         for group in ([reader for reader in readers if not reader.is_busy], *busy):
             if group:
-                task = background(self._revoke_all(group), f"hand-over of {len(group)} queues from {group[0].queue}")
+                task = background(self._revoke_all(group), f"handover of {len(group)} queues from {group[0].queue}")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
     async def wait(self) -> None:
-        """Wait until all that was to go has gone."""
+        """Wait until all revoked queues are given up."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _revoke_all(self, readers: Sequence[QueueReader]) -> None:
         unreached: set[str] = set()
-        for first in range(0, len(readers), _UNLOCK_CHUNK):  # the first ones need not wait for the last
+        for first in range(0, len(readers), _UNLOCK_CHUNK):  # the first queues do not wait for the last
             await self._revoke_batch(readers[first : first + _UNLOCK_CHUNK], unreached)
 
     async def _revoke_batch(self, readers: Sequence[QueueReader], unreached: set[str]) -> None:
-        """Let queues go; the brokers that are not reached are added to `unreached`, and not tried again."""
+        """Give queues up; adds the brokers that are not reached to `unreached`, and does not try them again."""
 
         def reachable() -> list[QueueReader]:
             return [reader for reader in readers if reader.queue.broker_name not in unreached]
@@ -283,12 +282,12 @@ class Handover:
     async def acquire(
         self, topic: str, queues: Sequence[MessageQueue], unowned: set[MessageQueue]
     ) -> list[MessageQueue]:
-        """Claim queues and return those that can be read now; the others have to be asked for again soon.
+        """Lock queues and return those that can be read now; the caller asks for the others again soon.
 
         Args:
-            topic: whose queues they are.
-            queues: all that this member shall have of it, and has not.
-            orphans: those of the topic whose member the brokers do not know any more.
+            topic: the topic of the queues.
+            queues: all queues that this member has to read and does not read yet.
+            unowned: queues of the topic whose owner the brokers do not know any more.
         """
         wanted, pending = set(queues), self._pending.setdefault(topic, {})
         await self._cancel_pending(pending, [queue for queue in pending if queue not in wanted])

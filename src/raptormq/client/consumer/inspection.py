@@ -1,11 +1,11 @@
-"""What administrators ask a consumer through its broker: reset (220), progress (221), running info (307), consuming one
-message (309).
+"""Requests that administrators send to a consumer through its broker: reset (220), offsets (221), running info (307),
+consuming one message (309).
 
-`ConsumerInspection` answers for the consumers of one client. `dump_stacks` says where the threads and tasks of this
-process stand, which `mqadmin consumerStatus -s` shows of a consumer: a text as RocketMQ's `UtilAll.jstack` makes it of
-threads, with a line for each, then one for each call, innermost first.
+`ConsumerInspection` answers for the consumers of one client. `dump_stacks` returns the stacks of the threads and tasks
+of this process, which `mqadmin consumerStatus -s` shows. The text has the form of RocketMQ's `UtilAll.jstack`: one line
+for each thread or task, then one line for each call, innermost first.
 
-Neighbour: `consumer.push_consumer` adds these answers to its `cluster.client_instance` and gives them. Source: RocketMQ
+Neighbour: `consumer.push_consumer` attaches this to its `cluster.client_instance`. Source: RocketMQ
 `ClientRemotingProcessor`, `ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`, `UtilAll.jstack`.
 """
 
@@ -67,7 +67,7 @@ def _callers(frame: FrameType | None) -> Iterable[FrameType]:
 
 
 def _awaiting(task: asyncio.Task[object]) -> Iterable[FrameType]:
-    """The coroutines of a task that await each other, which `Task.get_stack` does not follow."""
+    """Return the frames of the coroutines of a task that await each other, which `Task.get_stack` does not follow."""
     frames: list[FrameType] = []
     awaited: object = task.get_coro()
     while isinstance(awaited, CoroutineType) and awaited.cr_frame is not None and len(frames) < _MAX_CALLS:
@@ -85,7 +85,7 @@ def _format_stack(name: str, kind: str, frames: Iterable[FrameType]) -> list[str
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """How far one queue is."""
+    """Offsets and unfinished messages of one queue."""
 
     commit_offset: int
     next_offset: int
@@ -95,14 +95,14 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfo:
-    """What a consumer is doing."""
+    """The state of a consumer."""
 
     queues: Mapping[MessageQueue, QueueState]
     subscriptions: list[Subscription]
     properties: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stacks: str | None = None) -> bytes:
-        """Return the answer to 307, whose table of queues is keyed by objects, as Java reads it."""
+        """Return the response to 307; its table of queues is keyed by objects, as Java reads it."""
         table = dump_object_keyed((queue_to_dict(queue), _queue_to_dict(state)) for queue, state in self.queues.items())
         rest: dict[str, Any] = {
             "mqPopTable": {},
@@ -118,20 +118,20 @@ class RunningInfo:
 
 @runtime_checkable
 class InspectedConsumer(Protocol):
-    """A consumer that answers."""
+    """A consumer that can be inspected."""
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from other offsets. Must not block."""
+        """Continue at other offsets. Must not block."""
 
     def running_info(self) -> RunningInfo:
-        """Describe what it is doing."""
+        """Describe the state of the consumer."""
 
     async def consume_directly(self, message: MessageExt) -> tuple[str, str]:
         """Call the listener; return RocketMQ's name of the result, and a remark."""
 
 
 class ConsumerInspection:
-    """Answers for the consumers of one client."""
+    """Answers inspection requests for the consumers of one client."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
@@ -142,7 +142,7 @@ class ConsumerInspection:
         router.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, self.consume_directly)
 
     def reset(self, _: Connection, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
-        """220: go on from the offsets of the body."""
+        """220: continue at the offsets of the body."""
         offsets = decode_offsets(command.body)
         self._consumer(header.group).reset(
             {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
@@ -152,7 +152,7 @@ class ConsumerInspection:
     def consumer_status(
         self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader
     ) -> RemotingCommand:
-        """221: where the consumer stands in the queues of a topic."""
+        """221: the committed offsets of the consumer in the queues of a topic."""
         queues = self._consumer(header.group).running_info().queues
         offsets = {queue: state.commit_offset for queue, state in queues.items() if queue.topic == header.topic}
         return response_to(command, body=encode_progress(offsets))
@@ -160,20 +160,20 @@ class ConsumerInspection:
     def running_info(
         self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
     ) -> RemotingCommand:
-        """307: queues, subscriptions and settings of the consumer; on demand what its threads and tasks do."""
+        """307: queues, subscriptions and settings of the consumer; on request the stacks of its threads and tasks."""
         stacks = dump_stacks() if header.jstack_enable else None
         return response_to(command, body=self._consumer(header.consumer_group).running_info().to_json(stacks))
 
     async def consume_directly(
         self, _: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
     ) -> RemotingCommand:
-        """309: consume the message of the body now; nothing is committed, nothing is given back."""
+        """309: consume the message of the body now; nothing is committed and nothing is sent back."""
         consumer = self._consumer(header.consumer_group)
         queue = MessageQueue(header.topic or "", header.broker_name or "", 0)
         messages = decode_messages(command.body, queue, keys=self._instance.config.keys)
         if not messages:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the request has no message")
-        # The record may be a batch: the id says which of its messages is meant.
+        # The record may be a batch: the id selects one of its messages.
         message = next((each for each in messages if each.message_id == header.msg_id), messages[0])
         started = time.monotonic()
         result, remark = await consumer.consume_directly(message)

@@ -1,16 +1,16 @@
-"""Progress of a broadcasting consumer, which is its own and stays on its machine.
+"""The offsets of a broadcasting consumer, which are stored on its own machine.
 
-File `<folder>/<client id>/<group>/offsets.json`, in the Java client's form, with the ids of the topics that the offsets
-are of (`raptormq.protocol.topic_ids`), which that client leaves unread and out when it writes the file itself::
+The file `<folder>/<client id>/<group>/offsets.json` has the format of the Java client, and in addition the ids of the
+topics that the offsets belong to (`raptormq.protocol.topic_ids`). The Java client ignores these ids, and drops them
+when it writes the file::
 
     {"offsetTable":{{queue}:offset},"topicIds":{"<topic>":{"<broker name>":"<id>"}}}
 
-Where
-nobody has set `ClientConfig.instance_name` the id is the Java client's for broadcasting, `<ip>@DEFAULT`, so that the
-next process goes on where this one was; of several at the same time the others are `<ip>@DEFAULT-2` and so on, each
-held by a lock on the file `lock` beside it.
-It is written and read as a broker's tables are (`raptormq.json_file`): durably, with `offsets.json.bak` for the version
-before. Neighbours: `consumer.offset_commits` writes, `consumer.queue_reader` asks. Source: RocketMQ
+Without a `ClientConfig.instance_name` the client id is the Java client's for broadcasting, `<ip>@DEFAULT`, so that the
+next process continues where this one was. Consumers that run at the same time use `<ip>@DEFAULT-2` and so on; each
+holds a lock on the file `lock` beside its offsets.
+The file is written and read like the tables of a broker (`raptormq.json_file`): durably, with the previous version in
+`offsets.json.bak`. Neighbours: `consumer.offset_commits` writes, `consumer.queue_reader` reads. Source: RocketMQ
 `LocalFileOffsetStore`.
 """
 
@@ -30,12 +30,12 @@ from raptormq.protocol.bodies.queue_offsets import TopicIds, encode_offset_file,
 from raptormq.protocol.message import MessageQueue
 
 DEFAULT_NAME = "DEFAULT"
-"""Second half of the client id of who has no name of its own."""
+"""Second half of the client id of a client without an instance name."""
 _FILES = DiskFiles()
 
 
 def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
-    """Return the first of the ids that no consumer on this machine has now, and the descriptor that holds it."""
+    """Return the first id that no consumer on this machine uses, and the descriptor that locks it."""
     for number in count(1):
         name = client_id if number == 1 else f"{client_id}-{number}"
         try:
@@ -43,7 +43,7 @@ def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
             lock = os.open(folder / name / group / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ClientError(
-                f"offsets cannot be kept in {folder}: {error.strerror}; set ConsumerConfig.offset_folder"
+                f"offsets cannot be stored in {folder}: {error.strerror}; set ConsumerConfig.offset_folder"
             ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,7 +65,7 @@ _locks: dict[LocalOffsets, int] = {}
 
 
 def _close_inherited_locks() -> None:
-    """Close the locks in a child, which would hold them until it ends, whatever has become of the consumer."""
+    """Close the locks in a forked child, which would otherwise hold them until it ends."""
     for lock in _locks.values():
         os.close(lock)
     _locks.clear()
@@ -89,34 +89,34 @@ class LocalOffsets:
         without = "without them it begins where ConsumerConfig.consume_from says"
         self._file = JsonFile(str(self.path), _FILES, key="offsetTable", without=without)
         self._deleted_topics: set[str] = set()
-        """Ids of topics that are not there any more: readers that have not heard of it still put offsets of them."""
+        """Ids of deleted topics: readers that do not know yet still store offsets of them."""
         self._next_write: asyncio.Task[OSError | None] | None = None
-        """The write that what is noted now goes into; it has not begun."""
+        """The write that stored offsets go into; it has not begun."""
         self._last_write: asyncio.Task[OSError | None] | None = None
-        """The write after which there is no other."""
+        """The last write that was scheduled."""
         try:
             self._offsets, self._topic_ids = self._file.load(offset_file_in) or ({}, {})
         except StoreDamaged as error:
             self._unlock()
-            raise ClientError(f"the offsets of this consumer are lost: {error}") from error
+            raise ClientError(f"the offsets of this consumer cannot be read: {error}") from error
 
     async def close(self) -> None:
-        """Let another consumer go on with the file, once the last write has ended."""
+        """Release the file for another consumer, after the last write."""
         if self._last_write is not None:
             await asyncio.wait([self._last_write])
         self._unlock()
 
     def get(self, queue: MessageQueue) -> int | None:
-        """Return where to go on, None in a queue that is new."""
+        """Return the offset to continue at, None for a new queue."""
         return self._offsets.get(queue)
 
     def topic_id(self, queue: MessageQueue) -> str | None:
-        """Return of which topic the offset of a queue is, None where that was not known."""
+        """Return the id of the topic that the offset of a queue belongs to, None if it is not known."""
         return self._topic_ids.get((queue.topic, queue.broker_name))
 
     def forget(self, queue: MessageQueue, topic_id: str) -> bool:
-        """Forget the offsets of a topic at a broker, since that topic is gone; False when there are none of it. They
-        leave the file with the next write; until then it says of which topic they are.
+        """Forget the offsets of a deleted topic at a broker; False when there are none. They leave the file with the
+        next write; until then the file names their topic id.
         """
         place = queue.topic, queue.broker_name
         self._deleted_topics.add(topic_id)
@@ -129,12 +129,12 @@ class LocalOffsets:
         return bool(known)
 
     async def store(self, queue: MessageQueue, offset: int, topic_id: str | None = None) -> None:
-        """Note progress in the topic with this id, which may not be known; on return it is in the file. What is noted
-        during a write goes into the next one together, and fails together. A write goes on when this is cancelled:
-        nothing stops the thread that makes it.
+        """Store an offset in the topic with this id, which may be unknown; it is in the file on return. Offsets that
+        arrive during a write share the next one, and its failure. A write continues when this call is cancelled:
+        nothing stops the thread that writes.
 
         Raises:
-            ClientError: it could not be written.
+            ClientError: the file could not be written.
         """
         if topic_id in self._deleted_topics:
             return
@@ -153,7 +153,7 @@ class LocalOffsets:
             raise ClientError(f"the offsets cannot be written to {self.path}: {error.strerror}") from error
 
     async def _write_after(self, previous: asyncio.Task[OSError | None] | None) -> OSError | None:
-        """Write when the write before has ended; an error is returned, perhaps nobody waits for it any more."""
+        """Write after the previous write; an error is returned, because the caller may have been cancelled."""
         if previous is not None:
             await asyncio.wait([previous])
         self._next_write = None
@@ -170,6 +170,6 @@ class LocalOffsets:
     def _unlock(self) -> None:
         lock = _locks.pop(self, None)
         if lock is not None:
-            with suppress(OSError):  # a program that is just being started has a copy, which the close leaves locked
+            with suppress(OSError):  # a child that is being forked has a copy, which close would leave locked
                 fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)

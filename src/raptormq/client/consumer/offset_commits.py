@@ -1,14 +1,14 @@
-"""Stores the progress of a group: every few seconds, when a queue is given up, and on stop.
+"""Commits the offsets of a group: every few seconds, when a queue is given up, and on stop.
 
 `OffsetCommitter` has the committed offsets of one consumer's queues.
 
-`commit_in_order` gives the order in which progress is stored: of each topic one queue first, then the others of a
-broker, some at a time; different brokers at the same time. Apache RocketMQ loses one of two first commits of a group
-that arrive at the same time: each makes the table of the topic's offsets, and the later table replaces the other one.
-Once an answer has come the table is there.
+`commit_in_order` defines the order: one queue of each topic first, then the other queues of the broker, a bounded
+number at a time; brokers in parallel. Apache RocketMQ loses one of two first commits of a group that arrive at the same
+time: each creates the table of the topic's offsets, and the later table replaces the earlier one. After the first
+response the table exists.
 
-Neighbours: `consumer.process_queue` knows how far a queue is, `cluster.broker_call` tells the broker;
-`consumer.pull_consumer` stores in the same order. Source: RocketMQ `RemoteBrokerOffsetStore`.
+Neighbours: `consumer.process_queue` knows the offset of a queue, `cluster.broker_call` sends it to the broker;
+`consumer.pull_consumer` commits in the same order. Source: RocketMQ `RemoteBrokerOffsetStore`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 AT_A_TIME = 64
-"""OffsetCommitter under way at one broker: with one, 10,000 queues of a busy broker take minutes."""
+"""Commits under way at one broker. One at a time would take minutes for 10,000 queues of a busy broker."""
 
 
 async def commit_in_order(
     process_queue: Mapping[MessageQueue, T], commit: Callable[[MessageQueue, T], Awaitable[None]]
 ) -> dict[MessageQueue, RaptorMQError]:
-    """Call `commit(queue, progress)` for all and return the failures by queue.
+    """Call `commit(queue, value)` for every queue and return the failures by queue.
 
     A broker that cannot be reached is not tried again for each of its queues: they all get the failure of the first
     one.
@@ -88,7 +88,7 @@ async def _commit_concurrently(queues: list[MessageQueue], commit: Callable[[Mes
 
 
 class OffsetCommitter:
-    """The committed offsets of one consumer's queues."""
+    """Commits the offsets of one consumer's queues."""
 
     def __init__(
         self, instance: ClientInstance, group: str, interval: float, local: LocalOffsets | None = None
@@ -98,26 +98,28 @@ class OffsetCommitter:
         self._group = group
         self._interval = interval
         self._committed: dict[MessageQueue, tuple[ProcessQueue, int]] = {}
-        """What was stored of which progress: with a new one, after a reset, the broker knows another offset."""
+        """The last committed offset of each queue, with its process queue: after a reset there is another one, and the
+        broker knows another offset.
+        """
         self._committed_topics: set[tuple[str, str]] = set()
-        """Brokers and topics of which something was committed, see `commit_in_order`."""
+        """Brokers and topics with a commit that succeeded, see `commit_in_order`."""
         self._commit_locks: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """One commit at a time for each queue, and the first ones at a broker one after the other."""
+        """One commit at a time for each queue; the first commits of a topic at a broker one after the other."""
         self._logged: set[str] = set()
-        """Failures that are in the log, since the last commit without any."""
+        """Failures that were logged since the last commit without a failure."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
-        """Commit what `readers()` have finished, every `interval` seconds."""
+        """Commit the offsets of `readers()` every `interval` seconds."""
         self._task = background(self._run(readers), f"commits of {self._group}")
 
     async def stop(self) -> None:
-        """Stop committing by itself."""
+        """Stop committing periodically."""
         if self._task is not None:
             await cancel_all([self._task])
 
     async def commit(self, readers: Iterable[QueueReader]) -> set[str]:
-        """Commit what has changed; a failure is logged, and the next time covers it.
+        """Commit the offsets that have changed. A failure is logged and the next commit covers it.
 
         Returns the names of the brokers that could not be reached.
         """
@@ -128,7 +130,7 @@ class OffsetCommitter:
             async with self._commit_locks[
                 queue if place in self._committed_topics or self._local is not None else place
             ]:
-                # Only now: in its turn the queue may be another member's, whose progress must not be put back.
+                # Read inside the lock: the queue may belong to another member now, whose offset must not be set back.
                 if (now := self._changed(reader)) is not None:
                     await self._commit_one(queue, *now)
                     self._committed[queue] = now
@@ -139,23 +141,25 @@ class OffsetCommitter:
         return {queue.broker_name for queue, error in failures.items() if isinstance(error, TransportError | NoRoute)}
 
     def _log_failures(self, failures: Mapping[MessageQueue, RaptorMQError]) -> None:
-        """Log failures: one line for a broker with 1,000 queues that is away for hours."""
+        """Log failures, one line for a broker and not for each of its queues."""
         if not failures:
             self._logged.clear()
         for text, queues in _by_text(failures).items():
             if text not in self._logged:
                 self._logged.add(text)
                 more = f" and {len(queues) - 1} more queues" if len(queues) > 1 else ""
-                log.warning("progress of group %s in %s%s is not stored yet: %s", self._group, queues[0], more, text)
+                log.warning(
+                    "the offset of group %s in %s%s is not committed yet: %s", self._group, queues[0], more, text
+                )
 
     def forget(self, queue: MessageQueue) -> None:
-        """Forget what was committed: another member goes on."""
+        """Forget the committed offset of a queue that was given up."""
         self._committed.pop(queue, None)
         if (turn := self._commit_locks.get(queue)) is not None and not turn.locked():
             del self._commit_locks[queue]
 
     def _changed(self, reader: QueueReader) -> tuple[ProcessQueue, int] | None:
-        """What is to commit, if anything."""
+        """Return what has to be committed for a queue, if anything."""
         if reader.process_queue is None:
             return None
         now = reader.process_queue, reader.process_queue.commit_offset
@@ -181,7 +185,7 @@ class OffsetCommitter:
 async def _commit_at_once(
     process_queue: Mapping[MessageQueue, QueueReader], commit: Callable[[MessageQueue, QueueReader], Awaitable[None]]
 ) -> dict[MessageQueue, RaptorMQError]:
-    """Do as `commit_in_order` does without an order: what goes to a file leaves, or fails, in one write."""
+    """Commit all offsets in parallel, as `commit_in_order` does in order: they go to one file, in one write."""
     failures: dict[MessageQueue, RaptorMQError] = {}
 
     async def commit_one(queue: MessageQueue) -> None:

@@ -1,20 +1,19 @@
-"""Progress of one assigned queue: what was fetched, what is finished, what may be committed, which calls run. Pure.
+"""The unfinished messages of one assigned queue, and the offset that may be committed. Pure.
 
-`ProcessQueue` has the unfinished messages. Messages finish in any order, but a group's progress is one number per
-queue, so the offset to commit is the smallest one that is not finished yet: after a crash some finished messages come
-again, none is lost (at least once).
+`ProcessQueue` has the messages that were fetched and are not completed. Messages are completed in any order, but a
+group has one committed offset per queue. That offset is the smallest one that is not completed: after a crash some
+completed messages are delivered again, and none is lost (at least once)::
 
     fetched     10 11 12 13 14 15 | next_offset = 16
-    finished     x  x     x  x
+    completed    x  x     x  x
     commit_offset = 12 ----^
 
-What is handed to a batch listener is admitted as one: a run of messages known by the offset of its first.
+Messages for a batch listener are added as one run, known by the offset of its first message.
 
-`RunningCalls` counts the listener calls that have messages of the queue, and tells when the last one has ended.
+`RunningCalls` counts the listener calls that have messages of the queue, and reports when the last one has ended.
 
-Neighbours: `consumer.queue_reader` admits messages while there is room, and waits for the calls before its queue goes
-to another member; `consumer.listener_pool` reports calls and completion. Source: RocketMQ `ProcessQueue`; none for
-`RunningCalls`.
+Neighbours: `consumer.queue_reader` adds messages while there is room, and waits for the calls before it gives its queue
+up; `consumer.listener_pool` reports calls and completion. Source: RocketMQ `ProcessQueue`; none for `RunningCalls`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 
 
 class RunningCalls:
-    """How many calls run now."""
+    """The number of listener calls that run now."""
 
     __slots__ = ("_idle", "count")
 
@@ -34,11 +33,11 @@ class RunningCalls:
         self._idle: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """Count one more."""
+        """Count one more call."""
         self.count += 1
 
     def end(self) -> None:
-        """Count one less; the last one lets those go on who wait for it."""
+        """Count one call less; the last one wakes those who wait."""
         self.count -= 1
         if not self.count and self._idle is not None:
             if not self._idle.done():
@@ -46,7 +45,7 @@ class RunningCalls:
             self._idle = None
 
     async def wait_idle(self, timeout: float) -> bool:
-        """Wait until none runs, at most `timeout` seconds; false when some still do."""
+        """Wait until no call runs, at most `timeout` seconds; false when some still run."""
         if not self.count:
             return True
         if self._idle is None:
@@ -57,14 +56,15 @@ class RunningCalls:
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """When fetching of one queue pauses until the listeners catch up."""
+    """Limits at which fetching from a queue pauses until the listeners catch up."""
 
     max_messages: int
-    """Unfinished messages held; positive."""
+    """Unfinished messages; positive."""
     max_bytes: int
     """Bytes of their bodies; positive."""
     max_span: int
-    """Distance between the smallest unfinished offset and the next to fetch: bounds what a crash repeats."""
+    """Distance between the smallest unfinished offset and the next one to fetch; bounds what is repeated after a crash.
+    """
 
 
 class ProcessQueue:
@@ -74,53 +74,53 @@ class ProcessQueue:
 
     def __init__(self, start_offset: int, topic_id: str | None = None) -> None:
         self.topic_id = topic_id
-        """Of the topic that the offsets are of; `None` as long as it is not known."""
+        """Id of the topic that the offsets belong to; `None` while it is not known."""
         self._next_offset = start_offset
         self._order: deque[int] = deque()
         self._sizes: dict[int, tuple[int, int]] = {}
-        """Messages and bytes of what is unfinished, by its first offset."""
+        """Number and bytes of the unfinished messages of each run, by its first offset."""
         self._messages = 0
         self._bytes = 0
         self.calls = RunningCalls()
         """Listener calls that have messages of this queue."""
         self.revoked = False
-        """The queue goes to another member: no more is handed out, what listeners have still counts."""
+        """The queue goes to another member: nothing more is submitted, but completed messages still count."""
         self.dropped = False
-        """Another place to read from counts now: no more is handed out, and what listeners have does not matter."""
+        """The queue is read from another position: nothing more is submitted, and completed messages do not count."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether messages must not be handed out any more."""
+        """Whether messages must not be submitted to listeners any more."""
         return self.revoked or self.dropped
 
     @property
     def next_offset(self) -> int:
-        """Queue offset from which to fetch next."""
+        """Queue offset of the next message to fetch."""
         return self._next_offset
 
     @property
     def commit_offset(self) -> int:
-        """Where another member has to go on: the smallest unfinished offset, or the next to fetch."""
+        """Offset from which another member has to continue: the smallest unfinished one, or the next to fetch."""
         return self._order[0] if self._order else self._next_offset
 
     @property
     def unfinished_messages(self) -> int:
-        """Messages admitted and not completed."""
+        """Messages added and not completed."""
         return self._messages
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of the messages admitted and not completed."""
+        """Bytes of the messages added and not completed."""
         return self._bytes
 
     def add(self, offset: int, size: int, count: int = 1, last_offset: int | None = None) -> bool:
-        """Take in what was fetched; false when it was seen before and must not be handed out again.
+        """Add a fetched message or run; false when it was added before and must not be submitted again.
 
         Args:
-            offset: of the message, or of the first of a run.
+            offset: offset of the message, or of the first message of a run.
             size: bytes of the bodies.
             count: messages of the run.
-            last_offset: of the last of them.
+            last_offset: offset of the last message of the run.
         """
         if offset < self._next_offset:
             return False
@@ -132,11 +132,11 @@ class ProcessQueue:
         return True
 
     def advance(self, next_offset: int) -> None:
-        """Record that everything before `next_offset` was fetched or filtered out; never moves backwards."""
+        """Record that every message before `next_offset` was fetched or filtered out; never moves backwards."""
         self._next_offset = max(self._next_offset, next_offset)
 
     def complete(self, offset: int) -> None:
-        """Record that what was admitted at `offset` is finished; an offset that is not unfinished is ignored."""
+        """Complete what was added at `offset`; does nothing for an offset that is not unfinished."""
         done = self._sizes.pop(offset, None)
         if done is None:
             return
@@ -146,7 +146,7 @@ class ProcessQueue:
             self._order.popleft()
 
     def is_full(self, limits: FlowLimits) -> bool:
-        """Whether fetching must pause."""
+        """Whether fetching has to pause."""
         return (
             self._messages >= limits.max_messages
             or self._bytes >= limits.max_bytes

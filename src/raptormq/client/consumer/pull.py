@@ -1,4 +1,4 @@
-"""One pull: the request, and its answer as it came (`PullResult`).
+"""One pull: the request, and its result as it came (`PullResult`).
 
 Neighbours: `consumer.pull_consumer` and `consumer.queue_reader` decide what to pull; `message.decoding` decodes.
 Source: RocketMQ `PullAPIWrapper`, code 11.
@@ -31,13 +31,15 @@ class PullStatus(enum.Enum):
     NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
     """The offset is the end of the queue."""
     NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
-    """Messages, but none with a wanted tag: go on at `next_offset` at once."""
+    """Messages, but none with a wanted tag: continue at `next_offset` at once."""
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
-    """The offset is outside the queue, or was reset by an administrator: go on at `next_offset`."""
+    """The offset is outside the queue, or was reset by an administrator: continue at `next_offset`."""
 
 
 UNHELD_PAUSE_S = 0.2
-"""Without it an idle queue of a broker that cannot hold pulls would be asked thousands of times a second."""
+"""Pause after a pull that the broker could not hold; without it an idle queue would be pulled thousands of times a
+second.
+"""
 # Plain integers: an operator of IntFlag costs a microsecond, once per pull.
 _SUSPEND, _SUBSCRIPTION, _COMMIT_OFFSET = map(int, (PullFlag.SUSPEND, PullFlag.SUBSCRIPTION, PullFlag.COMMIT_OFFSET))
 _STATUSES = {int(status.value): status for status in PullStatus}
@@ -45,50 +47,52 @@ _STATUSES = {int(status.value): status for status in PullStatus}
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """The answer to one pull. Offsets are those of the queue."""
+    """The result of one pull. Offsets are queue offsets."""
 
     queue: MessageQueue
     status: PullStatus
     next_offset: int
-    """Where the next pull begins."""
+    """Where the next pull starts."""
     min_offset: int
     max_offset: int
     body: bytes
     """Stored records back to back, in the layout of `raptormq.protocol.record`; empty unless `FOUND`."""
     suggested_broker_id: int = 0
-    """Which member of the broker group to ask next time; 0 is the master."""
+    """Id of the broker replica to pull from next; 0 is the master."""
     offset: int = 0
-    """Where this pull began: in the middle of an inner batch, `body` holds all of it, `messages` only the rest."""
+    """Where this pull started. In the middle of an inner batch, `body` holds the whole batch and `messages` returns the
+    rest.
+    """
     keys: EncryptionKeys | None = None
-    """What encrypted messages are decrypted with."""
+    """Keys that encrypted messages are decrypted with."""
     topic_id: str | None = None
-    """Of the topic, when the pull asked for it or named it, and the broker gives ids."""
+    """Id of the topic, if the pull asked for it or named it and the broker supports ids."""
 
     def messages(self) -> list[MessageExt]:
         """Decode the records.
 
-        A broker filters tags by their hashes only: compare the tags themselves before use.
+        A broker compares only the hashes of tags: compare the tags themselves before use.
 
         Raises:
-            RecordError: the records are damaged, or a body cannot be inflated.
+            RecordError: the records are damaged, or a body cannot be decompressed.
             KeyMissing: a message is encrypted with a key that the client does not have.
         """
         return decode_messages(self.body, self.queue, self.offset, self.keys)
 
     def batches(self) -> list[MessageBatch]:
-        """Return the messages batch by batch, each decoded when it is looked at; messages that were not stored in
-        batches are together what stands between two batches. Otherwise as `messages`.
+        """Return the messages batch by batch, each decoded on access. The messages between two stored batches form one
+        batch. Otherwise as `messages`.
         """
         return decode_batches(self.body, self.queue, self.offset, keys=self.keys)
 
 
 LATE_RESPONSE_S = 5.0
-"""Brokers look so often for pulls whose suspension is over, RocketMQ's and ours."""
+"""Brokers check this often for pulls whose hold is over, RocketMQ's and ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What to ask for."""
+    """The parameters of one pull."""
 
     group: str
     queue: MessageQueue
@@ -98,18 +102,18 @@ class PullRequest:
     send_subscription: bool
     """False when the broker knows the subscription from heartbeats (push consumers)."""
     suspend_ms: int = 0
-    """How long the broker may hold the request while the queue has nothing new; 0 answers at once."""
+    """How long the broker may hold the request while the queue has nothing new; 0 returns at once."""
     max_bytes: int | None = None
     """A hint; brokers have limits of their own and always return at least one message."""
     commit_offset: int | None = None
-    """Progress to store on the way."""
+    """Offset to commit with the pull."""
     keys: EncryptionKeys | None = None
-    """For the result: what encrypted messages are decrypted with."""
+    """Keys for the result, which encrypted messages are decrypted with."""
     topic_id: str | None = None
-    """Which topic is meant, `ASK` to be told; see `raptormq.protocol.topic_ids`."""
+    """Id of the topic, or `TOPIC_ID_QUERY` to ask for it; see `raptormq.protocol.topic_ids`."""
 
     def command(self) -> RemotingCommand:
-        """Return the request as it travels."""
+        """Return the encoded request."""
         flags = _SUSPEND if self.suspend_ms > 0 else 0
         if self.send_subscription:
             flags |= _SUBSCRIPTION
@@ -134,7 +138,7 @@ class PullRequest:
         return request(RequestCode.PULL_MESSAGE, header)
 
     def result(self, response: RemotingCommand, address: str) -> PullResult:
-        """Read the answer of the broker at `address`; raises ServerError and HeaderError as `pull` does."""
+        """Decode the response of the broker at `address`; raises ServerError and HeaderError as `pull` does."""
         status = _STATUSES.get(response.code)
         if status is None:
             raise ServerError(response.code, response.remark, address)
@@ -159,17 +163,17 @@ async def pull(
     """Pull once from the broker at `address`.
 
     Args:
-        pool: where connections are.
-        address: of the broker.
-        wanted: what to ask for.
-        timeout: seconds; longer than the suspension by `LATE_RESPONSE_S` and the time on the way.
-        unheld_pause: how long to wait, in seconds, when the broker has not held the request and it leads nowhere.
+        pool: the connections.
+        address: address of the broker.
+        pull_request: what to pull.
+        timeout: seconds; longer than the hold by `LATE_RESPONSE_S` and the time on the network.
+        unheld_pause: pause in seconds when the broker has not held the request and nothing was found.
 
     Raises:
-        TransportError: no answer in time, or the connection broke.
+        TransportError: no response in time, or the connection broke.
         ServerError: the broker refuses: no such topic, no permission, a subscription it does not know yet (24, 25), a
-            topic that was made again (31002).
-        HeaderError: an answer without offsets.
+            topic that was recreated (31002).
+        HeaderError: a response without offsets.
     """
     clock = asyncio.get_running_loop().time
     asked = clock()

@@ -6,9 +6,9 @@
             ...
         await consumer.commit()
 
-It shares nothing with other members of its group; commits are the group's all the same. `pull` returns stored
-records as they are, for readers that decode many at a time. Neighbours: `consumer.pull`, `consumer.queue_reader`.
-Source: RocketMQ `DefaultLitePullConsumer`.
+Queues are not shared with other members of the group, but committed offsets are the group's. `pull` returns the stored
+records undecoded, for readers that decode many at once. Neighbours: `consumer.pull`, `consumer.queue_reader`. Source:
+RocketMQ `DefaultLitePullConsumer`.
 """
 
 from __future__ import annotations
@@ -58,15 +58,16 @@ class PullConsumer(QueueQueries):
     Args:
         name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
             `client_config`.
-        group: whose progress `commit` stores; without it nothing is committed.
-        consume_from: where `poll` starts in a queue that was not sought and has no committed offset; unlike
+        group: the group whose offsets `commit` stores; without it nothing can be committed.
+        consume_from: where `poll` starts in a queue without a position and without a committed offset; unlike
             `PushConsumer`, also on a young topic.
+        consume_from_ms: with `TIMESTAMP`: milliseconds since 1970.
         expression: tags wanted by `poll`, `*` or `A || B`, or `Sql` for a filter by properties.
         client_config: shared connections.
 
     Raises:
-        MessageError: `group` is not a group name, or `expression` not an expression.
-        ConfigError: an address is not `host:port`, or another argument is not of its kind.
+        MessageError: `group` is not a group name, or `expression` is not a valid expression.
+        ConfigError: an address is not `host:port`, or another argument is invalid.
     """
 
     def __init__(
@@ -93,19 +94,19 @@ class PullConsumer(QueueQueries):
         self._shutdown = Shutdown("a pull consumer")
         self._positions: dict[MessageQueue, int | None] = {}
         self._topic_ids: dict[MessageQueue, str | None] = {}
-        """Of which topics the positions are, where that is known."""
+        """Ids of the topics that the positions belong to, where known."""
         self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
         self._failures: dict[MessageQueue, RaptorMQError] = {}
         self._crc_retries: defaultdict[MessageQueue, CrcRetry] = defaultdict(CrcRetry)
 
     async def start(self) -> None:
-        """Make the consumer usable; does nothing when it is."""
+        """Start the consumer; does nothing when it is started."""
         await self._shutdown.wait()
         if self._instance is None:
             self._instance = ClientInstance.acquire(self._client_config)
 
     async def close(self) -> None:
-        """Stop reading; does nothing the second time and commits nothing. When this is cancelled it goes on in the
+        """Stop reading, without a commit; does nothing when it is closed. A cancelled close continues in the
         background.
         """
         instance = self._instance
@@ -135,24 +136,24 @@ class PullConsumer(QueueQueries):
         expression: str | Sql = "*",
         topic_id: str | None = None,
     ) -> PullResult:
-        """Read from `offset` without touching assignments or positions.
+        """Read from `offset` without changing assignments or positions.
 
         Args:
-            queue: what to read.
-            offset: the first offset wanted.
-            max_count: messages at most; brokers have limits of their own (32 by default). Ours counts batches that it
-                has stored whole, others' give one at least.
-            max_bytes: bytes wanted at most; a hint.
-            timeout: seconds; default is the request time-out, with a suspension plus that and 5 s, for brokers end a
-                suspension late.
+            queue: the queue to read.
+            offset: the first offset to read.
+            max_count: most messages; brokers have limits of their own (32 by default). A RaptorMQ broker counts the
+                messages of stored batches, others return at least one batch.
+            max_bytes: most bytes; a hint.
+            timeout: seconds; default is the request timeout, and with `suspend_ms` that plus the suspension and 5 s,
+                because brokers end a suspension late.
             suspend_ms: how long the broker may wait for a message when there is none.
-            expression: tags wanted, `*` or `A || B` (brokers compare hashes only), or `Sql`.
-            topic_id: read no other topic of that name, see `topic_id()`.
+            expression: wanted tags, `*` or `A || B` (brokers compare hashes only), or `Sql`.
+            topic_id: fail if the topic has another id, see `topic_id()`.
 
         Raises:
             NoRoute: no broker that has the queue is up.
             TransportError: the broker did not answer in time.
-            ServerError: the broker refuses; 31002 where the topic is another one.
+            ServerError: the broker refuses; 31002 when the topic has another id.
             ClientClosed: not started, or closed.
         """
         instance = self._running()
@@ -182,7 +183,7 @@ class PullConsumer(QueueQueries):
         """Read these queues and no others; queues that stay keep their positions.
 
         Raises:
-            ClientError: they are not queues.
+            ClientError: a value is not a queue.
         """
         wanted = as_queues(queues)
         for queue in set(self._positions) - wanted:
@@ -201,13 +202,13 @@ class PullConsumer(QueueQueries):
         """Let the next `poll` read an assigned queue from `offset`.
 
         Raises:
-            ClientError: the queue is not assigned, or the offset is no number from 0 on.
+            ClientError: the queue is not assigned, or the offset is not a number from 0.
         """
         if queue not in self._positions:
             raise ClientError(f"{queue} is not assigned")
         wanted: object = offset
         if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= LONG_MAX:
-            raise ClientError(f"an offset is a number of 64 bits and not negative: {offset!r}")
+            raise ClientError(f"an offset is a 64-bit number and not negative: {offset!r}")
         self._drop_pull(queue)
         self._topic_ids.pop(queue, None)
         self._positions[queue] = offset
@@ -217,17 +218,19 @@ class PullConsumer(QueueQueries):
         return self._positions.get(queue)
 
     async def poll(self, timeout: float = 5.0) -> list[MessageExt]:
-        """Return the next messages of the assigned queues, in order per queue; empty when none came within `timeout` s.
+        """Return the next messages of the assigned queues, in order per queue; empty when none came within `timeout`
+        seconds.
 
-        Every queue has one request under way, also between polls. While a broker cannot be reached it is tried again
-        every second; that is an error only when it lasts until the time is up and no other queue has messages.
+        Every queue has one request under way, also between polls. A broker that cannot be reached is tried again every
+        second; that is an error only if it lasts until the timeout and no other queue has messages.
 
         Raises:
-            TransportError, NoRoute: a queue could not be reached, and nothing else came.
+            TransportError, NoRoute: a queue could not be reached, and no other queue had messages.
             ServerError: a broker refuses.
-            RecordError: a message or a batch is damaged; the next poll goes on behind one whose body alone is.
+            RecordError: a message or a batch is damaged; the next poll continues after a message whose body alone is
+                damaged.
             KeyMissing: a message is encrypted with a key that the client does not have.
-            ConfigError: the timeout is no number from 0 on.
+            ConfigError: the timeout is not a number from 0.
             ClientClosed: not started, or closed.
         """
         self._running()
@@ -250,11 +253,11 @@ class PullConsumer(QueueQueries):
                 return []
 
     async def commit(self) -> None:
-        """Store the positions of all assigned queues as the group's progress.
+        """Commit the positions of all assigned queues for the group.
 
         Raises:
             ClientError: the consumer has no group.
-            TransportError, ServerError, NoRoute: a broker did not take it; all others have been asked.
+            TransportError, ServerError, NoRoute: a broker did not accept a position; all others were tried.
         """
         offsets, group = self._running().offsets, self._require_group()
 
@@ -272,29 +275,31 @@ class PullConsumer(QueueQueries):
         messages: list[MessageExt] = []
         for queue, task in list(self._pulls.items()):
             if not task.done() or (messages and task.exception() is not None):
-                continue  # a failure waits for the next poll, it must not take along what is here
+                continue  # a failure is left for the next poll: the messages found must be returned
             del self._pulls[queue]
             try:
                 wanted, next_offset = self._readable(task.result(), queue, may_fail=not messages)
             except (TransportError, NoRoute) as failure:
                 log.info("%s cannot be read now: %s", queue, failure)
-                self._failures[queue] = failure.with_traceback(None)  # else it keeps the messages of this poll
+                self._failures[queue] = failure.with_traceback(
+                    None
+                )  # otherwise it keeps the messages of this poll in memory
                 continue
             except Exception:
                 if not messages:
                     raise
-                self._pulls[queue] = task  # likewise: the positions of what is here have moved on
+                self._pulls[queue] = task  # left for the next poll: the positions of the found messages have advanced
                 continue
             messages += wanted
             self._positions[queue] = next_offset
         return messages
 
     def _readable(self, result: PullResult, queue: MessageQueue, *, may_fail: bool) -> tuple[list[MessageExt], int]:
-        """Return the messages up to the first that cannot be read, and where to go on.
+        """Return the messages before the first one that cannot be read, and the next offset.
 
         Raises:
-            RecordError: that is the first of all. Where it is its body that is damaged, the position is behind it if
-                it ``may_fail`` now; not before the second time where it does not have its CRC.
+            RecordError: the first message of all cannot be read. If its body is damaged and it ``may_fail`` now, the
+                position moves behind it; with a wrong CRC only the second time.
             KeyMissing: the same, but the position stays.
         """
         if result.status is not PullStatus.FOUND:
@@ -319,10 +324,12 @@ class PullConsumer(QueueQueries):
         if self._crc_retries[queue].should_retry_crc(offset, error):
             if may_fail:
                 self._crc_retries[queue].remember(offset)
-            raise RecordError(f"what is at offset {offset} of {queue} is damaged: {error}") from error
+            raise RecordError(f"the message at offset {offset} of {queue} is damaged: {error}") from error
         if may_fail:
             self._positions[queue] = offset + message_count(record)
-        raise RecordError(f"what is at offset {offset} of {queue} cannot be read and is left out: {error}") from error
+        raise RecordError(
+            f"the message at offset {offset} of {queue} cannot be read and is skipped: {error}"
+        ) from error
 
     async def _pull_next(self, queue: MessageQueue) -> PullResult:
         instance = self._running()
@@ -333,7 +340,7 @@ class PullConsumer(QueueQueries):
             start = await self._call_broker(queue, lambda address: self._start_offset(address, queue))
             offset = self._positions[queue] = start.offset
             self._topic_ids[queue] = start.topic_id
-        # Nobody knows whether a silent pull is held or lost; a broker that can be reached again is no failure any more.
+        # A pull without a response may be held or lost; a broker that can be reached again has recovered.
         await self._call_broker(queue, instance.pool.connection)
         self._failures.pop(queue, None)
         subscription = subscription_to(queue.topic, self._expression, 0)
@@ -357,7 +364,7 @@ class PullConsumer(QueueQueries):
         except ServerError as error:
             if error.code != ResponseCode.TOPIC_RECREATED:
                 raise
-            log.warning("%s: %s; poll goes on where consume_from says, not at %d", queue, error.remark, offset)
+            log.warning("%s: %s; poll continues where consume_from says, not at offset %d", queue, error.remark, offset)
             self._positions[queue] = None
             return await self._pull_next(queue)
         self._topic_ids[queue] = result.topic_id
@@ -371,7 +378,7 @@ class PullConsumer(QueueQueries):
         self._failures.pop(queue, None)
         task = self._pulls.pop(queue, None)
         if task is not None and not task.cancel() and not task.cancelled():
-            task.exception()  # seen: what failed is not wanted any more
+            task.exception()  # mark the failure as retrieved
 
     def _running(self) -> ClientInstance:
         if self._instance is None:

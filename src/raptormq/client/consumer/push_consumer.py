@@ -1,4 +1,4 @@
-"""`PushConsumer`: reads what it subscribes to, shared with the other members of its group, and calls listeners.
+"""`PushConsumer`: reads subscribed topics, shares the queues with the other members of its group, and calls listeners.
 
     async def consume(messages: list[MessageExt]) -> None:
         ...
@@ -7,12 +7,12 @@
         consumer.subscribe("orders", "paid || refunded", consume)
         await asyncio.Event().wait()
 
-`subscribe_batches` has listeners of whole batches. Every message is delivered at least once: progress is stored only up
-to the first message that is not finished, so that after a crash some come again. Order is kept per queue only when
-nothing fails and `concurrency` is 1.
-Neighbours: `consumer.rebalance` shares queues, `consumer.handover` passes them on, `consumer.queue_reader` fetches,
-`consumer.listener_pool` calls, `consumer.send_back` retries, `consumer.offset_commits` stores. Source: RocketMQ
-`DefaultMQPushConsumer`.
+`subscribe_batches` takes listeners of whole batches. Every message is delivered at least once: the committed offset is
+that of the first unfinished message, so some messages are delivered again after a crash. Order within a queue is kept
+only if no call fails and `concurrency` is 1.
+Neighbours: `consumer.rebalance` assigns queues, `consumer.handover` hands them over, `consumer.queue_reader` fetches,
+`consumer.listener_pool` calls listeners, `consumer.send_back` returns failed messages, `consumer.offset_commits`
+commits. Source: RocketMQ `DefaultMQPushConsumer`.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class PushConsumer:
         group: name of the group; all members subscribe to the same topics with the same tags.
         name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
             `client_config`.
-        config: how to fetch, hand out and commit.
+        config: how to fetch, consume and commit.
         client_config: shared connections; consumers of one group need different ones.
 
     Raises:
         MessageError: `group` is not a group name.
-        ConfigError: an address is not `host:port`, or a configuration is none.
+        ConfigError: an address is not `host:port`, or a configuration is invalid.
     """
 
     def __init__(
@@ -80,36 +80,37 @@ class PushConsumer:
         self._shutdown = Shutdown(f"a consumer of {group}")
 
     def subscribe(self, topic: str, expression: str | Sql, listener: Listener) -> None:
-        """Read a topic, from now on when the consumer is started; a second call replaces tags and listener.
+        """Subscribe to a topic; a second call replaces expression and listener. A started consumer reads it from now
+        on.
 
         Args:
-            topic: need not exist yet.
+            topic: a topic, which need not exist yet.
             expression: `*`, tags as in `TagA || TagB`, or `Sql` for a filter by properties.
             listener: `async` function of a list of messages, one by default. It returns `None` or
-                `ConsumeResult.SUCCESS` when they are done; after `ConsumeResult.RECONSUME_LATER` or an exception
-                they are delivered again later. One that turns out to be a plain function is not called again: an
-                error is logged, and the messages of the topic wait for a subscription that can be awaited.
+                `ConsumeResult.SUCCESS` when they are consumed. After `ConsumeResult.RECONSUME_LATER` or an exception
+                they are delivered again later. A listener that turns out to be a plain function is not called again: an
+                error is logged, and the messages of the topic wait for another subscription.
 
         Raises:
-            MessageError: not a topic name, or not an expression.
-            ClientError: the listener cannot be called, or surely is a plain function.
+            MessageError: the topic name or the expression is invalid.
+            ClientError: the listener cannot be called, or is certainly a plain function.
         """
         self._subscribe(topic, expression, listener)
 
     def subscribe_batches(self, topic: str, expression: str | Sql, listener: BatchListener) -> None:
-        """Read a topic batch by batch: fewer calls, and messages are decoded only when they are looked at.
+        """Subscribe to a topic batch by batch: fewer calls, and messages are decoded on access.
 
-        What was sent as one batch to a topic of queue type BatchCQ arrives as one `MessageBatch`; of other topics it
-        is the messages that came with one pull, of one that was sent alone that one.
+        Messages that were sent as one batch to a topic of queue type BatchCQ arrive as one `MessageBatch`. On other
+        topics a batch has the messages of one pull.
 
         Args:
             topic, expression: as in `subscribe`; messages of a batch without a wanted tag are left out.
-            listener: `async` function of a `MessageBatch`. Its answers are those of `subscribe`, or the indexes of the
-                messages that are to be delivered again later, one by one; the others are done.
+            listener: `async` function of a `MessageBatch`. It returns what `subscribe` allows, or the indexes of the
+                messages to deliver again later, one by one; the others are consumed.
 
         Raises:
-            MessageError: not a topic name, or not an expression.
-            ClientError: the listener cannot be called, or surely is a plain function.
+            MessageError: the topic name or the expression is invalid.
+            ClientError: the listener cannot be called, or is certainly a plain function.
         """
         self._subscribe(topic, expression, WholeBatches(listener))
 
@@ -124,18 +125,18 @@ class PushConsumer:
             self._running.members_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop reading a topic; does nothing for one that is not read."""
+        """Stop reading a topic; does nothing for a topic without a subscription."""
         self._listeners.pop(topic, None)
         if self._subscriptions.pop(topic, None) is not None and self._running is not None:
             self._running.members_changed()
 
     async def start(self) -> None:
-        """Join the group and begin to read; does nothing when started. Servers that are down are tried until they
+        """Join the group and start reading; does nothing when it is started. Servers that are down are tried until they
         answer.
 
         Raises:
-            ClientError: the group has a consumer with this `client_config` already, or the progress of a broadcasting
-                consumer cannot be read, or its folder not be used.
+            ClientError: the group already has a consumer with this `client_config`, or the offsets of a broadcasting
+                consumer cannot be read or stored.
         """
         await self._shutdown.wait()
         if self._running is not None:
@@ -153,12 +154,12 @@ class PushConsumer:
         self._running = running
 
     async def stop(self) -> None:
-        """Let running listener calls end, commit, leave the group; does nothing the second time, bounded by
-        time-outs. When this is cancelled, by a time-out for one, it goes on in the background. In a listener it returns
-        at once, since the end waits for the listener.
+        """Wait for running listener calls, commit and leave the group; does nothing when it is stopped, and is bounded
+        by timeouts. A cancelled stop continues in the background. Called in a listener it returns at once, because the
+        stop waits for that listener.
 
         Raises:
-            ClientClosed: this is another event loop than the one it was started in.
+            ClientClosed: this is not the event loop that the consumer was started in.
         """
         running = self._running
         if running is None:
@@ -184,7 +185,7 @@ class PushConsumer:
 
 
 class _StartedConsumer:
-    """The parts of a started consumer, wired; for the instance it is the member of the group."""
+    """The parts of a started consumer; for the client instance it is the member of the group."""
 
     def __init__(
         self,
@@ -225,7 +226,7 @@ class _StartedConsumer:
         )
 
     async def start(self) -> None:
-        """Join the group and begin; raises `ClientError` when the instance is a member of it already."""
+        """Join the group and start all parts; raises `ClientError` when the instance is already a member of it."""
         self._instance.shared(ConsumerInspection)
         try:
             self._instance.register_consumer(self._group, self)
@@ -244,7 +245,7 @@ class _StartedConsumer:
         return self._listener_pool.workers
 
     async def stop(self) -> None:
-        """End in the order that loses nothing, and repeats nothing: listeners, queues, membership."""
+        """Stop in the order that loses and repeats nothing: listeners, queues, membership."""
         await self._listener_pool.stop(self._instance.config.close_timeout)
         await self._committer.stop()
         if self._locks is not None:
@@ -259,7 +260,7 @@ class _StartedConsumer:
             await self._local.close()
 
     def describe(self) -> ConsumerData:
-        """Return what heartbeats say about this consumer."""
+        """Return the data for heartbeats."""
         return ConsumerData(
             self._group,
             message_model=self._config.message_model.value,
@@ -268,20 +269,20 @@ class _StartedConsumer:
         )
 
     def members_changed(self) -> None:
-        """Share the queues out anew soon."""
+        """Rebalance soon."""
         self.rebalancer.trigger()
 
     def connection_made(self) -> None:
-        """Claim anew what is read here."""
+        """Renew the queue locks."""
         if self._locks is not None:
             self._locks.renew_soon()
 
     def connection_lost(self) -> None:
-        """Look where the queues are, now and for a while."""
+        """Rebalance now and for a while."""
         self.rebalancer.connection_lost()
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from other offsets in those of the queues that this member has."""
+        """Continue at other offsets in those of the queues that this member reads."""
         for reader in self.rebalancer.readers:
             if reader.queue in offsets:
                 reader.reset_to(offsets[reader.queue])

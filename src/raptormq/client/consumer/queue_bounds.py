@@ -1,6 +1,7 @@
-"""What a pull consumer can ask about queues, assigned or not: which there are, where they begin and end.
+"""Queries about queues, assigned or not: which queues a topic has, and where they start and end.
 
-Neighbours: `consumer.pull_consumer` reads them, `cluster.broker_call` has the requests. Source: RocketMQ `MQAdminImpl`.
+Neighbours: `consumer.pull_consumer` reads the queues, `cluster.broker_call` sends the requests. Source: RocketMQ
+`MQAdminImpl`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ T = TypeVar("T")
 
 
 class QueueQueries(Startable):
-    """The questions; errors are those of `PullConsumer.pull`.
+    """The queries of a pull consumer; errors are those of `PullConsumer.pull`.
 
-    Where a `topic_id` is named the answer is about the topic with that id (`topic_id` returned it) or, of brokers that
-    have none, about whichever has the name; `ServerError` 31002 says that the topic was deleted and made again.
+    With a `topic_id` (returned by the method of that name) the result is about the topic with this id, or, at brokers
+    without ids, about the topic with this name. `ServerError` 31002 means that the topic was deleted and recreated.
     """
 
     _group: str | None
@@ -42,8 +43,8 @@ class QueueQueries(Startable):
         return list((await self._running().routes.find(topic)).read_queues)
 
     async def topic_id(self, queue: MessageQueue) -> str | None:
-        """Return the id that the broker of a queue has given to its topic: one that is deleted and made again gets
-        another. `None` where it has none: Apache RocketMQ gives none.
+        """Return the id that the broker of a queue has given to its topic; a topic that is deleted and recreated gets
+        another id. `None` when it has none: Apache RocketMQ has no ids.
         """
         offsets = self._running().offsets
         return (await self._call_broker(queue, lambda address: offsets.max_offset(address, queue))).topic_id
@@ -59,8 +60,8 @@ class QueueQueries(Startable):
         return (await self._call_broker(queue, lambda address: offsets.max_offset(address, queue, meant))).offset
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, topic_id: str | None = None) -> int:
-        """Return the offset of the first message stored at or after a time (ms since 1970), else the maximum;
-        `ConfigError` for what is no time.
+        """Return the offset of the first message stored at or after a time (ms since 1970), or the maximum offset if
+        there is none; raises `ConfigError` for a value that is not a time.
         """
         check_setting("timestamp_ms", timestamp_ms, Milliseconds)
         offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
@@ -71,8 +72,9 @@ class QueueQueries(Startable):
         return await self._call_broker(queue, ask)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return where the group stands, `None` when it never committed (0 from brokers before RocketMQ 5 on a young
-        topic); errors are those of `commit`, too."""
+        """Return the committed offset of the group, `None` when it never committed (0 from brokers before RocketMQ 5 on
+        a young topic); errors are those of `commit`, too.
+        """
         offsets, group = self._running().offsets, self._require_group()
         found = await self._call_broker(queue, lambda address: offsets.committed(address, group, queue))
         return None if found is None else found.offset
@@ -82,5 +84,5 @@ class QueueQueries(Startable):
 
     def _require_group(self) -> str:
         if self._group is None:
-            raise ClientError("this consumer has no group, so it has no progress to store")
+            raise ClientError("this consumer has no group, so it has no offsets to commit")
         return self._group

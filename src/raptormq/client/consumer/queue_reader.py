@@ -1,37 +1,37 @@
-"""Reads one assigned queue: where to start, pull after pull, and what is finished.
+"""Reads one assigned queue: where to start, one pull after another, and which messages are completed.
 
-`QueueReader` pulls. Fetched messages go to the `hand_out` function; when too many of them are unfinished, fetching
-pauses. A failure never ends a reader, it tries again after a pause.
+`QueueReader` pulls. Fetched messages go to the `submit` function; fetching pauses while too many of them are
+unfinished. An error never ends a reader: it pauses and tries again.
 
-`start_offset` says where a group starts in a queue: where it stands, else where its settings say. What a broker answers
-to members of a group without progress depends on the age of the queue. While the first message is still there it is
-offset 0, so that a group on a young topic misses nothing; else it is "not found", and only then the settings count. A
-reader that was told where to start asks for stored progress alone. Brokers know no progress of a broadcasting member,
-so there the settings alone count, on young topics too.
+`start_offset` returns where a group starts in a queue: at its committed offset, else where its settings say. The
+response of a broker to a group without a committed offset depends on the age of the queue. While the first message of
+the queue is still stored, the broker returns offset 0, so a group misses nothing of a young topic; otherwise it returns
+"not found" and the settings decide. Readers that were given a start position ask for the committed offset only. Brokers
+know no offsets of broadcasting members, so there the settings alone decide, on young topics too.
 
-`CrcRetry` says what to make of a record whose body does not have its CRC: the record is fetched once more, and left out
-when it comes like that again. The first time it may have been damaged on the way, or in a cache of the broker's. The
-second time it is damaged where it is stored, and waiting for it would stop the queue for good. Anything else that
-cannot be read was sent like that.
+`CrcRetry` decides what happens to a record whose body does not match its CRC. The record is fetched once more, and
+skipped when it is damaged again. The first time it may have been damaged on the way or in a cache of the broker. The
+second time it is damaged on disk, and waiting would block the queue for ever. Any other record that cannot be read was
+sent like that.
 
-`PullPace` says how long the readers of a consumer pause and wait, by how much they have to do together. The pause is
-that of a batch listener, once the end of the queue was reached. A pull costs the same whatever it brings, so the
-batches of busy queues come together: while the readers of a consumer pull more often than is worth it, all of them
-pause longer, and the pause goes back as soon as less arrives::
+`PullPace` sets how long the readers of a consumer pause between pulls. The pause applies to batch listeners, once the
+end of the queue was reached. A pull costs the same whatever it returns, so the readers collect several batches per
+pull: while all readers together pull more often than wanted, their pause grows, and it shrinks as soon as less
+arrives::
 
     pause    5 ms while few pulls are made          <= 25 ms, whatever arrives
     next pause = this pause x pulls per second / wanted pulls per second
 
-A queue whose pull has waited for `RARE_S` and longer brings one batch, whatever the pause, and is asked again at once.
+A queue whose pull has waited for `RARE_S` or longer returns one batch whatever the pause, and is pulled again at once.
 
-Pulls of idle queues are held by the broker, and asked again when their time is up. Thousands of such queues alone would
+The broker holds the pulls of idle queues, and readers repeat them when the hold is over. Thousands of idle queues would
 keep a consumer and its broker busy, so their pulls are held longer::
 
     hold = pulls that wait / idle pulls per second    >= as configured, <= four times that
 
-Neighbours: `consumer.rebalance` starts and drops readers, `consumer.listener_pool` finishes messages,
-`consumer.process_queue` keeps count, `message.decoding` finds wrong CRCs; `consumer.pull_consumer` uses `start_offset`
-and `CrcRetry`, too. Source: RocketMQ `PullMessageService`, `DefaultMQPushConsumerImpl.pullMessage`,
+Neighbours: `consumer.rebalance` starts and revokes readers, `consumer.listener_pool` completes messages,
+`consumer.process_queue` counts them, `message.decoding` verifies CRCs; `consumer.pull_consumer` uses `start_offset` and
+`CrcRetry`, too. Source: RocketMQ `PullMessageService`, `DefaultMQPushConsumerImpl.pullMessage`,
 `RebalancePushImpl.computePullFromWhereWithException`; none for the pace, RocketMQ pulls at once (pullInterval).
 """
 
@@ -74,7 +74,7 @@ async def start_offset(
     *,
     zero_on_young_topic: bool = False,
 ) -> QueueOffset:
-    """Return the first offset to read; without a group there is no progress and the settings decide.
+    """Return the first offset to read; without a group the settings alone decide.
 
     Raises:
         TransportError, ServerError: the broker does not answer, or refuses.
@@ -93,7 +93,7 @@ async def start_offset(
 
 
 class CrcRetry:
-    """The last record of one queue whose body did not have its CRC."""
+    """Remembers the last record of one queue whose body did not match its CRC."""
 
     __slots__ = ("_offset",)
 
@@ -101,27 +101,27 @@ class CrcRetry:
         self._offset = -1
 
     def should_retry_crc(self, offset: int, error: Exception) -> bool:
-        """True when what cannot be read at ``offset`` because of ``error`` has to be fetched once more."""
+        """Whether the record at ``offset``, unreadable because of ``error``, has to be fetched once more."""
         return isinstance(error, ChecksumError) and offset != self._offset
 
     def remember(self, offset: int) -> None:
-        """Note that what stands at ``offset`` is being fetched once more."""
+        """Record that the record at ``offset`` is fetched once more."""
         self._offset = offset
 
 
 SHORTEST_S = 0.005
 LONGEST_S = 0.025
 WANTED_PER_S = 800.0
-"""Pulls of all queues of a consumer: at 100 MB/s each brings 128 KiB."""
+"""Pulls of all queues of a consumer; at 100 MB/s each returns 128 KiB."""
 RARE_S = 10 * LONGEST_S
 IDLE_PER_S = 200.0
-"""Pulls of a consumer whose time may be up."""
+"""Pulls of idle queues whose hold ends, for one consumer."""
 LONGEST_HOLDS = 4
 _WINDOW_S = 0.05
 
 
 class PullPace:
-    """The pause of all readers of one consumer, and the hold of their pulls; times are those of the loop, in s."""
+    """The pause of all readers of one consumer, and the hold of their pulls; times are in seconds of loop time."""
 
     __slots__ = ("_began", "_pulls", "pause", "waiting")
 
@@ -133,11 +133,11 @@ class PullPace:
         self._pulls = 0
 
     def pause_after(self, pull_seconds: float) -> float:
-        """The pause after a pull that took `waited` seconds; 0 where it would bring nothing."""
+        """Return the pause after a pull that took `waited` seconds; 0 when a pause would not collect more."""
         return self.pause if pull_seconds < RARE_S else 0.0
 
     def pulled(self, now: float) -> None:
-        """Count a pull, and set the pause anew when enough were counted to know how often they are made."""
+        """Count a pull, and update the pause when enough pulls were counted to know their rate."""
         self._pulls += 1
         seconds = now - self._began
         if seconds < _WINDOW_S:
@@ -147,13 +147,13 @@ class PullPace:
         self._began, self._pulls = now, 0
 
     def hold(self, configured: float) -> float:
-        """How long the broker is to hold a pull that finds nothing."""
+        """Return how long the broker has to hold a pull that finds nothing."""
         return min(max(configured, self.waiting / IDLE_PER_S), LONGEST_HOLDS * configured)
 
 
 _BACKOFF = Backoff(0.1, 5.0)
 _WHOLE_PULL_BYTES = 1024 * 1024
-"""What a pull asks for when batches are handed out whole, whatever the number of messages."""
+"""Bytes that a pull requests for batch listeners, whatever the number of messages."""
 _FORGOTTEN = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -216,14 +216,12 @@ class QueueReader:
         self._task = background(self._run(), f"reader of {queue}")
 
     def complete(self, process_queue: ProcessQueue, offset: int) -> None:
-        """Record that the message, or batch, at `offset` needs nothing more; `progress` is the one it was handed out
-        with.
-        """
+        """Complete the message, or the batch, at `offset`; `process_queue` is the one that it was submitted with."""
         process_queue.complete(offset)
         self._has_room.set()
 
     def reset_to(self, offset: int) -> None:
-        """Go on at another offset: what was handed out does not count any more, a pull under way is given up."""
+        """Continue at another offset: submitted messages do not count any more, and a pull under way is cancelled."""
         if self.process_queue is not None:
             self.process_queue.dropped = True
         self.process_queue = ProcessQueue(offset)
@@ -231,24 +229,24 @@ class QueueReader:
         self._task = background(self._run(), f"reader of {self.queue}")
 
     def revoke(self) -> None:
-        """Read and hand out no more, because the queue goes to another member; what listeners have still counts."""
+        """Stop reading and submitting, because the queue goes to another member; completed messages still count."""
         if self.process_queue is not None:
             self.process_queue.revoked = True
         self._task.cancel()
 
     @property
     def is_busy(self) -> bool:
-        """Whether listeners have messages of the queue."""
+        """Whether listener calls with messages of the queue are running."""
         return self.process_queue is not None and self.process_queue.calls.count > 0
 
     async def wait_for_calls(self, timeout: float) -> None:
-        """Wait until listeners have no more messages of a queue that was left, at most `timeout` seconds."""
+        """Wait until no listener call has messages of a revoked queue, at most `timeout` seconds."""
         await cancel_all([self._task])
         if self.process_queue is not None and not await self.process_queue.calls.wait_idle(timeout):
-            log.warning("group %s lets %s go with messages that a listener still has", self._group, self.queue)
+            log.warning("group %s gives up %s while a listener still has messages of it", self._group, self.queue)
 
     def drop(self) -> None:
-        """Forget the progress: what was not stored until now is the next member's, or that of a topic that is gone."""
+        """Forget the offset: what was not committed belongs to the next owner, or to a topic that was deleted."""
         if self.process_queue is not None:
             self.process_queue.dropped = True
         self.process_queue = None
@@ -272,22 +270,22 @@ class QueueReader:
                 try:
                     self._handle_result(self.process_queue, result)
                 finally:
-                    del result  # else the reader of each of thousands of idle queues keeps what it has brought last
+                    del result  # otherwise each of thousands of idle readers keeps its last pull result in memory
                 failures, is_forgotten, failure = 0, False, None
                 pause = self._pull_pause(clock() - pull_began) if was_end else 0.0
                 self._outages.note_response(self.queue)
             except RaptorMQError as error:
                 was_forgotten, is_forgotten = is_forgotten, isinstance(error, ServerError) and error.code in _FORGOTTEN
                 if is_forgotten and not was_forgotten:
-                    failures = 0  # the broker is there, and knows the group after the next heartbeat
+                    failures = 0  # the broker is up, and knows the group after the next heartbeat
                 if isinstance(error, ServerError) and error.code in _NO_SUCH_QUEUE:
                     if error.code == ResponseCode.TOPIC_RECREATED:
                         self._forget_local()
-                    self.drop()  # one that is made again begins anew
+                    self.drop()  # a recreated topic starts again
                     self._instance.routes.refresh_soon(self.queue.topic)
                 pause = _BACKOFF.pause(failures)
                 failures += 1
-                # Not the error itself, whose traceback holds what the pull has brought.
+                # Not the error itself, whose traceback keeps the pull result in memory.
                 failure = Failure.of(error, has_route=self._instance.routes.cached(self.queue.topic) is not None)
                 self._broker_id = MASTER_ID
             if is_forgotten:
@@ -298,7 +296,7 @@ class QueueReader:
                 await asyncio.sleep(pause)
 
     def _pull_pause(self, pull_seconds: float) -> float:
-        """The pause before the next pull; `waited` is how long the last one took."""
+        """Return the pause before the next pull; `pull_seconds` is how long the last one took."""
         interval = self._config.pull_interval
         if interval is not None:
             return interval
@@ -308,7 +306,7 @@ class QueueReader:
         topic_id = self.process_queue.topic_id if self.process_queue is not None else None
         if self._local is not None and topic_id is not None and self._local.forget(self.queue, topic_id):
             log.warning(
-                "topic %s of %s was deleted and made again: its offsets in %s do not count any more, group %s begins"
+                "topic %s of %s was deleted and recreated: its offsets in %s are not valid any more, group %s starts"
                 " where consume_from says",
                 *(self.queue.topic, self.queue.broker_name, self._local.path, self._group),
             )
@@ -362,9 +360,11 @@ class QueueReader:
         self._broker_id = result.suggested_broker_id
         self._pace.pulled(asyncio.get_running_loop().time())
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            if result.next_offset != process_queue.next_offset:  # else an administrator moved it to where it is
+            if (
+                result.next_offset != process_queue.next_offset
+            ):  # otherwise an administrator has reset it to the same offset
                 log.warning(
-                    "%s of group %s goes on at %d instead of %d",
+                    "%s of group %s continues at offset %d instead of %d",
                     *(self.queue, self._group, result.next_offset, process_queue.next_offset),
                 )
             process_queue.dropped = True
@@ -384,28 +384,28 @@ class QueueReader:
                 if is_retried:
                     self._crc_retry.remember(offset)
                 return False
-            # Nobody will ever read it: it was sent so, or has come twice with a wrong checksum.
-            log.error("what is at offset %d of %s cannot be consumed and is left out: %s", offset, self.queue, error)
+            # It can never be read: it was sent like that, or was fetched twice with a wrong checksum.
+            log.error("the message at offset %d of %s cannot be consumed and is skipped: %s", offset, self.queue, error)
             return True
 
         whole = self._whole()
         if result.status is PullStatus.FOUND:
-            # The broker compares hashes of tags; different ones may have the same.
+            # The broker compares hashes of tags, which may collide.
             tags, keys = self.subscription.tags, self._instance.config.keys
             batches = decode_batches(
                 result.body, self.queue, process_queue.next_offset, tags, skips, keys, lazily=whole
             )
         self._admit(process_queue, batches, next_offset, whole)
-        if unreadable is not None:  # what stands before it has been handed out, the next pull begins with it
+        if unreadable is not None:  # the messages before it were submitted, the next pull starts with it
             try:
                 raise unreadable
             finally:
-                del unreadable  # the error's traceback would hold this frame, and the frame the error
+                del unreadable  # the traceback of the error and this frame would reference each other
 
     def _admit(
         self, process_queue: ProcessQueue, batches: Sequence[MessageBatch], next_offset: int, whole: bool
     ) -> None:
-        """Hand out what has not been handed out yet."""
+        """Submit the messages that were not submitted before."""
         if whole:
             for batch in batches:
                 offsets = batch.offsets

@@ -1,31 +1,30 @@
-"""Which queues this consumer reads, kept up to date: who belongs to the group, who reads what, and the readers.
+"""Assigns queues to this consumer and keeps the assignment up to date: the members of the group, the allocation, and
+the readers.
 
-`Rebalancer` has the readers. It looks at everything again every 20 s, at once when a broker reports that members came
-or went (code 40), when a route or the subscriptions change, and soon again while a topic or its brokers cannot be found
-or another member still has a queue that is this one's now.
+`Rebalancer` has the readers. It rebalances every 20 s; at once when a broker reports that the members have changed
+(code 40), or when a route or the subscriptions change; and soon again while a topic or its brokers cannot be found, or
+another member still holds a queue that was assigned here.
 
-A broker that restarts must not make two members read one queue. Members divide the queues that they know among the
-members that they know, and until all have the same view, some of them divide by another one. What a restart does to
-these views, and what is done about it:
+Two members must not read one queue when a broker restarts. Each member divides the queues that it knows among the
+members that it knows. While these views differ, so do the allocations. A restart changes the views in three ways::
 
-    its queues leave the routes, and come back    for 2 min after a connection has ended every look asks for the routes;
-                                                  nobody can read its queues, so their readers stay, with their
-                                                  progress; so with a name server that restarts, and knows some of the
-                                                  brokers alone until all have registered
-    it knows nobody when it comes back            members from before count for a while (`GroupMembers`)
-    another one still reads what is to be ours    it has the claim (`consumer.handover`)
+    its queues leave the routes and come back     for 2 min after a connection was lost, every round refreshes the
+                                                  routes, and readers of its queues stay with their offsets, because
+                                                  nobody can read these queues; the same for a name server that restarts
+                                                  and knows only some of the brokers until all have registered
+    it knows no members when it comes back        earlier members count for a while (`GroupMembers`)
+    another member still reads a queue            that member holds the queue lock (`consumer.handover`)
 
-`GroupMembers` knows who belongs to the group, as the brokers of its topics know it. The members that any broker of a
-topic knows count. A broker that restarts knows nobody when it comes back: while the own connection to a broker is new,
-members from before the loss of a connection count, too, who have not been seen since. Only brokers that answer are
-heard: what a frozen one may know of a member that is gone must not keep others from that member's queues, for as long
-as the broker is frozen. Nor is a frozen broker waited for, where another one has answered.
+`GroupMembers` knows the members of the group. Every member that any broker of a topic knows counts. A restarted broker
+knows none: while the connection to it is new, members from before the loss that have not been seen since count as well.
+Only brokers that answer are considered. A frozen broker may know a member that is gone, and must not keep the others
+from that member's queues; it is not waited for when another broker has answered.
 
-`allocate_averagely` is the arithmetic: which member reads which queues, by the "AVG" strategy. It is pure. There is no
-coordinator: every member computes the same answer from the same two lists, so members written in different languages
-may share a group only when they agree on the order of the lists and on the arithmetic.
+`allocate_averagely` computes which member reads which queues, by the "AVG" strategy. It is pure. There is no
+coordinator: every member computes the same result from the same two lists, so members in different languages can share
+a group only when they agree on the order of the lists and on the arithmetic.
 
-Neighbours: `consumer.handover` lets queues go and come, `consumer.queue_reader` reads. Source: RocketMQ
+Neighbours: `consumer.handover` revokes and acquires queues, `consumer.queue_reader` reads them. Source: RocketMQ
 `RebalanceService`, `RebalanceImpl`, `AllocateMessageQueueAveragely`, `findConsumerIdList`.
 """
 
@@ -56,7 +55,7 @@ log = get_logger(__name__)
 def allocate_averagely(queues: Iterable[MessageQueue], client_ids: Iterable[str], client_id: str) -> list[MessageQueue]:
     """Return the queues that `client_id` reads, in order.
 
-    Over all of `client_ids` every queue appears exactly once, shares are contiguous and differ by at most one, and the
+    Every queue is allocated to exactly one of `client_ids`. Shares are contiguous and differ by at most one queue; the
     first members get the larger ones. A client that is not in the list reads nothing: the broker does not know it yet.
     """
     members = sorted(set(client_ids), key=_utf16)
@@ -84,19 +83,19 @@ class GroupMembers:
         self._instance = instance
         self._group = group
         self._responses: dict[str, list[str]] = {}
-        """By address of a broker that has answered, whom it knows."""
+        """The members that each broker knows, by its address."""
         self._failures: dict[str, RaptorMQError] = {}
-        """By address, why one has not."""
+        """The error of each broker that did not answer, by its address."""
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._absent: dict[str, set[str]] = {}
-        """By topic, members from before that nobody knew since."""
+        """By topic, earlier members that no broker has reported since the loss."""
 
     def connection_lost(self, before: Mapping[str, Collection[str]]) -> None:
-        """A broker may have forgotten those who were members before, by topic."""
+        """Keep the earlier members of each topic: a broker may have forgotten them."""
         self._absent = {topic: set(members) for topic, members in before.items()}
 
     def ask(self, topics: Collection[TopicQueues]) -> None:
-        """Ask the brokers of all these topics anew."""
+        """Ask the brokers of all these topics again."""
         self.stop()
         self._responses, self._failures = {}, {}
         addresses = {address for found in topics for address in _addresses(found)}
@@ -104,14 +103,14 @@ class GroupMembers:
         self._asking = {address: background(self._ask_one(address), name) for address in sorted(addresses)}
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Cancel the requests."""
         for asking in self._asking.values():
             asking.cancel()
 
     async def of(self, found: TopicQueues) -> list[str]:
-        """Return who belongs to the group as far as a topic is concerned, of which brokers were asked.
+        """Return the members of the group according to the brokers of a topic, which `ask` has asked.
 
-        Waits a second for those that do not answer, and `ClientConfig.request_timeout` where none does.
+        Waits a second for brokers that do not answer, and for `ClientConfig.request_timeout` when none does.
 
         Raises:
             RaptorMQError: no broker of the topic has answered.
@@ -121,7 +120,7 @@ class GroupMembers:
         if pending:
             _, pending = await asyncio.wait(
                 pending, timeout=GRACE_S
-            )  # the others know the same members, but for a moment
+            )  # the others know the same members, except for a moment
         while pending and not any(at in self._responses for at in asked):
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         responded = [at for at in asked if at in self._responses]
@@ -130,7 +129,7 @@ class GroupMembers:
         members = set[str]().union(*(self._responses[at] for at in responded))
         absent = self._absent.pop(found.topic, set()) - members
         if absent and any(map(self._instance.is_recently_connected, responded)):
-            log.info("group %s: of its members %s are not back yet", self._group, ", ".join(sorted(absent)))
+            log.info("group %s: members %s have not reconnected yet", self._group, ", ".join(sorted(absent)))
             self._absent[found.topic] = absent
             members |= absent
         return sorted(members)
@@ -141,12 +140,14 @@ class GroupMembers:
             async with asyncio.timeout(timeout):
                 members = await self._members_at(address, timeout)
                 if self._instance.client_id not in members:
-                    # It was restarted, or hears of this client just now. All others are not told: one that is frozen
-                    # would be waited for.
+                    # The broker was restarted, or does not know this client yet. Only this broker gets the heartbeat:
+                    # a frozen broker would delay the others.
                     await self._instance.heartbeats.send(address)
                     members = await self._members_at(address, timeout)
         except TimeoutError:
-            self._failures[address] = RequestTimeout(f"broker {address} did not say who is there within {timeout:g} s")
+            self._failures[address] = RequestTimeout(
+                f"broker {address} did not return the members within {timeout:g} s"
+            )
         except RaptorMQError as error:
             self._failures[address] = error
         else:
@@ -158,7 +159,7 @@ class GroupMembers:
         try:
             return decode_consumer_ids(require_success(response, address).body)
         except ServerError as error:
-            log.info("broker %s knows no member of %s yet: %s", address, self._group, error)
+            log.info("broker %s knows no members of %s yet: %s", address, self._group, error)
             return []
 
 
@@ -167,19 +168,19 @@ def _addresses(found: TopicQueues) -> list[str]:
 
 
 _MISSING_PAUSE_S = 1.0
-_AWAITED_BACKOFF = Backoff(0.05, 0.5)
-"""Nobody tells when a claim is given back; it may take as long as a listener."""
+_PENDING_BACKOFF = Backoff(0.05, 0.5)
+"""Nothing reports that a queue was unlocked; that may take as long as a listener call."""
 _LOSS_S = 120.0
-"""So long after a connection has ended, its broker may be away, come back, or have been replaced."""
+"""For this long after a connection was lost, its broker may be away, come back, or be replaced."""
 _LOSS_BACKOFF = Backoff(0.2, 5.0)
 _AT_A_TIME = 64
-"""Topics that are divided before others have their turn of the loop."""
+"""Topics that are rebalanced before the event loop gets its turn."""
 _REFRESH_S = 0.5
-"""For routes after a loss; what comes later makes the next look come at once."""
+"""Wait for the routes after a loss; a later response triggers the next round."""
 
 
 class _View(NamedTuple):
-    """Who belonged to the group, and the queues of a topic that they divided."""
+    """The members of the group, and the queues of a topic that were divided among them."""
 
     members: Sequence[str]
     queues: Sequence[MessageQueue]
@@ -189,12 +190,12 @@ class Rebalancer:
     """The readers of one consumer.
 
     Args:
-        instance: where connections, routes and heartbeats come from.
+        instance: connections, routes and heartbeats.
         group: the consumer group.
-        interval: seconds between two looks.
-        subscriptions: what is subscribed, by topic; looked at anew every time.
+        interval: seconds between two rounds.
+        subscriptions: returns the subscriptions by topic, in every round.
         new_reader: starts the reader of a queue.
-        handover: lets queues go and come.
+        handover: revokes and acquires queues.
         shared: false for a broadcasting consumer, which reads every queue.
     """
 
@@ -218,46 +219,46 @@ class Rebalancer:
         self._shared = shared
         self._members = GroupMembers(instance, group)
         self._views: dict[str, _View] = {}
-        """By topic, what was seen at the look before."""
+        """By topic, the members and queues of the round before."""
         self._readers: dict[str, dict[MessageQueue, QueueReader]] = defaultdict(dict)
-        """By topic: a look at a thousand topics must not look at all queues for each."""
+        """By topic: a round over a thousand topics must not look at all queues for each of them."""
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
         self._wanted = asyncio.Event()
         self._lost_at = -math.inf
-        """When a connection ended, in the time of the loop."""
-        self._looks_since = 0
+        """When a connection was lost, in loop time."""
+        self._rounds_since_loss = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def readers(self) -> list[QueueReader]:
-        """The readers of all queues that this consumer has now."""
+        """The readers of all queues that are assigned now."""
         return [reader for readers in self._readers.values() for reader in readers.values()]
 
     def trigger(self) -> None:
-        """Look again now."""
+        """Rebalance now."""
         self._wanted.set()
 
     def connection_lost(self) -> None:
-        """Look again now, and often for a while."""
-        self._lost_at, self._looks_since = asyncio.get_running_loop().time(), 0
+        """Rebalance now, and often for a while."""
+        self._lost_at, self._rounds_since_loss = asyncio.get_running_loop().time(), 0
         self._members.connection_lost({topic: view.members for topic, view in self._views.items()})
         self.trigger()
 
     def locks_lost(self, queues: Collection[MessageQueue]) -> None:
-        """Read queues no more that another member has, who goes on from its own progress; they may come back."""
+        """Stop reading queues that another member has locked and reads from its own offset; they may come back."""
         for queue in queues:
             if (reader := self._readers[queue.topic].pop(queue, None)) is not None:
-                log.warning("group %s: another member reads %s by now", self._group, queue)
+                log.warning("group %s: another member has taken over %s", self._group, queue)
                 reader.revoke()
                 reader.drop()
         self.trigger()
 
     def start(self) -> None:
-        """Look now, and again and again."""
+        """Rebalance now and then periodically."""
         self._task = background(self._run(), f"rebalancing of {self._group}")
 
     async def stop(self) -> None:
-        """Stop looking and let all queues go."""
+        """Stop rebalancing and give up all queues."""
         if self._task is not None:
             await cancel_all([self._task])
         self._members.stop()
@@ -265,7 +266,7 @@ class Rebalancer:
         await self._handover.wait()
 
     async def _run(self) -> None:
-        pause, awaiting = 0.0, 0
+        pause, pending_rounds = 0.0, 0
         clock = asyncio.get_running_loop().time
         while True:
             await set_within(self._wanted, pause)
@@ -275,23 +276,23 @@ class Rebalancer:
             complete = await self._rebalance(after_loss)
             pause = self._interval if complete else min(max(_MISSING_PAUSE_S, pause * 2), self._interval)
             if after_loss:
-                pause = min(pause, _LOSS_BACKOFF.pause(self._looks_since))
-                self._looks_since += 1
+                pause = min(pause, _LOSS_BACKOFF.pause(self._rounds_since_loss))
+                self._rounds_since_loss += 1
             if self._handover.pending_topics:
-                # A look at many queues takes time itself.
-                pause = min(pause, max(_AWAITED_BACKOFF.pause(awaiting), clock() - began))
-                awaiting += 1
+                # A round over many queues takes time itself.
+                pause = min(pause, max(_PENDING_BACKOFF.pause(pending_rounds), clock() - began))
+                pending_rounds += 1
             else:
-                awaiting = 0
+                pending_rounds = 0
 
     async def _rebalance(self, after_loss: bool) -> bool:
-        """Bring the readers in line; false when something was missing."""
+        """Update all readers; false when something was missing."""
         subscriptions = dict(self._subscriptions())
-        if after_loss:  # without name servers what is known has to do
+        if after_loss:  # without name servers the cached routes are used
             await self._instance.routes.refresh_within(subscriptions, _REFRESH_S)
         routes = await self._routes(subscriptions)
         if self._announced != (subscriptions, set(routes)):
-            # A broker refuses pulls of a subscription that it has not heard of.
+            # A broker refuses pulls with a subscription that no heartbeat has announced.
             await self._instance.heartbeats.send_all()
             self._announced = subscriptions, set(routes)
         if self._shared:
@@ -302,7 +303,7 @@ class Rebalancer:
                 results.append(tasks.create_task(self._rebalance_topic(subscriptions[topic], found, after_loss)))
                 if number % _AT_A_TIME == 0:
                     await asyncio.sleep(0)
-        complete = len(routes) == len(subscriptions) and all(share.result() for share in results)
+        complete = len(routes) == len(subscriptions) and all(result.result() for result in results)
         for topic in self._readers.keys() - subscriptions.keys():
             self._revoke(self._readers[topic])
             del self._readers[topic]
@@ -311,7 +312,7 @@ class Rebalancer:
         return complete
 
     async def _routes(self, topics: Iterable[str]) -> dict[str, TopicQueues]:
-        """Return the routes of those topics that can be read."""
+        """Return the routes of the topics that can be read."""
 
         async def find(topic: str) -> TopicQueues | None:
             try:
@@ -323,34 +324,36 @@ class Rebalancer:
         return {found.topic: found for found in await asyncio.gather(*map(find, topics)) if found is not None}
 
     async def _rebalance_topic(self, subscription: Subscription, found: TopicQueues, after_loss: bool) -> bool:
-        """Bring the readers of one topic in line; false when that could not be done."""
+        """Update the readers of one topic; false when that failed."""
         try:
-            await self._divide(subscription, found, after_loss)
+            await self._assign(subscription, found, after_loss)
         except RaptorMQError as error:
             log.info("group %s keeps its queues of %s: %s", self._group, found.topic, error)
             return False
         return True
 
-    async def _divide(self, subscription: Subscription, found: TopicQueues, after_loss: bool) -> None:
+    async def _assign(self, subscription: Subscription, found: TopicQueues, after_loss: bool) -> None:
         members = await self._members.of(found) if self._shared else [self._instance.client_id]
         share = allocate_averagely(found.read_queues, members, self._instance.client_id)
         wanted = set(share)  # of perhaps 10,000 queues
 
-        def is_to_go(queue: MessageQueue, reader: QueueReader) -> bool:
+        def must_revoke(queue: MessageQueue, reader: QueueReader) -> bool:
             if reader.subscription != subscription:
-                return True  # a pull that the broker holds has the old tags
+                return True  # the broker may hold a pull with the old tags
             return queue not in wanted and not (after_loss and queue.broker_name not in found.brokers)
 
         own = self._readers[found.topic]
-        self._revoke(queue for queue, reader in own.items() if is_to_go(queue, reader))
+        self._revoke(queue for queue, reader in own.items() if must_revoke(queue, reader))
         missing = [queue for queue in share if queue not in own]
-        for queue in await self._handover.acquire(found.topic, missing, self._orphans(found, members)):
+        for queue in await self._handover.acquire(found.topic, missing, self._unowned(found, members)):
             log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
             own[queue] = self._new_reader(queue, subscription)
         self._views[found.topic] = _View(members, found.read_queues)
 
-    def _orphans(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:
-        """The queues that no member can still have: of those that are gone, or all when there is nobody else."""
+    def _unowned(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:
+        """Return the queues that no member can still read: those of members that are gone, or all when this is the only
+        member.
+        """
         if members == [self._instance.client_id]:
             return set(found.read_queues)
         before = self._views.get(found.topic, _View([], ()))

@@ -1,23 +1,24 @@
-"""What happens to a message that its listener could not consume: it is delivered again later.
+"""Sends messages that a listener could not consume back to the broker, to be delivered again later.
 
-    1. CONSUMER_SEND_MSG_BACK (36): the broker stores it in %RETRY%group with a delay, after too many times in
-       %DLQ%group.
-    2. Where that fails, because the broker that has the message is gone or refuses it: a copy is sent to
-       %RETRY%group, with the times and the limit. After too many times the broker that gets it stores it in %DLQ%group
-       instead. The copy is the group's own: who may consume as a group may send to its retry topic, and need have no
-       rights on any other group or topic. Properties that have no room beside those of the copy are left out
+    1. CONSUMER_SEND_MSG_BACK (36): the broker stores the message in %RETRY%group with a delay, and in %DLQ%group after
+       too many deliveries.
+    2. If that fails, because the broker of the message is down or refuses: a copy is sent to %RETRY%group, with the
+       number of deliveries and their limit. After too many deliveries the broker that gets the copy stores it in
+       %DLQ%group. The right to consume as a group includes the right to send to its retry topic, so no other rights
+       are needed. Properties that do not fit beside those of the copy are left out
        (:mod:`~raptormq.protocol.copied_properties`).
-    3. Where that fails too, because the broker knows neither 36 nor delays, or the copy is too large for it once it is
-       encrypted again: it is handed out again here after a growing pause, and the log says why. How large it may be
-       only the broker knows: a consumer has no setting for it, and must not refuse what its brokers take.
-    4. Where it has been handed out here so often as it may be consumed, and brokers still refuse this very message (13,
-       which no right and no other broker cures): it is given up, lest its queue stands still for ever. It stays where
-       it is stored; an error in the log says where that is.
+    3. If that fails too, because the broker knows neither 36 nor delays, or the copy is too large once it is encrypted
+       again: the message is retried by this client after a growing delay, and the log says why. Only the broker knows
+       its size limit: a consumer has no setting for it and must not refuse what its brokers accept.
+    4. If a message was retried here as often as it may be delivered, and brokers still refuse it (code 13, which no
+       other right and no other broker cures): it is given up, so that its queue does not stop for ever. It stays where
+       it is stored, and an error in the log names that place.
 
-A message of an inner batch begins with step 2: no broker but RaptorMQ's has it at a place of its own, so step 1 would
-bring nothing, or all of them. A message that a broker has taken is finished for its queue, one that is retried here is
-not: nothing is lost either way. Neighbours: `consumer.listener_pool` reports failures. Source: RocketMQ
-`DefaultMQPushConsumerImpl.sendMessageBack`, `SendMessageProcessor.handleRetryAndDLQ`.
+A message of an inner batch starts with step 2: brokers other than RaptorMQ's have no position of its own for it, so
+step 1 would send back nothing, or the whole batch. A message that a broker has accepted is completed for its queue; a
+message that is retried here is not. No message is lost either way.
+Neighbours: `consumer.listener_pool` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`,
+`SendMessageProcessor.handleRetryAndDLQ`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _BACKOFF = Backoff(1.0, 60.0)
 
 
 class Redelivery:
-    """Gives failed messages of one group back."""
+    """Sends failed messages of one group back to the brokers."""
 
     def __init__(self, instance: ClientInstance, group: str, config: ConsumerConfig) -> None:
         self._instance = instance
@@ -60,34 +61,38 @@ class Redelivery:
         self._encryptor = Encryptor(keys, _COPIES) if keys is not None else None
 
     async def send_back(self, message: MessageExt) -> bool:
-        """Return true when nothing is left to do here, false when the client has to hand the message out again."""
+        """Send a message back; true when it is done with here, false when this client has to retry it."""
         if self._config.message_model is MessageModel.BROADCASTING:
-            log.warning("message %s was not consumed; group %s broadcasts", message.message_id, self._group)
-            return True  # the others have it, and no topic of retries is for one member alone
+            log.warning(
+                "message %s was not consumed and is not delivered again, because group %s broadcasts",
+                message.message_id,
+                self._group,
+            )
+            return True  # the other members have it, and no retry topic serves a single member
         in_batch = is_inner_batch(message.sys_flag)
         reason: RaptorMQError | None = None
         for give in (self._send_copy,) if in_batch else (self._send_back_request, self._send_copy):
             try:
                 await give(message)
             except RaptorMQError as error:
-                log.info("group %s could not give %s back: %s", self._group, message.message_id, error)
+                log.info("group %s could not send message %s back: %s", self._group, message.message_id, error)
                 reason = error
             else:
                 return True
         if _is_lasting(reason) and message.reconsume_times >= self._config.max_reconsume_times:
             log.error(
-                "message %s is given up by group %s after %d deliveries, no broker takes it for a retry or as a dead "
+                "message %s is given up by group %s after %d deliveries, no broker accepts it for a retry or as a dead "
                 "letter; it is message %d of %s: %s",
                 *(message.message_id, self._group, message.reconsume_times + 1),
                 *(message.queue_offset, message.queue, reason),
             )
             return True
-        log.warning("message %s of group %s is retried here: %s", message.message_id, self._group, reason)
+        log.warning("message %s of group %s is retried by this client: %s", message.message_id, self._group, reason)
         return False
 
     @staticmethod
     def retry_delay(times: int) -> float:
-        """Seconds before a message that failed here `times` times is handed out again."""
+        """Return the seconds before a message that failed here `times` times is retried."""
         return _BACKOFF.pause(max(times - 1, 0))
 
     async def _send_back_request(self, message: MessageExt) -> None:
@@ -110,21 +115,21 @@ class Redelivery:
         require_success(await self._instance.pool.request(address, command, timeout), address)
 
     async def _send_copy(self, message: MessageExt) -> None:
-        """Send a copy to the retry topic; the broker takes one that has been there often enough for a dead letter."""
+        """Send a copy to the retry topic; the broker turns it into a dead letter after too many deliveries."""
         properties = dict(message.properties)
         properties.pop(names.TRANSACTION_PREPARED, None)
         was_encrypted = properties.pop(names.ENCRYPTION_KEY_ID, None) is not None
         origin = {names.RETRY_TOPIC: message.topic, names.ORIGIN_MESSAGE_ID: message.message_id}
         needed = {name: value for name, value in origin.items() if name not in properties}
         if message.reconsume_times >= self._config.max_reconsume_times:
-            properties.pop(names.DELAY, None)  # brokers before RocketMQ 5 would keep the dead letter for so long
+            properties.pop(names.DELAY, None)  # brokers before RocketMQ 5 would delay the dead letter
         else:
             needed[names.DELAY] = str(_FIRST_RETRY_LEVEL + message.reconsume_times)
         text, left_out = fit_properties(properties, needed, limit=_LONGEST_PROPERTIES)
         if left_out:
             log.warning(
-                "the copy of message %s for the retry topic of group %s leaves out what has no room, with earlier ones "
-                "the properties %r",
+                "the copy of message %s for the retry topic of group %s leaves out properties that do not fit, "
+                "with earlier ones %r",
                 *(message.message_id, self._group, find_property(text, LEFT_OUT)),
             )
         body, sys_flag = (message.body, 0) if was_encrypted else compressed(message.body, _COPIES)
@@ -146,7 +151,7 @@ class Redelivery:
 
 
 def _is_lasting(reason: RaptorMQError | None) -> bool:
-    """Whether a message is refused for what it is."""
+    """Whether a message is refused because of its own content."""
     return isinstance(reason, MessageError) or (
         isinstance(reason, ServerError) and reason.code == ResponseCode.MESSAGE_ILLEGAL
     )

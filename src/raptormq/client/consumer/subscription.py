@@ -1,4 +1,4 @@
-"""What consumers may say they want of a topic: tags, as a string, or a filter by properties, as `Sql`."""
+"""Expressions that consumers subscribe with: tags as a string, or a filter by properties as `Sql`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SQL92 = "SQL92"
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A filter by properties in RocketMQ's SQL92, decided by the broker (`enablePropertyFilter=true`).
+    """A filter by properties in RocketMQ's SQL92, evaluated by the broker (`enablePropertyFilter=true`).
 
         Sql("price > 100 AND region IN ('north', 'south')")
 
     Raises:
-        MessageError: the text is no such expression.
+        MessageError: the text is not a valid expression.
     """
 
     text: str
@@ -33,7 +33,7 @@ class Sql:
 
 
 def subscription_to(topic: str, expression: str | Sql, version: int = 0) -> Subscription:
-    """Return what heartbeats and pulls say; raises `MessageError` for what is no expression of tags."""
+    """Return the subscription for heartbeats and pulls; raises `MessageError` for an invalid tag expression."""
     if isinstance(expression, Sql):
         return Subscription(topic, expression.text, version=version, expression_type=SQL92)
     if not isinstance(expression, str):

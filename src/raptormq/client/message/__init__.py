@@ -1,6 +1,6 @@
-"""Messages on their way out and in: validation, encoding, decoding, encryption, batches.
+"""Messages before sending and after receiving: validation, encoding, decoding, encryption, batches.
 
-No network: everything here is a function of values.
+No network: every function here depends on its arguments only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Encrypts what leaves and decrypts what comes: the step between messages and `raptormq.protocol.encryption`.
+"""Encrypts messages before sending and decrypts them after receiving, with `raptormq.protocol.encryption`.
 
-Keys may come from a class of the application: whatever it raises or returns, its clients get an error of ours.
-Neighbours: `producer.sender` seals messages, `producer.batch_encoding` whole batches, `message.decoding` and
-`producer.request_reply` unseal.
+Keys may come from a class of the application: whatever it raises or returns, the client raises an error of its own.
+Neighbours: `producer.sender` encrypts messages, `producer.batch_encoding` whole batches; `message.decoding` and
+`producer.request_reply` decrypt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Encryptor:
         self._config = config
 
     def encrypt(self, outgoing: SendRequest) -> SendRequest:
-        """Return a message, or a batch of messages each, encrypted; what is encrypted already stays as it is.
+        """Return a message, or each message of a batch, encrypted; what is already encrypted stays as it is.
 
         Raises:
             ConfigError: there is no key to encrypt with.
@@ -50,7 +50,7 @@ class Encryptor:
         return replace(outgoing, body=body, sys_flag=0, properties=outgoing.properties + mark, encrypted=True)
 
     def encrypt_whole(self, outgoing: SendRequest) -> SendRequest:
-        """Return a batch encrypted as one.
+        """Return a batch encrypted as a whole.
 
         Raises:
             ConfigError: there is no key to encrypt with.
@@ -67,17 +67,17 @@ class Encryptor:
 
 
 _verified: set[tuple[str, bytes]] = set()
-"""Keys, with their names, that something could be decrypted with."""
+"""Keys, with their names, that have decrypted a body."""
 
 
 def decrypt(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     """Return the plain body of an encrypted one.
 
-    A key that fails before it has ever decrypted anything is taken for the wrong one under a right name: else a client
-    that got it by mistake would leave out all messages as damaged.
+    A key that fails before it has ever decrypted a body counts as the wrong key under the right name: otherwise a
+    client with a wrong key would skip all messages as damaged.
 
     Raises:
-        KeyMissing: the client has no keys, not the one that is needed, or nothing to decrypt with.
+        KeyMissing: the client has no keys, lacks this key, or cannot decrypt.
         RecordError: the body is damaged.
     """
     key_id = key_id_of(body)
@@ -89,7 +89,7 @@ def decrypt(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     except WrongKey as error:
         if (key_id, key) in _verified:
             raise
-        raise KeyMissing(f"{error}; this client's has decrypted nothing yet") from error
+        raise KeyMissing(f"{error}; the key of this client has decrypted nothing yet") from error
     except ConfigError as error:
         raise KeyMissing(f"a message is encrypted with the key {key_id!r}: {error}") from error
     _verified.add((key_id, key))
@@ -105,7 +105,7 @@ def _current(keys: EncryptionKeys) -> tuple[str, bytes]:
     try:
         key_id, key = keys.current()
         if not is_key_name(key_id):
-            raise ValueError(f"{key_id!r:.40} is no name of a key")
+            raise ValueError(f"{key_id!r:.40} is not a valid key name")
         _check(key)
     except RaptorMQError:
         raise
@@ -118,18 +118,18 @@ def _known(keys: EncryptionKeys, key_id: str) -> bytes:
     """Return a key.
 
     Raises:
-        KeyMissing: it is not there, or not now.
+        KeyMissing: the key does not exist or cannot be read now.
     """
     try:
         key = keys.key(key_id)
         _check(key)
     except KeyMissing:
         raise
-    except Exception as error:  # ours, too: whoever reads knows what to do about a missing key and about nothing else
-        raise KeyMissing(f"the key {key_id!r} cannot be had: {error!r}") from error
+    except Exception as error:  # our own errors, too: readers handle a missing key and nothing else
+        raise KeyMissing(f"the key {key_id!r} cannot be read: {error!r}") from error
     return key
 
 
 def _check(key: object) -> None:
     if not isinstance(key, bytes) or len(key) not in KEY_BYTES:
-        raise ValueError("what the source returns is not 16, 24 or 32 bytes")
+        raise ValueError("the key that the source returned is not 16, 24 or 32 bytes")

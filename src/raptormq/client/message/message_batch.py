@@ -1,11 +1,11 @@
-"""`MessageBatch`: messages of one queue that are handed over as one thing, decoded when they are looked at.
+"""`MessageBatch`: messages of one queue that are delivered together and decoded on access.
 
-Three kinds: an inner batch as it was stored (`InnerBatch`), of which only the places of its messages are known until
-somebody asks, and messages that were stored one by one and came with one pull: of plain ones too only the places are
-known (`PlainRecords`), others had to be decoded to be looked at (`DecodedMessages`).
-Neighbours: `message.decoding` makes them, `consumer.listener_pool` hands them to listeners. Source: RIP-26, whose inner
-batches the Java client always takes apart. There all messages have the place of the batch, and its offset id; here they
-have those that RaptorMQ's brokers give them.
+There are three kinds. `InnerBatch` is a batch as it was stored; only the positions of its messages are known until they
+are accessed. `PlainRecords` and `DecodedMessages` are messages that were stored one by one and came with one pull:
+plain ones are decoded on access, compressed or encrypted ones were decoded before.
+Neighbours: `message.decoding` creates batches, `consumer.listener_pool` passes them to listeners. Source: RIP-26, whose
+inner batches the Java client always unpacks. There, all messages have the position and the offset id of the batch;
+here, they have those that RaptorMQ's brokers give them.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class MessageBatch(Sequence[MessageExt], abc.ABC):
 
     @property
     def topic(self) -> str:
-        """The topic that the messages name; cheap."""
+        """The topic of the messages; cheap."""
         return self[0].topic
 
     @property
     def born_timestamp(self) -> int:
-        """When the producer made the first message, in milliseconds since 1970; cheap where a batch is stored whole."""
+        """When the first message was sent, in milliseconds since 1970; cheap for a batch stored whole."""
         return self[0].born_timestamp
 
     @property
     @abc.abstractmethod
     def offsets(self) -> Sequence[int]:
-        """The queue offset of every message; not without gaps where tags or the start of a pull have left some out."""
+        """The queue offset of every message, with gaps where tags or the start of a pull have left messages out."""
 
     @property
     @abc.abstractmethod
@@ -53,7 +53,7 @@ class MessageBatch(Sequence[MessageExt], abc.ABC):
 
     @abc.abstractmethod
     def bodies(self) -> Iterator[bytes | memoryview]:
-        """Yield the bodies, decompressed, without copying those of an inner batch and without decoding properties."""
+        """Yield the decompressed bodies, without copying those of an inner batch and without decoding properties."""
 
     @abc.abstractmethod
     def with_tags(self, tags: Iterable[str]) -> MessageBatch | None:
@@ -114,12 +114,12 @@ class DecodedMessages(MessageBatch):
 
 
 class PlainRecords(MessageBatch):
-    """Messages that were stored one by one as they were sent, neither compressed nor encrypted.
+    """Messages that were stored one by one, neither compressed nor encrypted.
 
     Args:
-        data: what the pull brought.
-        places: where the records are in it, at least one.
-        queue: where they were pulled from.
+        data: the body of the pull result.
+        spans: positions of the records, at least one.
+        queue: the queue that they were pulled from.
     """
 
     __slots__ = ("_data", "_spans")
@@ -153,15 +153,15 @@ class PlainRecords(MessageBatch):
 
 
 class InnerBatch(MessageBatch):
-    """A batch that is stored whole, or what a consumer wants of it.
+    """A batch that is stored whole, or the part of it that a consumer wants.
 
     Args:
-        record: the record that holds the batch; its body is not looked at.
+        record: the record with the batch; its body is not used.
         data: the decompressed body.
-        places: where the wanted messages are in `data`, at least one.
-        numbers: which ones these are, counted from the first of the batch.
-        queue: where the batch was pulled from.
-        key_id: what the batch was encrypted with; its messages carry it as a property.
+        spans: positions of the wanted messages in `data`, at least one.
+        indexes: indexes of these messages in the whole batch.
+        queue: the queue that the batch was pulled from.
+        key_id: the key that the batch was encrypted with; its messages have it as a property.
     """
 
     __slots__ = ("_data", "_indexes", "_key_id", "_record", "_spans")
@@ -241,12 +241,12 @@ class InnerBatch(MessageBatch):
 
     def _properties(self, index: int) -> dict[str, str]:
         text = self._data[self._spans.body_ends[index] + 2 : self._spans.ends[index]]
-        # What is not UTF-8 came so from its producer; Java replaces it too, and a late error would help nobody.
+        # Text that is not UTF-8 was sent like that; Java replaces it too, and an error this late would not help.
         return decode_properties(str(text, "utf-8", "replace"))
 
 
 def stored_message(record: StoredMessage, body: bytes, properties: dict[str, str], queue: MessageQueue) -> MessageExt:
-    """Return a message that was stored by itself; `body` is as it was sent."""
+    """Return a message that was stored by itself, with its plain body."""
     stored_at = offset_id(record.store_host, record.physical_offset)
     return MessageExt(
         record.topic,

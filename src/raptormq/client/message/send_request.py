@@ -1,15 +1,15 @@
-"""Messages made ready to send: checked, compressed, with a unique id and their properties as text. Pure.
+"""Prepares messages for sending: validated, compressed, with a unique id and encoded properties. Pure.
 
-Everything that can be wrong with a message is found here, before a byte is sent. `prepare_message` makes one message
-ready, `prepare_batch` a list, `prepare_single` and `prepare_merged` what was collected for a batch.
+Every error in a message is found here, before a byte is sent. `prepare_message` prepares one message, `prepare_batch` a
+list, `prepare_single` and `prepare_merged` the messages of an AutoBatch batch.
 
-`merge_keys` makes the keys that a batch carries of those of its messages. A broker finds the messages of a batch that
-is compressed or encrypted as a whole by the keys of the batch itself; brokers of Apache RocketMQ do so for every batch.
+`merge_keys` returns the keys of a batch from those of its messages. A broker finds the messages of a batch that is
+compressed or encrypted as a whole by the keys of the batch; Apache RocketMQ does so for every batch.
 
-`split_messages` cuts a list of messages into lists that fit one request each.
+`split_messages` splits a list of messages into lists that fit one request each.
 
-Neighbours: `producer.producer` adds queue and broker, its `Producer.send_batch` sends each of the split lists;
-`producer.accumulator` unites the keys of what it merges, within the same bound. Source: RocketMQ `Validators`,
+Neighbours: `producer.producer` adds queue and broker, and its `Producer.send_batch` sends each of the split lists;
+`producer.accumulator` merges keys within the same limit. Source: RocketMQ `Validators`,
 `MessageBatch.generateFromList`, `DefaultMQProducerImpl.tryToCompressMessage`, `ProduceAccumulator.MessageAccumulation`
 for keys, and the ``ListSplitter`` of RocketMQ's batch example.
 """
@@ -36,14 +36,14 @@ from raptormq.protocol.tags import TAG_SEPARATOR
 from raptormq.protocol.topic_names import NOT_SENDABLE, check_topic, is_derived_topic
 
 MAX_KEYS_CHARS = 4096
-"""Keys and separators of one batch, in characters: with up to 4 bytes each they fit the properties of a request."""
+"""Most characters of the keys of one batch with their separators; at up to 4 bytes each they fit the properties."""
 
 
 def merge_keys(messages: Iterable[Message]) -> list[str]:
-    """Return the keys of all messages, once each and in order, up to the first one that is too much for one batch.
+    """Return the keys of all messages, once each and in order, up to the first one that exceeds the limit of a batch.
 
-    A list is sent as one batch or not at all, so what does not fit is left out instead of being refused: keys are for
-    finding messages, and the message is worth more.
+    A list is sent as one batch or not at all. Keys that do not fit are left out and the batch is not refused: keys
+    serve to find messages, and the message is worth more.
     """
     chars = 0
     united: dict[str, None] = {}
@@ -59,24 +59,24 @@ def merge_keys(messages: Iterable[Message]) -> list[str]:
 
 DEFAULT_MAX_BYTES = 1024 * 1024
 _UNIQUE_KEY_BYTES = 66
-"""Name, separators and longest value (an IPv6 address) of the id that sending adds."""
+"""Name, separators and longest value (an IPv6 address) of the unique id that sending adds."""
 
 
 def split_messages(
     messages: Iterable[Message], max_bytes: int = DEFAULT_MAX_BYTES, *, key_id: str | None = None
 ) -> Iterator[list[Message]]:
-    """Yield the messages in order, in lists of at most `max_bytes` as they travel and 32,767 messages; one that is
-    larger is alone in its list, and brokers take up to 4 MiB.
+    """Yield the messages in order, in lists of at most `max_bytes` as encoded and 32,767 messages. A larger message is
+    alone in its list; brokers accept up to 4 MiB.
 
     Args:
-        messages: of one topic.
-        max_bytes: of a list.
-        key_id: the name of the key that they will be encrypted with, which makes each of them larger; the longer name,
-            where keys are being rotated.
+        messages: messages of one topic.
+        max_bytes: largest size of a list.
+        key_id: name of the key that they will be encrypted with, which makes each of them larger; the longer name while
+            keys are rotated.
 
     Raises:
-        ConfigError: `max_bytes` is no number above 0, or `key_id` is no text.
-        MessageError: there is no list, or a message is none, or is for another topic than those before it.
+        ConfigError: `max_bytes` is not a number above 0, or `key_id` is not text.
+        MessageError: there is no list, or a message is invalid or belongs to another topic than those before it.
     """
     check_setting("max_bytes", max_bytes, Count)
     check_setting("key_id", key_id, str | None)
@@ -125,12 +125,12 @@ _INSTEAD = {
     names.CORRELATION_ID: "Producer.request",
     names.REPLY_TO_CLIENT: "Producer.request",
 }
-"""What an application that names a property of the system is likely to want."""
+"""The argument or class to use in place of a reserved property name."""
 
 
 @dataclass(slots=True)
 class SendRequest:
-    """What a send request carries, whichever broker gets it."""
+    """The contents of a send request, whichever broker gets it."""
 
     code: RequestCode
     topic: str
@@ -139,33 +139,33 @@ class SendRequest:
     flag: int
     properties: str
     message_id: str
-    """Unique id; for a list those of all its messages, joined with commas."""
+    """Unique id; for a list the ids of all its messages, joined with commas."""
     born_ms: int
     """Milliseconds since 1970 when the application sent it; the same for all attempts."""
     reconsume_times: int = 0
-    """Of a message that a consumer sends to its retry topic."""
+    """Number of deliveries, for a message that a consumer sends to its retry topic."""
     max_reconsume_times: int | None = None
-    """The same: over it the broker moves the message to the dead letters."""
+    """Their limit, after which the broker moves the message to the dead letter queue."""
     inner_ids: Sequence[str] = ()
-    """Those of the messages of a batch."""
+    """Unique ids of the messages of a batch."""
     merged: bool = False
-    """The batch is one of AutoBatch, not a list that somebody sent."""
+    """The batch comes from AutoBatch and is not a list of the application."""
     encrypted: bool = False
     """The body is encrypted."""
 
     @property
     def count(self) -> int:
-        """Messages of a batch; 0 for a single message."""
+        """Number of messages of a batch; 0 for a single message."""
         return len(self.inner_ids)
 
 
 def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
-    """Return a body as it travels, with its sysFlag; a short one, or one that does not shrink, stays plain."""
+    """Return a body, compressed if it is long and shrinks, and its sysFlag."""
     return compress(body, config.compression) if len(body) >= config.compress_over_bytes > 0 else (body, 0)
 
 
 def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> SendRequest:
-    """Return one message ready to send.
+    """Prepare one message for sending.
 
     Raises:
         MessageError: topic, properties or size break a rule of the broker.
@@ -187,12 +187,12 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
 
 
 def body_too_large(size: int, config: ProducerConfig) -> MessageError:
-    """Return what is to be said of a body over `max_message_bytes`."""
+    """Return the error for a body over `max_message_bytes`."""
     return MessageError(f"a body of {size} bytes is larger than {config.max_message_bytes}")
 
 
 def check_encrypted_size(outgoing: SendRequest, config: ProducerConfig) -> SendRequest:
-    """Return what is encrypted, which makes it larger than it was when it was looked at.
+    """Return an encrypted message or batch after checking its size, which encryption has increased.
 
     Raises:
         MessageError: it is larger than `max_message_bytes` now.
@@ -206,7 +206,7 @@ def check_encrypted_size(outgoing: SendRequest, config: ProducerConfig) -> SendR
 
 @lru_cache(maxsize=4096)
 def is_mergeable_topic(topic: str) -> bool:
-    """Whether messages to a topic may be merged with others; those to retry topics and dead letters may not.
+    """Whether messages to a topic may be merged; those to retry and dead letter topics may not.
 
     Raises:
         MessageError: see `check_sendable`.
@@ -216,9 +216,7 @@ def is_mergeable_topic(topic: str) -> bool:
 
 
 def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
-    """Whether a message may be merged with others, as far as its properties are concerned: it is not delayed, and when
-    it has a place in an order, its queue is chosen.
-    """
+    """Whether the properties of a message allow merging: no delay, and a queue if it has a sharding key."""
     properties = message.properties
     if message.delay or (properties and not DELAY_PROPERTIES.isdisjoint(properties)):
         return False
@@ -227,16 +225,16 @@ def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
 
 @lru_cache(maxsize=4096)
 def plain_properties(tags: str | None, wait_stored: bool) -> bytes:
-    """Return the properties of a message that has a tag at most, up to the value of its unique id.
+    """Return the properties of a message that has at most a tag, up to the value of its unique id.
 
     Raises:
-        MessageError: the tag is none.
+        MessageError: the tag is not valid.
     """
     return f"{_tag_properties(tags, wait_stored)}{_UNIQUE_KEY_IS}".encode()
 
 
 def message_properties(message: Message) -> tuple[str | None, bytes]:
-    """Return the unique id that the application gave a message, and its properties up to the value of that id.
+    """Return the unique id that the application has set, and the properties of a message up to the value of that id.
 
     Raises:
         MessageError: the properties break a rule of the broker.
@@ -248,7 +246,7 @@ def message_properties(message: Message) -> tuple[str | None, bytes]:
 def prepare_single(
     topic: str, record: tuple[int, bytes, str], sys_flag: int, message_id: str, now_ms: int, config: ProducerConfig
 ) -> SendRequest:
-    """Return a message that found no company, its flag, body and properties, ready to send by itself."""
+    """Prepare the only message of a batch, as flag, body and properties, for sending by itself."""
     flag, body, properties = record
     if not sys_flag:
         body, sys_flag = compressed(body, config)
@@ -266,9 +264,9 @@ def prepare_merged(
     batch_id: str,
     now_ms: int,
 ) -> SendRequest:
-    """Return merged messages as one request; it carries their tag, all their keys and the id of the batch.
+    """Prepare merged messages as one request, with their tag, all their keys and the id of the batch.
 
-    `sys_flag` says how the body of each of them is compressed.
+    `sys_flag` is the compression of each body.
     """
     united = tuple(keys)
     if united:
@@ -283,13 +281,13 @@ def prepare_merged(
 def prepare_batch(
     messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, config: ProducerConfig
 ) -> SendRequest:
-    """Return a list of messages ready to send as one request; none of them is compressed.
+    """Prepare a list of messages as one request; none of them is compressed.
 
-    What may be compressed or encrypted as a whole carries their keys, as many as `merge_keys` says: no broker finds
-    those inside.
+    A batch that may be compressed or encrypted as a whole gets the keys of its messages, see `merge_keys`: no broker
+    finds them inside.
 
     Raises:
-        MessageError: one of the messages breaks a rule of its own, or the list one of a list; the text names the rule.
+        MessageError: a message breaks a rule, or the list breaks one of lists; the text names the rule.
     """
     if not messages:
         raise MessageError("a batch needs at least one message")
@@ -312,7 +310,7 @@ def prepare_batch(
         names.UNIQUE_KEY: ids.next_id(now_ms),
     }
     if first.tags and all(message.tags == first.tags for message in messages):
-        batch_properties[names.TAGS] = first.tags  # without it a broker that stores the list whole finds no tag
+        batch_properties[names.TAGS] = first.tags  # otherwise a broker that stores the list whole finds no tag
     if config.encrypt or (config.compress_batches and config.compress_over_bytes > 0):
         united = merge_keys(messages)
         if united:
@@ -334,7 +332,7 @@ def check_sendable(topic: str) -> None:
     """Check the topic of a message.
 
     Raises:
-        MessageError: not a topic name, or a topic that the brokers keep to themselves.
+        MessageError: it is not a topic name, or is reserved for brokers.
     """
     if not isinstance(topic, str):
         raise MessageError(f"the topic of a message is text, not {topic!r}")
@@ -345,16 +343,16 @@ def check_sendable(topic: str) -> None:
 def _check_topic(topic: str) -> None:
     check_topic(topic)
     if topic in NOT_SENDABLE:
-        raise MessageError(f"topic {topic} belongs to the brokers, nobody sends to it")
+        raise MessageError(f"topic {topic} is reserved for brokers")
 
 
 def _records(
     messages: Sequence[Message], ids: UniqueIdFactory, now_ms: int, message_ids: list[str]
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the records of a batch and note their unique ids."""
+    """Yield the records of a batch and collect their unique ids."""
     topic, wait_stored = messages[0].topic, messages[0].wait_stored
     next_id, note = ids.next_id, message_ids.append
-    tags, keys, common = None, None, b""  # lists often carry one tag and one key: their text is made once
+    tags, keys, common = None, None, b""  # messages of a list often share tag and key: their text is encoded once
     for message in messages:
         if message.topic != topic:
             raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
@@ -374,13 +372,13 @@ def _records(
 
 
 def _common_properties(message: Message) -> str:
-    """Return the text of all properties but the unique id."""
+    """Return the encoded properties without the unique id."""
     if not isinstance(message.wait_stored, bool):
         raise invalid_message(message)
     if not message.properties and not message.keys and not message.delay:
         try:
             return _tag_properties(message.tags, message.wait_stored)
-        except TypeError:  # no text, and nothing that could be looked up
+        except TypeError:  # not text, and not hashable
             raise invalid_message(message) from None
     if message.properties and not _REFUSED.isdisjoint(message.properties):
         raise _reserved_names(sorted(_REFUSED & message.properties.keys()))
@@ -390,12 +388,10 @@ def _common_properties(message: Message) -> str:
 
 
 def _reserved_names(found: Sequence[str]) -> MessageError:
-    """Return the error for properties with the system's names."""
+    """Return the error for reserved property names."""
     instead = [f"{_INSTEAD[name]} in place of {name}" for name in found if name in _INSTEAD]
-    forwarded = "of a message that is sent on take its user_properties"
-    return MessageError(
-        f"the property names {', '.join(found)} belong to the system: {', '.join([*instead, forwarded])}"
-    )
+    forwarded = "for a forwarded message use its user_properties"
+    return MessageError(f"the property names {', '.join(found)} are reserved: {', '.join([*instead, forwarded])}")
 
 
 @lru_cache(maxsize=4096)
@@ -404,7 +400,7 @@ def _tag_properties(tags: str | None, wait_stored: bool) -> str:
 
 
 def _own_id(properties: dict[str, str]) -> str | None:
-    """Return the unique id that the application gave, after the checks of every property."""
+    """Return the unique id that the application has set, after the checks of every property."""
     message_id = properties.get(names.UNIQUE_KEY)
     if message_id is not None:
         encode_text({names.UNIQUE_KEY: message_id})
@@ -412,19 +408,19 @@ def _own_id(properties: dict[str, str]) -> str | None:
 
 
 def encode_text(properties: dict[str, str]) -> str:
-    """Return properties as they travel.
+    """Return encoded properties.
 
     Raises:
-        MessageError: they are not text, or break a rule of the broker; or nobody could ask for the tag.
+        MessageError: they are not text or break a rule of the broker, or the tag cannot be used in a filter.
     """
     try:
         text = encode_properties(properties)
         if not text.isascii():
             text.encode()
         if TAG_SEPARATOR in properties.get(names.TAGS, ""):
-            raise MessageError(f"a message has one tag, and filters have several: {properties[names.TAGS]!r}")
+            raise MessageError(f"a message has one tag, only filters have several: {properties[names.TAGS]!r}")
     except TypeError:
-        raise MessageError(f"tags and properties of a message are texts: {properties!r} are not") from None
+        raise MessageError(f"tags and properties of a message must be text: {properties!r} are not") from None
     except UnicodeEncodeError as error:
-        raise MessageError(f"tags, keys and properties are not text that UTF-8 can hold: {error}") from None
+        raise MessageError(f"tags, keys and properties cannot be encoded as UTF-8: {error}") from None
     return text

@@ -1,7 +1,7 @@
-"""What a message may be made of, looked at before it is among others: one of a batch must not spoil the batch, and one
-of a connection not the connection. Pure.
+"""Validates the parts of a message before it joins others: an invalid message must not spoil a batch or a connection.
+Pure.
 
-Neighbours: `producer.producer`, `message.send_request` and `producer.accumulator` ask; topics and properties are
+Neighbours: `producer.producer`, `message.send_request` and `producer.accumulator` validate; topics and properties are
 checked in `message.send_request`. Source: none, Java's compiler does it.
 """
 
@@ -19,10 +19,10 @@ _QUEUE_IDS = range(2**31)
 
 
 def as_bytes(body: object) -> bytes:
-    """Return a body as it travels: bytes as they are, other buffers copied, so that nobody changes them meanwhile.
+    """Return a body as bytes; other buffers are copied, so that later changes have no effect.
 
     Raises:
-        MessageError: it is no buffer.
+        MessageError: it is not a buffer.
     """
     if isinstance(body, bytes):
         return body
@@ -32,21 +32,20 @@ def as_bytes(body: object) -> bytes:
 
 
 def has_optional_fields(message: Message) -> bool:
-    """Whether a message has any of what few messages have; a flag that is no number counts, to be refused."""
+    """Whether a message has a flag, keys, properties or a delay; an invalid flag counts, and is refused later."""
     flag = message.flag
     return type(flag) is not int or flag != 0 or bool(message.keys or message.properties or message.delay)
 
 
 def check_optional_fields(message: Message) -> None:
-    """Look at what few messages have: flag, keys, properties and delay. The texts of properties are for others.
+    """Check flag, keys, properties and delay, but not the text of properties.
 
     Raises:
-        MessageError: the flag does not fit 32 bits, the keys are not several texts, or the others are not what they
-            should be.
+        MessageError: the flag does not fit 32 bits, the keys are not several texts, or another field has a wrong type.
     """
     flag: object = message.flag
     if not isinstance(flag, int) or flag not in _INT32:
-        raise MessageError(f"the flag of a message is a number of 32 bits, not {flag!r}")
+        raise MessageError(f"the flag of a message is a 32-bit number, not {flag!r}")
     keys: Any = message.keys
     try:
         spaces = KEY_SEPARATOR.join(keys).count(KEY_SEPARATOR)
@@ -64,16 +63,16 @@ def check_optional_fields(message: Message) -> None:
 
 
 def invalid_message(message: object) -> MessageError:
-    """Return what is to be said of something that cannot be used as a message, or of one with a part that cannot."""
+    """Return the error for a value that is not a message, or for a message with an invalid field."""
     if not isinstance(message, Message):
         hint = (
             "; send_batch sends a list"
             if isinstance(message, Sequence) and not isinstance(message, bytes | str)
             else ""
         )
-        return MessageError(f"what is sent is a Message, not {type(message).__name__}{hint}")
+        return MessageError(f"a Message is expected, not {type(message).__name__}{hint}")
     return MessageError(
-        "topic and tags of a message are texts and its wait_stored is True or False; these are not: "
+        "topic and tags of a message are text and its wait_stored is True or False; these are not: "
         f"{message.topic!r}, {message.tags!r}, {message.wait_stored!r}"
     )
 
@@ -82,25 +81,25 @@ def as_messages(messages: object) -> Sequence[Message]:
     """Return messages as a list.
 
     Raises:
-        MessageError: they are none.
+        MessageError: a value is not a message.
     """
     if not isinstance(messages, Iterable):
         raise MessageError(f"a batch is a list of messages, not {type(messages).__name__}")
     listed = list(messages)
     for kind in set(map(type, listed)):
         if not issubclass(kind, Message):
-            raise MessageError(f"a batch is a list of messages; this one holds {kind.__name__}, too")
+            raise MessageError(f"a batch is a list of messages; this one also contains {kind.__name__}")
     return listed
 
 
 def check_destination(queue: object, topic: str, key: object = None) -> None:
-    """Look at the queue that a message is meant for, and the key that chooses one; None is any.
+    """Check the queue that a message is sent to, and the key that selects one; None means any.
 
     Raises:
-        MessageError: it is none, that of another topic, or has a number that is none; or the key is no text.
+        MessageError: the queue is not a queue, belongs to another topic or has an invalid id; or the key is not text.
     """
     if key is not None and not isinstance(key, str):
-        raise MessageError(f"the key that chooses a queue is text, not {key!r}")
+        raise MessageError(f"the key that selects a queue is text, not {key!r}")
     if queue is None:
         return
     if not isinstance(queue, MessageQueue):
@@ -116,9 +115,9 @@ def as_queues(queues: object) -> set[MessageQueue]:
     """Return queues as a set.
 
     Raises:
-        ClientError: they are none.
+        ClientError: a value is not a queue.
     """
     listed = list(queues) if isinstance(queues, Iterable) else None
     if listed is None or not all(isinstance(queue, MessageQueue) for queue in listed):
-        raise ClientError(f"what is assigned is a list of MessageQueue, not {queues!r}")
+        raise ClientError(f"a list of MessageQueue is expected, not {queues!r}")
     return set(listed)

@@ -1,4 +1,4 @@
-"""Producers: queue selection, sending with retries, batches that fill up, transactions, requests and replies.
+"""Producers: queue selection, sending with retries, AutoBatch, transactions, request and reply.
 
 Knows no consumer.
 """

@@ -1,13 +1,13 @@
 """The attempts of one send: how long each may take, whether there is another one, and after which pause. Pure.
 
-One deadline covers all of them. An attempt that is not the last gets half of the time that is left: a silent broker
-must not use up what the next one needs. A send outlives the restart of its broker, if its time does:
+One deadline covers all attempts. An attempt that is not the last gets half of the remaining time, so that a silent
+broker leaves time for the next one. A send survives the restart of its broker if its timeout is long enough::
 
-    refused, broken, silent    further attempts, as many as there are retries
-    nobody there               attempts until the time is over, but none without retries
+    refused, broken, silent    further attempts, as many as `retries`
+    no broker reached          attempts until the deadline, but none without retries
 
-Neighbours: `producer.sender` and `producer.batch_sender` send. Source: RocketMQ counts all of them
-(`DefaultMQProducerImpl`); that time ends them and not their number is how Kafka's ``sender.timeout.ms`` has it.
+Neighbours: `producer.sender` and `producer.queue_batches` send. Source: RocketMQ counts all attempts
+(`DefaultMQProducerImpl`); Kafka's ``delivery.timeout.ms`` ends them by time and not by number.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _BACKOFF = Backoff(0.05, 0.5)
 
 
 class Attempts:
-    """Those that one send has left.
+    """The attempts that one send has left.
 
     Args:
-        retries: further attempts after the first has failed.
-        deadline: of `clock`, in seconds.
+        retries: further attempts after the first failure.
+        deadline: in seconds of `clock`.
     """
 
     __slots__ = ("_clock", "_deadline", "_pauses", "_retries_left", "_waits")
@@ -37,14 +37,14 @@ class Attempts:
         self._pauses = 0
 
     def attempt_timeout(self) -> float:
-        """Return how long the next one may take."""
+        """Return the seconds that the next attempt may take."""
         left = self._deadline - self._clock()
         return left / 2 if self._retries_left else left
 
     def next_pause(self, *, no_broker_reached: bool, other_broker: bool = False) -> float | None:
-        """Count one that has failed and return the seconds to pause before the next, or None when there is no next.
+        """Count a failed attempt and return the seconds to pause before the next, or None when there is no next.
 
-        One that goes `elsewhere` needs no pause.
+        An attempt at another broker needs no pause.
         """
         if not (self._waits if no_broker_reached else self._retries_left):
             return None

@@ -58,29 +58,31 @@ class EncodingSender:
             result = await self._sender.send(encoded, queue, key, timeout, is_awaited)
             if not (encoded.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
                 return result
-            # The topic changed its type: consumers will leave this one out, they take a batch for compressed.
+            # The topic stores batches whole now. Consumers skip this one: they expect its body to be compressed.
         except ServerError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or not is_awaited():
                 raise
         return await self._sender.send(outgoing, queue, key, max(deadline - clock(), 0.0), is_awaited)
 
     def encode(self, outgoing: SendRequest, queue: MessageQueue) -> SendRequest:
-        """Return what is to be sent in the form in which it travels, as a part of a larger request.
+        """Return a batch or message in the form that it is sent in, as a part of a larger request.
 
         Raises:
             ConfigError: there is no key to encrypt with.
-            MessageError: encrypted, it is larger than brokers take.
+            MessageError: the encrypted batch is larger than brokers accept.
         """
         return self._as_inner_batch(outgoing, queue) or self._sender.encrypt(outgoing)
 
     def _compress_each(self, outgoing: SendRequest, queue: MessageQueue | None) -> SendRequest | None:
-        """Return a list with its messages compressed, when each is long and shrinks, and that is known to be taken."""
-        if outgoing.merged or outgoing.count < 2:  # nobody could tell whether a single one was stored as a batch
+        """Return a list with each of its messages compressed, if all are long, all shrink, and the topic accepts it."""
+        if (
+            outgoing.merged or outgoing.count < 2
+        ):  # with one message, the response does not show whether it was stored as a batch
             return None
         if self._sender.encryptor is not None or self._batch_support.stores_whole(outgoing.topic, queue) is not False:
             return None
         over = self._config.compress_over_bytes
-        if not 0 < over * outgoing.count < len(outgoing.body):  # most lists are of short messages
+        if not 0 < over * outgoing.count < len(outgoing.body):  # most lists have short messages
             return None
         plain = decode_batch(outgoing.body)
         if any(len(record.body) < over for record in plain):
@@ -94,12 +96,14 @@ class EncodingSender:
         return replace(outgoing, body=encode_batch(records), sys_flag=sys_flag)
 
     def _as_inner_batch(self, outgoing: SendRequest, queue: MessageQueue | None) -> SendRequest | None:
-        """Return a batch as an inner batch, when that is smaller and known to be taken."""
+        """Return a batch as an inner batch, if that is smaller and the topic accepts it."""
         if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._batch_support.accepts_inner_batches(
             outgoing.topic, queue
         ):
             return None
-        if outgoing.sys_flag:  # made for single messages, each compressed: the flag of a whole batch is for all of it
+        if (
+            outgoing.sys_flag
+        ):  # its messages are compressed one by one; the flag of an inner batch means the whole batch
             return None
         if self._sender.encryptor is not None:
             outgoing, sys_flag = check_encrypted_size(self._sender.encryptor.encrypt_whole(outgoing), self._config), 0

@@ -1,20 +1,20 @@
-"""What a client has learned of brokers: whether they store a topic's batches whole, and what they refuse as unknown.
+"""What a client has learned about brokers: how they store batches, and which requests they do not know.
 
-`BatchSupport` knows by topic whether a broker stores batches whole (queue type BatchCQ). Routes do not say it. The
-answer to a batch does: it carries the unique id of the batch where the batch was stored whole (RIP-26,
+`BatchSupport` knows by topic whether a broker stores batches whole (queue type BatchCQ). Routes do not contain this.
+The response to a batch does: it has the unique id of the batch if the batch was stored whole (RIP-26,
 `SendMessageResponseHeader.batchUniqId`). A topic may be converted while its producers send: a batch that was sent
 before may be answered after.
 
-Brokers may differ, as when one was away while the topic was converted, so each is known by its own answers. A batch
-that has no queue yet is made before its broker is chosen: while the brokers that have answered differ, it is sent
-plain, which all of them take. What is made for one kind would be refused by the other, and sent twice.
+Brokers may differ, for example when one was down while the topic was converted, so each is known by its own responses.
+A batch without a queue is encoded before its broker is selected. While the brokers that have answered differ, it is
+sent as plain records, which all brokers accept. A form that one kind of broker refuses would be sent twice.
 
-`Refusals` names the brokers that do not know a request. Their answer is believed for a while only, since a newer broker
-may take their place. `BatchSupport` notes in it which brokers know no batches at all.
+`Refusals` has the brokers that do not know a request. An entry expires, since a newer broker may take their place.
+`BatchSupport` uses it for brokers that know no batches at all.
 
-Neighbours: `producer.sender` and `producer.batch_sender` learn, `producer.batch_encoding` and `producer.accumulator`
-ask; `producer.batch_sender` uses `Refusals` for requests for several queues. Source: none for `Refusals`, RocketMQ's
-clients do not ask again.
+Neighbours: `producer.sender` and `producer.queue_batches` record responses, `producer.batch_encoding` and
+`producer.accumulator` ask; `producer.queue_batches` uses `Refusals` for its request. Source: none for `Refusals`,
+RocketMQ's clients do not ask again.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from collections.abc import Callable, Collection
 from raptormq.protocol.message import MessageQueue
 
 REFUSAL_ASK_AGAIN_S = 600.0
-"""How long a broker that does not know a request is believed to stay so."""
+"""How long a broker is assumed not to know a request."""
 
 _NOBODY: frozenset[str] = frozenset()
 
 
 class Refusals:
-    """Names of the brokers that have refused lately; `clock` gives seconds that no change of the time of day moves."""
+    """The brokers that have refused a request lately; `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: dict[str, float] = {}
 
     def note(self, broker_name: str) -> None:
-        """Learn that a broker does not know the request."""
+        """Record that a broker does not know the request."""
         self._until[broker_name] = self._clock() + REFUSAL_ASK_AGAIN_S
 
     def names(self) -> frozenset[str]:
-        """Return who is not to be asked now."""
+        """Return the brokers that must not be asked now."""
         if not self._until:
             return _NOBODY
         now = self._clock()
@@ -55,15 +55,15 @@ class Refusals:
 
 
 ASK_AGAIN_S = 60.0
-"""How long nothing more is sent whole to a topic that has refused it: what was wrong may have been that batch alone."""
+"""How long no inner batch is sent to a topic whose broker has refused one; that batch alone may have been at fault."""
 
 
 class BatchSupport:
-    """How brokers store batches, by topic and broker; one that was not sent a batch yet is unknown.
+    """How brokers store batches, by topic and broker; unknown until a broker was sent a batch.
 
     Args:
-        clock: gives seconds that no change of the time of day moves.
-        brokers: returns the names of those that have a topic now; who is gone has no say when others differ.
+        clock: returns monotonic seconds.
+        brokers: returns the names of the brokers that serve a topic now; others do not count when brokers differ.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class BatchSupport:
         self._clock = clock
         self._brokers = brokers
         self._answers: dict[str, dict[str, bool | None]] = {}
-        """By topic and broker; None says that a refusal has put in doubt what would be answered."""
+        """By topic and broker; None after a refusal has made the last response doubtful."""
         self._refused_until: dict[str, dict[str, float]] = {}
         self._know_no_batches = Refusals(clock)
         self.all_accept_batches = True
-        """As nearly always; otherwise `accepts_batches` knows who does."""
+        """True in the usual case; otherwise `accepts_batches` decides."""
 
     def stores_whole(self, topic: str, queue: MessageQueue | None = None) -> bool | None:
-        """Whether batches to the topic are stored whole, by the broker of the queue that is chosen, else by all;
-        `None` when that is not known, or brokers differ.
+        """Whether batches to the topic are stored whole, by the broker of the given queue, else by all brokers; `None`
+        when that is not known, or brokers differ.
         """
         answers = self._answers.get(topic)
         if not answers:
@@ -106,7 +106,7 @@ class BatchSupport:
         return all(refused[name] <= self._clock() for name in refused.keys() & there)
 
     def accepts_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
-        """Whether the broker of the queue that is chosen, else any one of the topic, is worth a batch."""
+        """Whether the broker of the given queue, else any broker of the topic, may accept a batch."""
         old = self.brokers_without_batches()
         self.all_accept_batches = not old
         if queue is not None:
@@ -119,25 +119,25 @@ class BatchSupport:
         return self._know_no_batches.names()
 
     def note_batches_refused(self, broker_name: str) -> None:
-        """Learn that a broker knows no batches."""
+        """Record that a broker knows no batches."""
         self._know_no_batches.note(broker_name)
         self.all_accept_batches = False
 
     def note_answer(self, topic: str, broker_name: str, *, whole: bool) -> None:
-        """Learn from the answer to a batch."""
+        """Record the response to a batch."""
         self._answers.setdefault(topic, {})[broker_name] = whole
         if not whole and topic in self._refused_until:
             self._refused_until[topic].pop(broker_name, None)
 
     def note_inner_batch_refused(self, topic: str, broker_name: str) -> None:
-        """Learn that a broker did not take a batch in the form that it would be stored in."""
+        """Record that a broker has refused a batch in the form that it would be stored in."""
         answers = self._answers.setdefault(topic, {})
         if answers.get(broker_name) is not False:
             answers[broker_name] = None
             self._refused_until.setdefault(topic, {})[broker_name] = self._clock() + ASK_AGAIN_S
 
     def note_compressed_messages_refused(self, topic: str, broker_name: str) -> None:
-        """Learn that a broker did not take a batch whose messages are compressed one by one."""
+        """Record that a broker has refused a batch whose messages are compressed one by one."""
         answers = self._answers.setdefault(topic, {})
         if answers.get(broker_name) is not True:
             answers[broker_name] = None

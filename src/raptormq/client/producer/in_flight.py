@@ -1,8 +1,8 @@
-"""How many bytes of messages may be under way at the same time, over all sends of a client.
+"""Limits the bytes of messages in flight, over all sends of a client.
 
-Without a bound, a thousand concurrent sends of large messages would all lie in the buffer of one connection, which is
-dropped when its peer does not keep up. Waiting costs nothing while there is room.
-Neighbour: `producer.sender` takes room before an attempt and gives it back after.
+Without a limit, a thousand concurrent sends of large messages would fill the buffer of one connection, which is closed
+when its peer does not keep up. Acquiring costs nothing while there is room.
+Neighbours: `producer.sender` and `producer.queue_batches` acquire room before an attempt and release it afterwards.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections import deque
 from raptormq.client.cluster import ClientInstance
 
 LIMIT_BYTES = 32 * 1024 * 1024
-"""What all producers of one client may have under way."""
+"""Most bytes in flight for all producers of one client."""
 
 
 class InFlight:
-    """A budget of bytes, given out in the order of asking.
+    """A budget of bytes, granted in the order of requests.
 
     Args:
-        limit_bytes: a single message larger than that is let through alone.
+        limit_bytes: a larger single message is sent alone.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -35,18 +35,18 @@ class InFlight:
 
     @property
     def bytes(self) -> int:
-        """Bytes under way."""
+        """Bytes in flight."""
         return self._bytes
 
     def try_acquire(self, size: int) -> bool:
-        """Take room for `size` bytes if there is some and nobody waits for it."""
+        """Acquire `size` bytes if there is room and no other sender waits."""
         if self._waiting or (self._bytes and self._bytes + size > self._limit):
             return False
         self._bytes += size
         return True
 
     async def acquire(self, size: int) -> None:
-        """Take room for `size` bytes, after everyone who asked before."""
+        """Acquire `size` bytes, after all earlier requests."""
         if self.try_acquire(size):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -55,13 +55,13 @@ class InFlight:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.release(size)  # the room came together with the cancellation
+                self.release(size)  # the room was granted at the same time as the cancellation
             else:
-                self._wake()  # the next one may be smaller
+                self._wake()  # the next request may be smaller
             raise
 
     def release(self, size: int) -> None:
-        """Give room back and let in who waits for it."""
+        """Release bytes and wake waiting senders."""
         self._bytes -= size
         if self._waiting:
             self._wake()

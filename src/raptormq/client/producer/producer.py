@@ -4,10 +4,10 @@
         result = await producer.send(Message("orders", b"...", tags="paid", keys=("order-17",)))
         await producer.send_batch([Message("orders", b"..."), Message("orders", b"...")])
 
-Any number of sends may be awaited at the same time; they share one connection per broker and travel together.
-With `auto_batch` they also travel as batches, see `accumulator`.
-Neighbours: `message.send_request` checks, `producer.accumulator` merges, `producer.sender` tries. Source: RocketMQ
-`DefaultMQProducer`.
+Any number of sends may be awaited at the same time; they share one connection per broker. With `auto_batch` they are
+also merged into batches, see `accumulator`.
+Neighbours: `message.send_request` validates messages, `producer.accumulator` merges them, `producer.sender` sends with
+retries. Source: RocketMQ `DefaultMQProducer`.
 """
 
 from __future__ import annotations
@@ -47,13 +47,12 @@ class Producer(Startable):
             `client_config`.
         config: how to send.
         client_config: shared connections: producers and consumers with the same one are one client to the brokers.
-        settings: those of `ProducerConfig` by name, such as `auto_batch`, which replace the values of `config`.
+        settings: fields of `ProducerConfig`, such as `auto_batch`, which replace the values of `config`.
 
     Raises:
         MessageError: `group` is not a group name.
-        ConfigError: an address is not `host:port`, another argument is not of its kind, or there are no keys to encrypt
-            with.
-        TypeError: there is no such argument.
+        ConfigError: an address is not `host:port`, another argument is invalid, or there are no keys to encrypt with.
+        TypeError: an argument is unknown.
     """
 
     def __init__(
@@ -77,18 +76,18 @@ class Producer(Startable):
         self._batch_queue: BatchQueue | None = None
         self._single_sends: set[asyncio.Task[SendResult]] = set()
         self._announced: set[str] = set()
-        """Topics whose brokers know this client."""
+        """Topics whose brokers have got a heartbeat of this client."""
         self._last_callback: object = self  # which is none
-        """It was looked at."""
+        """The last callback that was checked; at first an object that is none."""
         self._shutdown = Shutdown(f"a producer of {group}")
         self._ids: UniqueIdFactory
         self._send_batch: Send
 
     async def start(self) -> None:
-        """Make the producer usable; does nothing when it is. No broker has to be up yet.
+        """Start the producer; does nothing when it is started. No broker has to be up yet.
 
         Raises:
-            ClientClosed: it is, in another event loop.
+            ClientClosed: it was started in another event loop.
         """
         await self._shutdown.wait()
         if self._instance is not None:
@@ -112,9 +111,9 @@ class Producer(Startable):
                 )
 
     async def close(self) -> None:
-        """Send what waits in batches, leave the group and close what is not shared; does nothing the second time,
-        never raises in the loop that it was started in, is bounded in time. When this is cancelled, by a time-out for
-        one, it goes on in the background.
+        """Send the open batches, leave the group and close what is not shared; does nothing when it is closed. It never
+        raises in the event loop that the producer was started in, and its time is bounded. A cancelled close continues
+        in the background.
 
         Raises:
             ClientClosed: this is another event loop.
@@ -149,17 +148,17 @@ class Producer(Startable):
         """Send one message and return where it was stored.
 
         Args:
-            message: what to send.
-            queue: this very queue; without it the queues take turns and failed brokers are avoided.
-            key: all messages with the same key go to the same queue, the one that Java's hash selector chooses too.
-            timeout: seconds over all attempts; default `ProducerConfig.send_timeout`. With `auto_batch` a message
-                with a key or a timeout of its own is not merged.
+            message: the message to send.
+            queue: send to this queue; without it the queues take turns and failed brokers are avoided.
+            key: all messages with the same key go to the same queue, the one that Java's hash selector selects.
+            timeout: seconds over all attempts; default `ProducerConfig.send_timeout`. With `auto_batch` a message with
+                a key or a timeout of its own is not merged.
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
-            ConfigError: the timeout is no number above 0.
+            ConfigError: the timeout is not a number above 0.
             NoRoute: the topic does not exist and brokers do not create topics, or no broker is up.
-            TransportError: no broker answered in time; the message may have been stored all the same.
+            TransportError: no broker answered in time; the message may have been stored.
             ServerError: the brokers refuse the message.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
@@ -172,11 +171,10 @@ class Producer(Startable):
         return await sender.send(outgoing, queue, key, self._seconds(timeout))
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
-        """Send one message and return at once: the future holds what `send` returns or raises, callbacks are added
-        to it.
+        """Send one message and return at once: the future has the result or the error of `send`.
 
-        Cheaper than `send` where very many messages are on their way, with `auto_batch` most of all;
-        `send_with_callback` is cheaper still.
+        Cheaper than `send` for very many messages in flight, especially with `auto_batch`; `send_with_callback` is
+        cheaper still.
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
@@ -189,21 +187,21 @@ class Producer(Startable):
         return self._send_single(sender, message, queue)
 
     def send_with_callback(self, message: Message, callback: Callback, *, queue: MessageQueue | None = None) -> None:
-        """Send one message and return at once: `callback` is called, once, with the `SendResult` that `send` returns or
-        the exception that it raises. It must not block; what it raises is logged.
+        """Send one message and return at once: `callback` is called once, with the `SendResult` that `send` returns or
+        the exception that it raises. It must not block; its own exceptions are logged.
 
-        The cheapest way to send very many messages, with `auto_batch` most of all: the callbacks of a batch are called
+        The cheapest way to send very many messages, especially with `auto_batch`: the callbacks of a batch are called
         one after the other.
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
-            ClientError: the callback cannot be called, or is an async function, which nobody would await.
+            ClientError: the callback cannot be called, or is an async function.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         if callback is not self._last_callback:
             require_callback(callback)
             self._last_callback = callback
-        batch_queue = self._batch_queue  # which nobody has who is not running
+        batch_queue = self._batch_queue  # None unless the producer is started
         if batch_queue is None or batch_queue.add(message, queue, callback) is None:
             task = self._send_single(self._running(), message, queue)
             task.add_done_callback(lambda done: complete(callback, _outcome(done)))
@@ -226,42 +224,41 @@ class Producer(Startable):
         key: str | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Send messages of one topic as one request; they get consecutive offsets of one queue, all or none.
+        """Send messages of one topic as one request; they get consecutive offsets of one queue, all or none of them.
 
-        The list is never merged with other messages; `split_messages` cuts one that is too long.
-        The messages need one topic and one `wait_stored`, no delay, no retry topic; together they are 32,767 and 4 MiB
-        at most, as they travel: encryption makes them larger.
-        Arguments and errors are those of `send`.
+        The list is never merged with other messages; `split_messages` splits a list that is too long. The messages need
+        the same topic and the same `wait_stored`, no delay and no retry topic. A list has at most 32,767 messages and 4
+        MiB as encoded; encryption makes messages larger. Arguments and errors are those of `send`.
         """
         self._running()
         outgoing = prepare_batch(as_messages(messages), self._ids, time.time_ns() // 1_000_000, self._config)
         wait = self._seconds(timeout)
-        return await self._send_batch(outgoing, queue, key, wait, lambda: True)  # who gives up cancels this
+        return await self._send_batch(outgoing, queue, key, wait, lambda: True)  # a caller that gives up cancels this
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
-        """Send without waiting for the broker: fast, and nobody knows whether the message was stored.
+        """Send without waiting for the broker: fast, and whether the message was stored is not known.
 
-        Errors are those of `send`, as far as they show before the message has left.
+        Errors are those of `send` that occur before the message is sent.
         """
         sender = self._running()
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         await sender.send_oneway(outgoing, queue, key, self._config.send_timeout)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
-        """Take back a message with a delivery time before it is delivered, and return its id.
+        """Cancel a message with a delivery time before it is delivered, and return its id.
 
-        Nobody looks whether the message is still there; brokers allow this only with `recallMessageEnable=true`.
+        Whether the message still exists is not checked; brokers allow this only with `recallMessageEnable=true`.
 
         Args:
-            topic: where the message was sent to.
+            topic: the topic that the message was sent to.
             recall_handle: `SendResult.recall_handle`.
             timeout: seconds; default `ProducerConfig.send_timeout`.
 
         Raises:
-            MessageError: the handle is none.
-            NoRoute: the broker that has the message is not there.
-            TransportError: no answer in time; the message may have been taken back all the same.
-            ServerError: the broker refuses; code 604 when the time has come.
+            MessageError: the handle is not valid.
+            NoRoute: the broker of the message is down.
+            TransportError: no response in time; the message may have been cancelled.
+            ServerError: the broker refuses; code 604 when the delivery time has passed.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         instance = self._own_instance()
@@ -276,12 +273,12 @@ class Producer(Startable):
         key: str | None = None,
         timeout: float | None = None,
     ) -> MessageExt:
-        """Send a message and wait for the reply that its consumer makes (`reply`).
+        """Send a message and wait for the reply of its consumer (`reply`).
 
-        `timeout` covers both; it travels with the message. Other arguments are those of `send`.
+        `timeout` covers both and is sent with the message. Other arguments are those of `send`.
 
         Raises:
-            RequestTimeout: no reply came in time; the message may be consumed all the same.
+            RequestTimeout: no reply came in time; the message may have been consumed.
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`.
         """
         sender, instance = self._running(), self._own_instance()
@@ -308,10 +305,10 @@ class Producer(Startable):
         properties: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Answer a message that was sent by `request`; returns when the requester has the reply.
+        """Reply to a message that was sent by `request`; returns when the requester has the reply.
 
         Raises:
-            MessageError: the message is no request.
+            MessageError: the message is not a request.
             ServerError: the requester is gone or does not answer.
             NoRoute, TransportError, ClientClosed: as in `send`.
         """
@@ -323,7 +320,8 @@ class Producer(Startable):
         return await sender.send(outgoing, queue, None, self._seconds(timeout))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be sent to; for one that does not exist yet, those it will get.
+        """Return the queues of a topic that can be sent to; for a topic that does not exist yet, those that it will
+        get.
 
         Raises:
             NoRoute, TransportError, ClientClosed: as in `send`.
@@ -340,7 +338,7 @@ class Producer(Startable):
         return self._sender
 
     def _own_instance(self) -> ClientInstance:
-        """Return what calls use that are no sends; those look at the loop where they do so anyway."""
+        """Return the instance for calls other than sends; sends check the event loop themselves."""
         self._running()
         assert self._instance is not None
         require_loop(self._instance.loop)

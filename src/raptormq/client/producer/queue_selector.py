@@ -1,11 +1,11 @@
-"""Which queue a message is sent to: round robin that avoids failed brokers, or by key. Pure; time is passed in.
+"""Selects the queue of a message: round robin that avoids failed brokers, or by key. Pure; time is passed in.
 
-A pull costs what it costs, whatever it brings. With few queues a reader finds several batches of a busy producer in
-each; with thousands it would find one, and pay a pull for it. So batches of AutoBatch that follow each other closely
-go to the same queue where there are many (as Pulsar's producers keep a partition for a while).
+A pull costs the same whatever it returns. With few queues a reader finds several batches of a busy producer per pull;
+with thousands of queues it would find one. Therefore batches of AutoBatch that follow each other closely go to the same
+queue if there are many (like Kafka's sticky partitioner and Pulsar's producers).
 
-Neighbour: `producer.sender` asks once per attempt and reports failures.
-Source: RocketMQ `TopicPublishInfo.selectOneMessageQueue`, `SelectMessageQueueByHash`.
+Neighbour: `producer.sender` asks once per attempt and reports failures. Source: RocketMQ
+`TopicPublishInfo.selectOneMessageQueue`, `SelectMessageQueueByHash`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.tags import java_hash
 
 MANY_QUEUES = 64
-"""From so many queues on, batches stay with a queue for a while."""
+"""With at least this many queues, batches stay with one queue for a while."""
 STICKY_S = 0.004
-"""How long: at 250 MB/s for 1 MB, which is what one pull brings. Who makes fewer than 250 batches a second never stays.
+"""How long batches stay: at 250 MB/s 1 MB, which is the result of one pull. A producer with fewer than 250 batches a
+second never stays.
 """
 
 
 class BrokerHealth:
-    """Brokers that failed lately, so that other messages do not run into the same failure.
+    """Brokers that failed lately; other messages avoid them.
 
     Args:
         avoid_seconds: how long a broker is avoided after a failure.
@@ -36,25 +37,25 @@ class BrokerHealth:
 
     @property
     def any_avoided(self) -> bool:
-        """False while nothing has failed lately, which is nearly always."""
+        """False while no broker has failed lately, which is the usual case."""
         return bool(self._avoided_until)
 
     def failed(self, broker_name: str, now: float) -> None:
-        """Avoid the broker from `now` (seconds of any steady clock) on."""
+        """Avoid the broker from `now` (seconds of a monotonic clock)."""
         self._avoided_until[broker_name] = now + self._avoid_seconds
 
     def succeeded(self, broker_name: str) -> None:
-        """Use the broker again at once."""
+        """Use the broker again."""
         self._avoided_until.pop(broker_name, None)
 
     def avoided(self, now: float) -> frozenset[str]:
-        """Brokers to avoid at `now`."""
+        """Return the brokers to avoid at `now`."""
         self._avoided_until = {name: until for name, until in self._avoided_until.items() if until > now}
         return frozenset(self._avoided_until)
 
 
 class RoundRobin:
-    """Takes the queues of one topic in turn."""
+    """Selects the queues of one topic in turn."""
 
     __slots__ = ("_next", "_sticky_index", "_sticky_until")
 
@@ -63,7 +64,7 @@ class RoundRobin:
         self._sticky_index, self._sticky_until = 0, -math.inf
 
     def pick(self, queues: Sequence[MessageQueue], avoid: frozenset[str] = frozenset()) -> MessageQueue:
-        """Return the next queue whose broker is not in `avoid`, or simply the next one when all are.
+        """Return the next queue whose broker is not in `avoid`, or the next one if all are.
 
         Raises:
             IndexError: `queues` is empty.
@@ -79,8 +80,8 @@ class RoundRobin:
         return queue
 
     def pick_for_batch(self, queues: Sequence[MessageQueue], now: float) -> MessageQueue:
-        """Return the queue for a batch at `now` (seconds of any steady clock): the one of the batch before where there
-        are many and that began less than `STICKY_S` ago, else the next one.
+        """Return the queue for a batch at `now` (seconds of a monotonic clock). With many queues it is the queue of the
+        batch before, for up to `STICKY_S`; otherwise the next one.
 
         Raises:
             IndexError: `queues` is empty.
@@ -95,9 +96,9 @@ class RoundRobin:
 
 
 def pick_by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """Return the queue of `key`: the same for ever while the list of queues stays the same, also for Java producers.
+    """Return the queue of `key`: always the same for the same list of queues, also for Java producers.
 
-    Java's remainder takes the sign of the dividend and the client drops it, hence the absolute value before the modulo.
+    Java's remainder has the sign of the dividend and the client drops it, hence the absolute value before the modulo.
 
     Raises:
         IndexError: `queues` is empty.

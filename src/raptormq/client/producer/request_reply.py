@@ -1,10 +1,10 @@
-"""Request and reply: a message that waits for an answer, and the answer's way back.
+"""Request and reply: a message that waits for a reply, and the way of the reply back.
 
     request --send--> topic --listener--> reply (325) --> the broker that has the request --326--> this client
 
-The broker finds the client by REPLY_TO_CLIENT among those that announced a producer, so heartbeats come first. A reply
-is matched by CORRELATION_ID; one that nobody waits for any more is acknowledged and dropped.
-Neighbours: `producer.producer` sends, all producers of an `cluster.client_instance` share the table. Source: RocketMQ
+The broker finds the client by REPLY_TO_CLIENT among those that have announced a producer, so a heartbeat is sent first.
+A reply is matched by CORRELATION_ID; a reply that no request waits for is acknowledged and dropped.
+Neighbours: `producer.producer` sends; all producers of a `cluster.client_instance` share the table. Source: RocketMQ
 `RequestFutureHolder`, `ClientRemotingProcessor.receiveReplyMessage`, `MessageUtil.createReplyMessage`.
 """
 
@@ -42,7 +42,7 @@ class PendingReplies:
 
     @contextmanager
     def expect(self, outgoing: SendRequest, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:
-        """Make a request of a prepared message and wait for its reply as long as the context lasts."""
+        """Turn a prepared message into a request, and wait for its reply inside the context."""
         correlation_id = str(uuid.uuid4())
         outgoing.properties += encode_properties(
             {
@@ -63,7 +63,9 @@ class PendingReplies:
         properties = decode_properties(header.properties or "")
         waiting = self._waiting.get(properties.get(names.CORRELATION_ID, ""))
         if waiting is None or waiting.done():
-            log.info("a reply of group %s came when nobody waited for it", header.producer_group)
+            log.info(
+                "a reply for group %s was dropped: its request has timed out or is answered", header.producer_group
+            )
         else:
             try:
                 waiting.set_result(self._message(command, header, properties))
@@ -94,13 +96,13 @@ class PendingReplies:
 
 
 def reply_queue(request: MessageExt) -> MessageQueue:
-    """Return the queue for replies on the broker that has the request: the requester is connected to it.
+    """Return the queue for replies at the broker that has the request: the requester is connected to it.
 
     Raises:
-        MessageError: the message is no request, or its broker names no cluster.
+        MessageError: the message is not a request, or its broker has no cluster name.
     """
     if not isinstance(request, MessageExt):
-        raise MessageError(f"what is replied to is a MessageExt, not {type(request).__name__}")
+        raise MessageError(f"a reply needs a MessageExt as its request, not {type(request).__name__}")
     for name in (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT):
         if not request.properties.get(name):
             raise MessageError(f"message {request.message_id} cannot be replied to: it has no {name}")
@@ -108,7 +110,7 @@ def reply_queue(request: MessageExt) -> MessageQueue:
 
 
 def make_reply(outgoing: SendRequest, request: MessageExt) -> None:
-    """Make a prepared message the reply to a request."""
+    """Turn a prepared message into the reply to a request."""
     copied = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.REPLY_TTL_MS)
     found = {name: request.properties[name] for name in copied if request.properties.get(name)}
     outgoing.code = RequestCode.SEND_REPLY_MESSAGE_V2

@@ -1,15 +1,15 @@
-"""Sends prepared messages, and takes those with a delivery time back.
+"""Sends prepared messages, and recalls messages with a delivery time.
 
-`MessageSender` makes the attempts of one send: which broker is next, how long to wait, and when to give up. A message
-whose queue is free goes to another broker after a failure. A message bound to a queue or a key is tried again where it
-belongs, after a pause. An attempt that timed out may still have been stored, so a message can arrive twice with the
-same unique id; it is never lost silently. A broker that knows no such queue, because the topic was made again with
-fewer, is believed when the route says so too: the message goes to another queue.
+`MessageSender` makes the attempts of one send: it selects the broker, waits between attempts, and gives up. After a
+failure, a message without a queue goes to another broker. A message for a queue or with a key is sent to the same queue
+again, after a pause. An attempt that timed out may have been stored, so a message can be stored twice with the same
+unique id; it is never lost silently. If a broker answers that the queue does not exist, because the topic was recreated
+with fewer queues, and the refreshed route agrees, the message goes to another queue.
 
-`recall` asks the broker that has a message with a delivery time to take it back.
+`recall` asks the broker of a message with a delivery time to cancel it.
 
-Neighbours: `message.send_request` prepares messages, `producer.queue_selector` chooses queues, `producer.attempts`
-bounds number and time of the attempts, `producer.producer` offers both. Source: RocketMQ
+Neighbours: `message.send_request` prepares messages, `producer.queue_selector` selects queues, `producer.attempts`
+limits the number and the time of attempts, `producer.producer` offers both. Source: RocketMQ
 `DefaultMQProducerImpl.sendDefaultImpl`, `DefaultMQProducer.recallMessage`.
 """
 
@@ -42,12 +42,12 @@ log = get_logger(__name__)
 
 
 async def recall(instance: ClientInstance, group: str, topic: str, handle: str, timeout: float) -> str:
-    """Ask the broker that has the message and return the message's id.
+    """Ask the broker that stores the message to cancel it, and return the id of the message.
 
     Raises:
-        MessageError: the handle is none.
+        MessageError: the handle is not valid.
         NoRoute: the topic or the broker is not known.
-        TransportError, ServerError: no answer, or a refusal.
+        TransportError, ServerError: no response, or a refusal.
     """
     broker_name = decode_recall_handle(handle).broker_name
     address = (await instance.routes.find(topic)).master(broker_name)
@@ -59,7 +59,7 @@ async def recall(instance: ClientInstance, group: str, topic: str, handle: str, 
 
 
 STATUSES = {status.value: status for status in SendStatus}
-"""What the codes of answers to messages that are stored mean."""
+"""Send status by response code, for messages that were stored."""
 # Wire names of the fields of SendMessageRequestHeaderV2 that differ from message to message.
 _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
 _ONEWAYS_PER_YIELD = 64
@@ -91,14 +91,15 @@ class MessageSender:
         timeout: float,
         is_awaited: Callable[[], bool] = lambda: True,
     ) -> SendResult:
-        """Send until a broker has stored the message, attempts or time are used up, or nobody wants another attempt.
+        """Send until a broker has stored the message, the attempts or the time are used up, or no caller awaits another
+        attempt.
 
         Raises:
-            MessageError: `queue` is none, or of another topic; or the message, encrypted, is too large.
-            ClientClosed: this is another event loop than that of the client.
-            NoRoute: nobody serves the topic.
-            TransportError: the last attempt found no broker or got no answer in time.
-            ServerError: a broker refuses in a way that no other would cure, or the last attempt was refused.
+            MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
+            ClientClosed: this is not the event loop of the client.
+            NoRoute: no broker serves the topic.
+            TransportError: the last attempt found no broker or got no response in time.
+            ServerError: a broker refuses in a way that no other broker would change, or the last attempt was refused.
         """
         require_loop(self._loop)
         check_destination(queue, outgoing.topic, key)
@@ -140,17 +141,17 @@ class MessageSender:
                     raise
                 if target is not None:
                     tried.add(target.broker_name)
-                if pause:  # there is nowhere else to go
+                if pause:  # there is no other broker to try
                     await self._pause(pause, outgoing.topic, deadline)
                 if not is_awaited():
                     raise
 
     def encrypt(self, outgoing: SendRequest) -> SendRequest:
-        """Return a message, or a batch of messages each, encrypted where this producer does so.
+        """Return a message, or each message of a batch, encrypted if this producer encrypts.
 
         Raises:
             ConfigError: there is no key to encrypt with.
-            MessageError: it is larger now than brokers take.
+            MessageError: the encrypted message is larger than brokers accept.
         """
         if self.encryptor is None:
             return outgoing
@@ -159,13 +160,13 @@ class MessageSender:
     async def send_oneway(
         self, outgoing: SendRequest, queue: MessageQueue | None, key: str | None, timeout: float
     ) -> None:
-        """Send without waiting for an answer: what the broker does with the message stays unknown.
+        """Send without a response: whether the broker stores the message is not known.
 
         Raises:
-            MessageError: `queue` is none, or of another topic; or the message, encrypted, is too large.
-            ClientClosed: this is another event loop than that of the client.
-            NoRoute: nobody serves the topic.
-            TransportError: the message was not sent: there was no connection in time, or none whose peer reads.
+            MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
+            ClientClosed: this is not the event loop of the client.
+            NoRoute: no broker serves the topic.
+            TransportError: the message was not sent: no connection was made in time, or its peer does not read.
         """
         require_loop(self._loop)
         check_destination(queue, outgoing.topic, key)
@@ -179,14 +180,14 @@ class MessageSender:
         try:
             async with asyncio.timeout_at(deadline):
                 connection = await self._instance.pool.connection(address)
-                await connection.drained()  # nothing is owed to them whose silence would end the connection
+                await connection.drained()  # oneway requests have no response, so silence would not end the connection
         except TimeoutError:
             what = f"{address} could not be reached, or has not read what was sent before, within {timeout:g} s"
             raise RequestTimeout(f"a oneway message was not sent: {what}") from None
         connection.oneway(command)
         self._oneways += 1
         if self._oneways % _ONEWAYS_PER_YIELD == 0:
-            await asyncio.sleep(0)  # else a loop of oneway sends would let nothing out
+            await asyncio.sleep(0)  # otherwise a loop of oneway sends would never flush
 
     def _result(
         self, outgoing: SendRequest, target: MessageQueue, address: str, response: RemotingCommand
@@ -202,7 +203,7 @@ class MessageSender:
         return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)
 
     def note_success(self, outgoing: SendRequest, target: MessageQueue, *, whole: bool) -> None:
-        """Learn from an answer; `whole` says that a batch was stored as one."""
+        """Record a success; `whole` means that a batch was stored as one message."""
         if self._health.any_avoided:
             self._health.succeeded(target.broker_name)
         if self._routes.uses_default_route:
@@ -211,7 +212,7 @@ class MessageSender:
             self.batch_support.note_answer(outgoing.topic, target.broker_name, whole=whole)
 
     def note_refusal(self, outgoing: SendRequest, target: MessageQueue, code: int) -> None:
-        """Learn from the code that a broker refuses with: it may know no batches, or not this form of them."""
+        """Record a refusal that concerns batches: the broker knows no batches, or not this form."""
         if code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
             self.batch_support.note_batches_refused(target.broker_name)
         if code != ResponseCode.MESSAGE_ILLEGAL or not outgoing.count:
@@ -226,7 +227,7 @@ class MessageSender:
         return () if known is None else known.writable_brokers
 
     def _command(self, outgoing: SendRequest, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
-        """Return the request; what is the same for all messages of a queue is encoded once."""
+        """Return the request; the fields that all messages of a queue share are encoded once."""
         common = self._common_fields.get(target)
         if common is None:
             common = self._common_fields[target] = self._encode_common_fields(target)
@@ -259,7 +260,7 @@ class MessageSender:
         return encode_header(header)
 
     async def acquire_in_flight(self, size: int, deadline: float) -> None:
-        """Wait until enough of the other messages are answered.
+        """Wait until enough other messages are answered.
 
         Raises:
             RequestTimeout: the deadline came first.
@@ -268,32 +269,34 @@ class MessageSender:
             async with asyncio.timeout_at(deadline):
                 await self._in_flight.acquire(size)
         except TimeoutError:
-            raise RequestTimeout("the messages before this one took all of its time") from None
+            raise RequestTimeout("the message waited for its whole timeout behind other messages in flight") from None
 
     async def find(self, topic: str, left: float) -> TopicQueues:
-        """Return the queues of a topic, asking a name server for at most `left` seconds.
+        """Return the queues of a topic, asking the name servers for at most `left` seconds.
 
         Raises:
-            NoRoute: nobody serves the topic.
+            NoRoute: no broker serves the topic.
             TransportError: no name server answered in time.
         """
         try:
             async with asyncio.timeout(max(left, 0.0)):
                 return await self._routes.find_for_sending(topic, self._config.default_topic_queues)
         except TimeoutError:
-            raise RequestTimeout(f"no name server answered where topic {topic} is within the send's time") from None
+            raise RequestTimeout(
+                f"no name server returned the route of topic {topic} within the send timeout"
+            ) from None
 
     async def _pause(self, seconds: float, topic: str, deadline: float) -> None:
         await asyncio.sleep(seconds)
         await self.refresh(topic, (deadline - self._loop.time()) / 2)
 
     async def refresh(self, topic: str, left: float) -> None:
-        """Look whether the brokers have moved, when there is nowhere else to go."""
+        """Refresh the route, when there is no other broker to try: the broker may have moved."""
         try:
             async with asyncio.timeout(max(left, 0.0)):
                 await self._routes.refresh(topic)
         except (*ROUTE_ERRORS, TimeoutError) as error:
-            log.info("topic %s is sent along the route that is known: %s", topic, error)
+            log.info("the cached route of topic %s is used for sending: %s", topic, error)
 
     def _pick(
         self, topic_queues: TopicQueues, key: str | None, now: float, tried: set[str], outgoing: SendRequest
@@ -303,28 +306,29 @@ class MessageSender:
         round_robin = self._round_robins.get(topic_queues.topic)
         if round_robin is None:
             round_robin = self._round_robins[topic_queues.topic] = RoundRobin(hash(self._instance.client_id) & 0xFFFF)
-        # There may be brokers that take what belongs together as it is.
+        # Prefer brokers that accept batches.
         unfit = self.batch_support.brokers_without_batches() if outgoing.inner_ids else frozenset()
         if not tried and not self._health.any_avoided and not unfit:
             queues = topic_queues.write_queues
             return round_robin.pick_for_batch(queues, now) if outgoing.merged else round_robin.pick(queues)
         avoided = self._health.avoided(now) | tried
-        if avoided | unfit >= topic_queues.writable_brokers:  # those that would do have failed
+        if avoided | unfit >= topic_queues.writable_brokers:  # every suitable broker has failed
             if outgoing.merged:
-                unfit = frozenset()  # one that knows no batches takes the messages one by one
+                unfit = frozenset()  # a broker without batches gets the messages one by one
             else:
-                avoided = frozenset()  # and no list; they may be back
+                avoided = frozenset()  # but no list of the application; the failed brokers may be back
         return round_robin.pick(topic_queues.write_queues, avoided | unfit)
 
     def no_broker_reached(self, topic: str, error: RaptorMQError) -> bool:
-        """Whether an attempt reached no broker of a topic that has some: one restarts, or another one takes over.
+        """Whether an attempt reached no broker of a topic with a known route: its broker restarts, or another one takes
+        over.
 
-        Who never got as far may have the wrong name servers, and learns that soon.
+        Without a known route the name servers may be wrong, which the caller has to learn soon.
         """
         return isinstance(error, ConnectError | NoRoute) and self._routes.cached(topic) is not None
 
     async def _is_queue_gone(self, target: MessageQueue | None, error: RaptorMQError, deadline: float) -> bool:
-        """Whether a broker refused a queue that its topic has no more, now that the route is known again."""
+        """Whether a broker refused a queue that does not exist any more according to the refreshed route."""
         if target is None or not isinstance(error, ServerError) or error.code != ResponseCode.INVALID_PARAMETER:
             return False
         await self.refresh(target.topic, (deadline - self._loop.time()) / 2)
@@ -332,7 +336,7 @@ class MessageSender:
         return found is not None and target not in found.write_queues
 
     def note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
-        """Avoid a broker that failed, and look where the topic is now."""
+        """Avoid a broker that failed, and refresh the route of the topic."""
         if target is not None and isinstance(error, TransportError):
             self._health.failed(target.broker_name, now)
         if target is not None and isinstance(error, ServerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -342,10 +346,10 @@ class MessageSender:
 
 
 def master_of(topic_queues: TopicQueues, target: MessageQueue) -> str:
-    """Return the address of the broker that serves a queue.
+    """Return the address of the master that serves a queue.
 
     Raises:
-        NoRoute: it has no master now.
+        NoRoute: the broker has no master now.
     """
     address = topic_queues.master(target.broker_name)
     if address is None:
@@ -354,5 +358,5 @@ def master_of(topic_queues: TopicQueues, target: MessageQueue) -> str:
 
 
 def is_retriable(error: RaptorMQError) -> bool:
-    """Whether another attempt may cure what an attempt has failed with."""
+    """Whether another attempt may succeed after this error."""
     return error.code in SEND_RETRY_CODES if isinstance(error, ServerError) else error.retriable

@@ -1,22 +1,22 @@
 """`TransactionProducer`: messages that consumers get if and only if a local transaction succeeds.
 
-    async def check(message):                      # asked about transactions whose end the broker did not hear of
+    async def check(message):                      # called for transactions whose end the broker does not know
         known = await orders.exists(message.keys[0])
         return TransactionState.COMMIT if known else TransactionState.ROLLBACK
 
     async with TransactionProducer("billing", check, topics=["orders"]) as producer:
         await producer.send_in_transaction(Message("orders", b"...", keys=("17",)), lambda _: orders.insert(17))
 
-The message is stored unseen first, then the local transaction runs, then the broker hears how it ended. Whatever is
-lost on the way, the broker asks any producer of the group (39). `TransactionChecks` answers these questions:
+The message is stored as a half message, which consumers do not get; then the local transaction runs; then its end is
+sent to the broker. If any of this is lost, the broker asks any producer of the group (39). `TransactionChecks` answers:
 
     broker --39--> group's `check` --> COMMIT or ROLLBACK --37--> the same broker
-                                   `-> UNKNOWN, an error, or the local transaction still runs: no answer, the
+                                   `-> UNKNOWN, an error, or the local transaction still runs: no response, the
                                        broker asks again
 
 A `TransactionProducer` registers its `check` there; all producers of a `cluster.client_instance` share the table.
 
-Neighbour: `producer.producer` is what the transaction producer extends. Source: RocketMQ `TransactionMQProducer`,
+Neighbour: `producer.producer`, which the transaction producer extends. Source: RocketMQ `TransactionMQProducer`,
 `DefaultMQProducerImpl.sendMessageInTransaction`, `ClientRemotingProcessor.checkTransactionState`,
 `DefaultMQProducerImpl.checkTransactionState`.
 """
@@ -63,31 +63,31 @@ log = get_logger(__name__)
 
 
 MAX_CHECKS = 2_000
-"""ConsumerInspection that are being answered at a time; the broker repeats one that is dropped."""
+"""Checks that run at a time; the broker repeats a request that is dropped."""
 
 
 class TransactionState(enum.Enum):
-    """What has become of a local transaction."""
+    """The end of a local transaction."""
 
     COMMIT = COMMIT
     """Consumers get the message."""
     ROLLBACK = ROLLBACK
-    """Nobody gets it."""
+    """The message is discarded."""
     UNKNOWN = NOT_DECIDED
-    """The broker asks later."""
+    """The broker asks again later."""
 
 
 Check = Callable[[MessageExt], Awaitable[TransactionState]]
-"""An `async` function that looks up what became of a message's transaction."""
+"""An `async` function that looks up how the transaction of a message has ended."""
 
 
 async def state_of(
     result: Awaitable[TransactionState | None], what: str, nothing: TransactionState | None = None
 ) -> TransactionState:
-    """Return what an application's function says has become of a transaction; `nothing` is what `None` stands for.
+    """Return the state that a function of the application has returned; `nothing` is the meaning of `None`.
 
     Raises:
-        ClientError: it is not an async function, or says something else.
+        ClientError: it is not an async function, or has returned another value.
     """
     state = await require_awaitable(result, what)
     if state is None and nothing is not None:
@@ -103,20 +103,20 @@ class TransactionChecks:
     def __init__(self, instance: ClientInstance) -> None:
         self._keys = instance.config.keys
         self._checks: dict[str, list[Check]] = {}
-        """By group, one for each producer of it here."""
+        """By group, one for each of its producers in this client."""
         self.executing: set[str] = set()
-        """Ids of the messages whose local transactions run, or whose ends a broker is being told, of all producers."""
+        """Ids of messages whose local transaction runs, or whose end is being sent to a broker, of all producers."""
         self._tasks: set[asyncio.Task[None]] = set()
         instance.router.add(
             RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._check_requested
         )
 
     def register(self, group: str, check: Check) -> None:
-        """Answer for a group from now on; of several producers of a group the last one answers."""
+        """Answer for a group; with several producers of a group the last one answers."""
         self._checks.setdefault(group, []).append(check)
 
     async def unregister(self, group: str, check: Check) -> None:
-        """Answer no more for one producer; after the last of the client what is being looked up is given up."""
+        """Stop answering for one producer; after the last producer of the client running checks are cancelled."""
         self._checks[group].remove(check)
         if not self._checks[group]:
             del self._checks[group]
@@ -131,10 +131,14 @@ class TransactionChecks:
         (message,) = decode_messages(command.body, queue, keys=self._keys)
         group = message.properties.get(names.PRODUCER_GROUP, "")
         if message.message_id in self.executing:
-            return  # it is not decided yet, and a check that finds nothing would end it
+            return  # the transaction still runs, and a check that finds nothing would roll it back
         checks = self._checks.get(group)
         if not checks or len(self._tasks) >= MAX_CHECKS:
-            log.warning("nobody looks what became of transaction %s of group %s", message.message_id, group)
+            log.warning(
+                "transaction %s of group %s is not checked: the group has no check here, or too many run",
+                message.message_id,
+                group,
+            )
             return
         result = self._answer(connection, header, group, checks[-1], message)
         task = background(result, f"check of transaction {message.message_id}")
@@ -177,29 +181,31 @@ Execute = Callable[[Message], Awaitable[TransactionState | None]]
 
 
 class TransactionResult(NamedTuple):
-    """How a transaction ended."""
+    """The end of a transaction."""
 
     sent: SendResult
-    """Where the message waits; its queue is the one it is for."""
+    """Where the half message is stored; its queue is the one that consumers will read it from."""
     state: TransactionState
     broker_knows: bool
-    """False when the broker did not take the decision, or there is none: it will ask, unless it was told already."""
+    """False when the broker did not accept the decision, or there is none: it will ask, unless it already has the
+    decision.
+    """
 
 
 class TransactionProducer(Producer):
     """A producer with transactions.
 
     Args:
-        group: brokers ask any of its members about transactions that were left open.
-        check: looks up what became of a message's transaction. It is not called while a producer of the same
-            `ClientConfig` still runs that one, but another client of the group may be asked meanwhile: UNKNOWN lets the
-            broker ask again.
-        topics: of earlier transactions of the group: their brokers can ask even before anything is sent.
-        name_servers, config, client_config, settings: as of `Producer`.
+        group: brokers ask any of its members about unfinished transactions.
+        check: looks up how the transaction of a message has ended. It is not called while a producer with the same
+            `ClientConfig` still runs the transaction, but another client of the group may be asked meanwhile: with
+            UNKNOWN the broker asks again.
+        topics: topics of earlier transactions of the group: their brokers can ask before the first message is sent.
+        name_servers, config, client_config, settings: as in `Producer`.
 
     Raises:
-        ClientError: `check` cannot be called, or surely is a plain function.
-        MessageError, ConfigError: as of `Producer`, or `topics` are no list of topics.
+        ClientError: `check` cannot be called, or is certainly a plain function.
+        MessageError, ConfigError: as in `Producer`, or `topics` is not a list of topics.
     """
 
     def __init__(
@@ -221,7 +227,7 @@ class TransactionProducer(Producer):
         self._route_lookups: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Make the producer usable and let it be asked; does nothing when it is."""
+        """Start the producer and accept checks; does nothing when it is started."""
         before = self._instance
         await super().start()
         instance = self._own_instance()
@@ -239,20 +245,20 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout: float | None = None
     ) -> TransactionResult:
-        """Store a message unseen, run the local transaction, and commit or roll back.
+        """Store a half message, run the local transaction, and commit or roll back.
 
-        An error of `execute` is raised after it, with the transaction left open: nobody but `check` can say whether
-        it took effect. So is a `ClientError` when it was no async function or its answer is none of those below.
+        An error of `execute` is raised with the transaction left open: only `check` can tell whether it took effect.
+        The same holds for a `ClientError` because `execute` is not an async function or returned another value.
 
         Args:
-            message: what to send; it cannot be delayed.
-            execute: `async` function with the local transaction; not run when the message could not be stored. It
+            message: the message to send; it cannot be delayed.
+            execute: `async` function with the local transaction; not called when the message could not be stored. It
                 returns a `TransactionState`, or `None` when it was committed.
             timeout: seconds for the message, and again for the decision; default `ProducerConfig.send_timeout`.
 
         Raises:
-            MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not run.
-            ClientError: the same: `execute` cannot be called, or surely is a plain function.
+            MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not called.
+            ClientError: the same: `execute` cannot be called, or is certainly a plain function.
         """
         sender, instance = self._running(), self._own_instance()
         require_async(execute, "a local transaction")
@@ -268,7 +274,7 @@ class TransactionProducer(Producer):
         executing = instance.shared(TransactionChecks).executing
         executing.add(sent.message_id)
         try:
-            state = TransactionState.ROLLBACK  # the broker may forget the message
+            state = TransactionState.ROLLBACK  # the broker may have lost the message
             if sent.status is SendStatus.SEND_OK:
                 state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
             return TransactionResult(sent, state, await self._decide(instance, sent, state, timeout))
@@ -278,7 +284,7 @@ class TransactionProducer(Producer):
     async def _decide(
         self, instance: ClientInstance, sent: SendResult, state: TransactionState, timeout: float
     ) -> bool:
-        """Tell the broker; it asks if that fails."""
+        """Send the decision to the broker; false when that fails, and the broker asks."""
         if state is TransactionState.UNKNOWN:
             return False
         header = EndTransactionRequestHeader(
@@ -299,20 +305,22 @@ class TransactionProducer(Producer):
             result = await instance.pool.request(address, request(RequestCode.END_TRANSACTION, header), timeout)
             require_success(result, address)
         except RaptorMQError as error:
-            what = "the broker did not take the decision on transaction %s, and asks, unless it was told already: %s"
+            what = "the broker did not accept the decision on transaction %s, and asks unless it already has it: %s"
             log.warning(what, sent.message_id, error)
             return False
         return True
 
     async def _find_brokers(self, instance: ClientInstance, topic: str) -> None:
-        """Find the brokers of a topic, which can ask once they have got a heartbeat; they may be away, or to come."""
+        """Find the brokers of a topic, which can check transactions after a heartbeat; they may be down, or not exist
+        yet.
+        """
         for failures in itertools.count():
             try:
                 await instance.routes.find(topic)
             except RaptorMQError as error:
                 log.log(
                     logging.DEBUG if failures else logging.WARNING,
-                    "brokers of topic %s cannot ask about transactions until they are found: %s", topic, error,
+                    "brokers of topic %s cannot check transactions until they are found: %s", topic, error,
                 )  # fmt: skip
                 await asyncio.sleep(_LOOKUP_BACKOFF.pause(failures))
             else:

@@ -1,4 +1,4 @@
-"""Who a client is and whom it trusts: credentials, encryption keys, TLS."""
+"""Identity and trust of a client: credentials, encryption keys, TLS."""
 
 from __future__ import annotations
 

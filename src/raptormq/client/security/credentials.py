@@ -1,11 +1,11 @@
-"""Where a client finds what it signs its requests with.
+"""Credentials that a client signs its requests with.
 
-Environment first, then the file of RocketMQ's own tools, ``$ROCKETMQ_HOME/conf/tools.yml``::
+They come from the environment, else from the file of RocketMQ's own tools, ``$ROCKETMQ_HOME/conf/tools.yml``::
 
     accessKey: rocketmq2
     secretKey: 12345678
 
-``RAPTORMQ_SECRET_KEY_FILE`` names a file that holds the secret alone, such as one of a mounted Secret.
+``RAPTORMQ_SECRET_KEY_FILE`` names a file with only the secret, such as a mounted Secret.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ __all__ = ["Credentials", "credentials_from_environment", "read_tools_file"]
 
 
 def credentials_from_environment(environment: Mapping[str, str] = os.environ) -> Credentials | None:
-    """Return the credentials of this process, None when nobody gave it any.
+    """Return the credentials of this process, None when there are none.
 
     Raises:
-        ConfigError: one half is missing, there or in tools.yml, or the secret is there twice, or a file cannot be read.
+        ConfigError: one half is missing, in the environment or in tools.yml, or the secret is given twice, or a file
+            cannot be read.
     """
     access_key, secret_key = environment.get("RAPTORMQ_ACCESS_KEY"), environment.get("RAPTORMQ_SECRET_KEY")
     if file := environment.get("RAPTORMQ_SECRET_KEY_FILE"):
@@ -43,7 +44,7 @@ def credentials_from_environment(environment: Mapping[str, str] = os.environ) ->
 
 
 def read_tools_file(path: Path) -> Credentials | None:
-    """Return the credentials of a tools.yml, None when it has none; both are taken as written: 0123 is no number.
+    """Return the credentials of a tools.yml, None when it has none; values are text, so 0123 is not a number.
 
     Raises:
         ConfigError: the file cannot be read, or one half is missing.
@@ -51,23 +52,25 @@ def read_tools_file(path: Path) -> Credentials | None:
     values = _yaml_values(path)
     access_key, secret_key = values.get("accessKey", ""), values.get("secretKey", "")
     if not (isinstance(access_key, str) and isinstance(secret_key, str)):
-        raise ConfigError(f"{path}: accessKey and secretKey are to be words")
+        raise ConfigError(f"{path}: accessKey and secretKey must be text")
     if bool(access_key) != bool(secret_key):
         raise ConfigError(f"{path}: give both accessKey and secretKey, or neither")
     return Credentials(access_key, secret_key) if access_key else None
 
 
 def _yaml_values(path: Path) -> dict[str, object]:
-    """No error shows what the file holds."""
-    import yaml  # here, since few have such a file and every client imports this module
+    """Parse a YAML file; no error shows its contents."""
+    import yaml  # imported here: few have such a file, and every client imports this module
 
     text = _text(path)
     try:
-        values = yaml.load(text, yaml.BaseLoader)  # makes nothing but text, lists and tables
+        values = yaml.load(text, yaml.BaseLoader)  # returns only text, lists and tables
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""
-        raise ConfigError(f"cannot read {path}: it is not YAML{where}; quote what has special characters") from None
+        raise ConfigError(
+            f"cannot read {path}: it is not valid YAML{where}; quote values with special characters"
+        ) from None
     if values is None or values == "":
         return {}
     if not isinstance(values, dict):
@@ -87,5 +90,5 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:  # whose object is what the file holds
+    except UnicodeDecodeError:  # the error would show the contents of the file
         raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from None

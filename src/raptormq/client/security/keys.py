@@ -1,15 +1,14 @@
-"""Where the keys of encrypted messages come from: a file, the environment, or a folder such as a mounted Secret.
+"""Sources of the keys for encrypted messages: a file, the environment, or a folder such as a mounted Secret.
 
-Every source names the keys it holds and the one to encrypt with; all can be used to decrypt. Keys are texts in base64,
-of 16, 24 or 32 bytes. Files are read again every few seconds, and at once when a key is missing, so keys are rotated
-without a restart: give the new key to everybody, then make it the current one, drop the old one when no message needs
-it.
+Every source has named keys and one current key to encrypt with; all of them can decrypt. Keys are base64 text of 16, 24
+or 32 bytes. Sources are read again every few seconds, and at once when a key is missing, so keys can be rotated without
+a restart: distribute the new key, then make it the current one, and remove the old key when no message needs it::
 
     file, environment     `2026-11 = 3q2+7w...`, one key per line (or comma); the first one is current
-    folder                a file per key, named as the key; the file `current` holds the name of the current one
+    folder                a file per key, named like the key; the file `current` has the name of the current one
                           (kubectl create secret generic keys --from-literal=current=k1 --from-literal=k1=3q2+7w...)
 
-Neighbour: `message.encryption` uses them; the layout of encrypted bodies is in `raptormq.protocol.encryption`.
+Neighbour: `message.encryption` uses them; `raptormq.protocol.encryption` draws the layout of encrypted bodies.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ FOLDER_VARIABLE = "RAPTORMQ_ENCRYPTION_KEY_FOLDER"
 _CURRENT = "current"
 _REFRESH_S = 5.0
 _KEY_CHARACTERS = 22
-"""The shortest key in base64, without the signs that fill it up."""
+"""Length of the shortest key in base64, without padding."""
 
 
 @runtime_checkable
 class EncryptionKeys(Protocol):
-    """A source of keys; implement it for a key service of your own. Called on the event loop: must not block long."""
+    """A source of keys; implement it for your own key service. Called on the event loop: must not block for long."""
 
     def current(self) -> tuple[str, bytes]:
         """Return name (printable, 1 to 255 bytes) and bytes of the key to encrypt with.
@@ -54,7 +53,7 @@ class EncryptionKeys(Protocol):
         """Return a key.
 
         Raises:
-            KeyMissing: it is not there.
+            KeyMissing: there is no such key.
         """
 
 
@@ -67,7 +66,7 @@ class _Loaded(NamedTuple):
 
 
 class _ReadKeys(abc.ABC):
-    """Keys that are read from somewhere, again and again."""
+    """Keys that are read from a source again and again."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -81,8 +80,8 @@ class _ReadKeys(abc.ABC):
         return self._loaded.current, self._loaded.keys[self._loaded.current]
 
     def key(self, key_id: str) -> bytes:
-        """Return a key; raises `KeyMissing` when it is not there."""
-        # One that is there may be the wrong one, and who only decrypts calls nothing else.
+        """Return a key; raises `KeyMissing` when there is no such key."""
+        # A cached key may be outdated, and clients that only decrypt call nothing else.
         if key_id not in self._loaded.keys or self._is_old():
             self._read_again()
         try:
@@ -101,21 +100,21 @@ class _ReadKeys(abc.ABC):
         try:
             self._loaded = self._read()
         except ConfigError as error:
-            log.warning("the keys that are known stay: %s", error)
+            log.warning("the keys could not be read again, the cached ones stay in use: %s", error)
 
     @abc.abstractmethod
     def _read(self) -> _Loaded:
-        """Return what the source says now; raises ConfigError."""
+        """Return the current contents of the source; raises ConfigError."""
 
 
 class KeyFile(_ReadKeys):
     """Keys of a file.
 
     Args:
-        path: see the top of this module; `#` begins a comment.
+        path: the file, in the format of this module; `#` starts a comment.
 
     Raises:
-        ConfigError: the file cannot be read, or holds no keys, or the path is none.
+        ConfigError: the file cannot be read or has no keys, or the path is invalid.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -131,7 +130,7 @@ class EnvironmentKeys(_ReadKeys):
     """Keys of an environment variable.
 
     Raises:
-        ConfigError: it is not set, or holds no keys.
+        ConfigError: the variable is not set or has no keys.
     """
 
     def __init__(self, variable: str = KEYS_VARIABLE) -> None:
@@ -147,7 +146,7 @@ class KeyFolder(_ReadKeys):
     """Keys of a folder, as Kubernetes mounts a Secret.
 
     Raises:
-        ConfigError: a file cannot be read, there is no key, the current one is not there, or the path is none.
+        ConfigError: a file cannot be read, there is no key, the current key is missing, or the path is invalid.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -160,13 +159,13 @@ class KeyFolder(_ReadKeys):
             names = sorted(os.listdir(self._path))
         except OSError as error:
             raise ConfigError(f"the folder of keys {self._path} cannot be read: {error.strerror}") from None
-        # Kubernetes swaps a hidden folder that the visible names link to.
+        # Kubernetes replaces a hidden folder that the visible names link to.
         files = {name: _text(self._path / name).strip() for name in names if not name.startswith(".")}
         current = files.pop(_CURRENT, "")
         keys = {name: _key(name, text, self._source) for name, text in files.items()}
         if not keys:
             raise ConfigError(
-                f"{self._path} holds no key; one is a file with 16, 24 or 32 bytes in base64, named as it"
+                f"{self._path} has no key; a key is a file with 16, 24 or 32 bytes in base64, named like the key"
             )
         if not current:
             known = ", ".join(keys)
@@ -179,8 +178,8 @@ class KeyFolder(_ReadKeys):
 
 
 class UnreadKeys:
-    """Keys of the environment that could not be read: who encrypts and decrypts nothing need not hear of it. They are
-    tried again each time when something needs them.
+    """Keys of the environment that could not be read; they are tried again each time they are needed. Clients that do
+    not encrypt or decrypt are not affected.
     """
 
     def __init__(self, read: Callable[[], EncryptionKeys]) -> None:
@@ -188,11 +187,11 @@ class UnreadKeys:
         self._keys: EncryptionKeys | None = None
 
     def current(self) -> tuple[str, bytes]:
-        """Return name and bytes of the key to encrypt with; raises `ConfigError` while they cannot be read."""
+        """Return name and bytes of the key to encrypt with; raises `ConfigError` while the keys cannot be read."""
         return self._found().current()
 
     def key(self, key_id: str) -> bytes:
-        """Return a key; raises `KeyMissing` when it is not there, or while they cannot be read."""
+        """Return a key; raises `KeyMissing` when there is no such key, or while the keys cannot be read."""
         try:
             keys = self._found()
         except ConfigError as error:
@@ -206,8 +205,8 @@ class UnreadKeys:
 
 
 def keys_from_environment() -> EncryptionKeys | None:
-    """Return the keys that RAPTORMQ_ENCRYPTION_KEYS holds, or the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER; else `None`.
-    Keys that cannot be used are an error for who needs them.
+    """Return the keys of RAPTORMQ_ENCRYPTION_KEYS, or of the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, else `None`. Keys
+    that cannot be read raise an error when they are needed.
     """
     folder = os.environ.get(FOLDER_VARIABLE)
     read: Callable[[], EncryptionKeys]
@@ -224,7 +223,7 @@ def keys_from_environment() -> EncryptionKeys | None:
 
 
 def require_keys(keys: EncryptionKeys | None) -> None:
-    """Tell who is going to encrypt at once what is wrong.
+    """Check that there are keys, for a client that is going to encrypt.
 
     Raises:
         ConfigError: there are no keys, or those of the environment cannot be read.
@@ -250,27 +249,25 @@ def _parse(text: str, source: str) -> _Loaded:
         if line.strip():
             name, value = (part.strip() for part in line.partition("=")[::2])
             if name in keys:
-                raise ConfigError(
-                    f"{source} has two keys with the name {_shown(name)}; nobody could say which is meant"
-                )
+                raise ConfigError(f"{source} has two keys with the name {_shown(name)}")
             keys[name] = _key(name, value, source)
     if not keys:
-        raise ConfigError(f"{source} holds no key; one is NAME = BASE64")
+        raise ConfigError(f"{source} has no key; a key is NAME = BASE64")
     return _Loaded(next(iter(keys)), keys)
 
 
 def is_key_name(name: object) -> bool:
-    """Whether an encrypted body, and a property, can name a key so."""
-    # Printable first: what UTF-8 cannot hold is not.
+    """Whether a name can be stored in an encrypted body and in a property."""
+    # Printable first: text that UTF-8 cannot encode is not printable.
     return isinstance(name, str) and name.isprintable() and 0 < len(name.encode()) <= MAX_KEY_ID_BYTES
 
 
 def _key(name: str, text: str, source: str) -> bytes:
     if not is_key_name(name):
-        raise ConfigError(f"{source}: {_shown(name)} is no name of a key")
+        raise ConfigError(f"{source}: {_shown(name)} is not a valid key name")
     try:
         key = base64.b64decode(text, validate=True)
-    except ValueError:  # no base64, or not even ASCII
+    except ValueError:  # not base64, or not even ASCII
         key = b""
     if len(key) not in KEY_BYTES:
         raise ConfigError(f"{source}: key {_shown(name)} is not 16, 24 or 32 bytes in base64")
@@ -278,7 +275,7 @@ def _key(name: str, text: str, source: str) -> bytes:
 
 
 def _shown(name: str) -> str:
-    """Return a name for an error: one that is as long as a key may be a key, whose own name was forgotten."""
+    """Return a name for an error. A name as long as a key may be a key whose name was left out, so it is not shown."""
     return (
         repr(name) if len(name) < _KEY_CHARACTERS else f"of {len(name)} characters (not shown, it may be a key itself)"
     )
