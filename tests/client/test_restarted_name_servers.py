@@ -84,8 +84,8 @@ async def test_readers_of_brokers_that_are_not_known_yet_stay(tmp_path: Path) ->
             await eventually(lambda: known_queues(instance) == 1)
             assert consumer._running is not None
             rebalancing = consumer._running.rebalancer
-            looks = rebalancing._looks_since
-            await eventually(lambda: rebalancing._looks_since > looks + 1)
+            looks = rebalancing._rounds_since_loss
+            await eventually(lambda: rebalancing._rounds_since_loss > looks + 1)
             await producer.send(Message("t", b"meanwhile"), queue=queue)
             registered = assembly_of(cluster.broker(1))
             registered.registrar.permission_changed()

@@ -147,7 +147,7 @@ def test_a_batch_has_no_more_messages_than_brokers_can_count() -> None:
         ),
         (
             Message("t", b"", properties={"TAGS": "x", "KEYS": "y"}),
-            "system: keys= in place of KEYS, tags= in place of TAGS",
+            "reserved: keys= in place of KEYS, tags= in place of TAGS",
         ),
         (Message("t", b"", properties={"a": ""}), "empty value"),
         (Message("t", b"", keys=("a\x02b",)), "separators"),

@@ -233,7 +233,7 @@ async def test_callbacks_share_a_batch_with_futures_and_are_completed_once(caplo
     results = [result for result in (told[0], future.result(), *told[1:]) if isinstance(result, SendResult)]
     assert [result.queue_offset for result in results] == [100, 101, 102, 103]
     assert len({result.message_id for result in results}) == 4
-    assert "a callback of a send has failed" in caplog.text
+    assert "the callback of a send failed" in caplog.text
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -52,4 +52,4 @@ async def test_an_error_of_a_callback_is_logged_and_harms_nobody(
     with caplog.at_level(logging.ERROR):
         fail_all([broken, told.append], ClientClosed("closed"))
     assert len(told) == 1
-    assert "a callback of a send has failed" in caplog.text
+    assert "the callback of a send failed" in caplog.text

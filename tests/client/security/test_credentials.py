@@ -47,8 +47,8 @@ def test_a_file_is_read_as_yaml(tmp_path: Path, text: str, secret: str) -> None:
     ("text", "complaint"),
     [
         ("accessKey: a\nsecretKey: @hush\n", r"it is not valid YAML \(line 2\); quote values with special characters$"),
-        ("accessKey: a\nsecretKey: 'hush\n", r"it is not YAML \(line \d\); quote"),
-        ("accessKey: a\nsecretKey: \x01hush\n", r"it is not YAML; quote"),
+        ("accessKey: a\nsecretKey: 'hush\n", r"it is not valid YAML \(line \d\); quote"),
+        ("accessKey: a\nsecretKey: \x01hush\n", r"it is not valid YAML; quote"),
         ("- accessKey: hush\n", "it has no lines of key: value$"),
         ("accessKey: a\nsecretKey: [hush]\n", "accessKey and secretKey must be text$"),
     ],

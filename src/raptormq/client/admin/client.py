@@ -319,23 +319,23 @@ class AdminClient(Startable):
         return found
 
     async def reset_group(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Let a group go on in every queue of a topic with the first message stored at or after a time, in ms since
-        1970; 0 is the oldest message, -1 the end. Members that are connected go on from there, too. A broker that has
-        the topic and does not know the group learns of it, with the settings that it has elsewhere.
+        """Reset the offsets of a group in every queue of a topic to the first message stored at or after a time, in ms
+        since 1970; 0 is the oldest message, -1 the end. Connected members continue there as well. A broker that has the
+        topic and does not know the group gets the group with the settings that it has elsewhere.
 
         Returns the new offsets.
 
         Raises:
-            NoRoute: the topic does not exist, or a broker that has it has no master; nobody was asked.
+            NoRoute: the topic does not exist, or one of its brokers has no master; no broker was asked.
             TransportError, ServerError: a broker failed (26: none knows the group); others may have been reset, and
-                the same again does no harm.
+                repeating the call does no harm.
         """
         found = await self._running().routes.refresh(topic)
         if found is None:
             raise NoRoute.to(topic)
         masters = [address for name in sorted(found.brokers) if (address := found.master(name))]
         if not masters or len(masters) < len(found.brokers):
-            raise NoRoute(f"topic {topic}: a broker that has it is without a master")
+            raise NoRoute(f"topic {topic}: one of its brokers has no master")
         await self._copy_group_config(group, masters)
         offsets: dict[MessageQueue, int] = {}
 

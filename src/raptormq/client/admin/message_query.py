@@ -78,8 +78,8 @@ async def query_messages(
             return
         body = require_success(response, address).body
         for message in _matching(body, topic, key, broker_name, instance.config.keys):
-            # Once, though its KEYS may have a word twice. A topic that was deleted and made again has offsets anew, and
-            # other brokers answer with what the log has of its first life, too.
+            # Once, even if its KEYS have a word twice. A topic that was deleted and recreated repeats its offsets, and
+            # brokers other than ours also return messages of the deleted topic that are still in the log.
             found[message.queue, message.queue_offset, message.offset_message_id] = message
 
     async def try_to_ask(broker_name: str, address: str) -> None:

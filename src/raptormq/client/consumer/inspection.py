@@ -40,15 +40,15 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
 
 MAX_TASKS = 500
-"""Tasks described; of the others only the number is told."""
+"""Most tasks that are described; of further ones only the number is given."""
 _MAX_CALLS = 50
 
 
 def dump_stacks() -> str:
-    """Describe all threads, and the tasks of the running loop."""
+    """Return the stacks of all threads, and of the tasks of the running loop."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     lines: list[str] = []
-    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - nothing else tells
+    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - there is no public function
         lines += _format_stack(names.get(ident, "?"), f"TID: {ident}", _callers(frame))
     tasks = asyncio.all_tasks()
     for task in sorted(tasks, key=asyncio.Task.get_name)[:MAX_TASKS]:

@@ -1,7 +1,8 @@
-"""Stored records as messages for applications: decrypted, inflated, and taken out of inner batches. Pure.
+"""Decodes stored records into messages for applications: decrypted, decompressed, and unpacked from inner batches.
+Pure.
 
-Neighbours: `consumer.pull` brings the records, `message.message_batch` is what becomes of them, consumers hand the
-messages out. Source: RocketMQ `MessageDecoder`, `PullAPIWrapper`.
+Neighbours: `consumer.pull` returns the records, `message.message_batch` has the batches, consumers deliver the
+messages. Source: RocketMQ `MessageDecoder`, `PullAPIWrapper`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from raptormq.protocol.record_spans import RecordSpan, locate_records
 _COMPRESSED = int(SysFlag.COMPRESSED)
 
 Unreadable = Callable[[StoredMessage, RecordError | KeyMissing], bool]
-"""Told of a body that has not its CRC (ChecksumError), or cannot be decrypted, inflated or taken apart; returns whether
-to go on with the record after it, or to stop before it.
+"""Called for a body that does not match its CRC (ChecksumError), or cannot be decrypted, decompressed or unpacked.
+Returns whether to skip the record and continue, or to stop before it.
 """
 
 
@@ -43,8 +44,8 @@ def decode_messages(
     """Return the messages of a pull from `queue`, in the order of their queue offsets.
 
     Raises:
-        RecordError: the records are damaged or cut, or a body cannot be inflated.
-        KeyMissing: a body is encrypted with a key that is not there.
+        RecordError: the records are damaged or cut, or a body cannot be decompressed.
+        KeyMissing: a body is encrypted with a key that the client does not have.
     """
     batches = decode_batches(body, queue, first_offset, keys=keys, lazily=False)
     return [message for batch in batches for message in batch]
@@ -60,22 +61,23 @@ def decode_batches(
     *,
     lazily: bool = True,
 ) -> list[MessageBatch]:
-    """Return the messages of a pull, each inner batch by itself and what stands between two of them as one.
+    """Return the messages of a pull, each inner batch by itself, and the messages between two inner batches as one
+    batch.
 
     Args:
         body: stored records back to back.
-        queue: where they were pulled from.
-        first_offset: where the pull began; brokers answer with all of a batch when its middle is asked for, the
-            messages before are left out.
-        tags: tags wanted, all when empty.
-        unreadable: what to do about a body that cannot be read; by default that is an error.
-        keys: what encrypted bodies are decrypted with.
-        lazily: messages that were stored one by one are decoded when they are looked at, where that can be; better
-            not when all of them will be.
+        queue: the queue that they were pulled from.
+        first_offset: where the pull started; a broker returns a whole batch for an offset in its middle, and the
+            messages before that offset are left out.
+        tags: wanted tags, all when empty.
+        unreadable: decides about a body that cannot be read; by default that is an error.
+        keys: keys that encrypted bodies are decrypted with.
+        lazily: messages that were stored one by one are decoded on access where possible; slower when all of them are
+            accessed.
 
     Raises:
-        RecordError: the records are damaged or cut, or a body cannot be inflated.
-        KeyMissing: a body is encrypted with a key that is not there.
+        RecordError: the records are damaged or cut, or a body cannot be decompressed.
+        KeyMissing: a body is encrypted with a key that the client does not have.
     """
     batches: list[MessageBatch] = []
     data = memoryview(body)
@@ -118,7 +120,7 @@ def _record_at(data: memoryview, position: int) -> tuple[StoredMessage, memoryvi
 
 
 def message_count(record: StoredMessage) -> int:
-    """Return how many queue offsets a record takes, as brokers count: one unless it says that it is a batch."""
+    """Return how many queue offsets a record takes, as brokers count: one unless its properties mark it as a batch."""
     try:
         return inner_count(record.properties) if record.sys_flag & INNER_BATCH == INNER_BATCH else 1
     except RecordError:
@@ -126,8 +128,8 @@ def message_count(record: StoredMessage) -> int:
 
 
 class _SingleMessages:
-    """The messages that were stored one by one and stand between two inner batches: their places while all of them are
-    plain, the messages once one has to be decoded anyway.
+    """The messages between two inner batches: only their positions while all of them are plain, decoded messages
+    otherwise.
     """
 
     def __init__(self, data: memoryview, queue: MessageQueue) -> None:
@@ -137,7 +139,7 @@ class _SingleMessages:
         self._messages: list[MessageExt] = []
 
     def locate(self, position: int) -> int:
-        """Take in the plain records from `position` on; return where the first is that has to be decoded."""
+        """Add the plain records from `position` on; return the position of the first record that has to be decoded."""
         if self._messages:
             return position
         spans, position = locate_records(self._data, position)
@@ -145,13 +147,13 @@ class _SingleMessages:
         return position
 
     def add(self, message: MessageExt) -> None:
-        """Take in a message that was decoded."""
+        """Add a decoded message."""
         if self._spans:
             self._messages, self._spans = list(PlainRecords(self._data, self._spans, self._queue)), []
         self._messages.append(message)
 
     def take(self) -> list[MessageBatch]:
-        """Return them as one batch, if there are any, and begin anew."""
+        """Return the messages as one batch, if there are any, and start again."""
         spans, self._spans = self._spans, []
         messages, self._messages = self._messages, []
         if spans:
@@ -172,7 +174,7 @@ def _message(
 def _inner_batch(
     record: StoredMessage, record_body: memoryview, queue: MessageQueue, first_offset: int, keys: EncryptionKeys | None
 ) -> MessageBatch | None:
-    """Return the messages of an inner batch from `first_offset` on; `None` when there are none."""
+    """Return the messages of an inner batch from `first_offset`; `None` when there are none."""
     plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else None
     key_id = find_property(record.properties, names.ENCRYPTION_KEY_ID)
     if key_id is not None and is_encrypted_body(record_body if plain is None else plain):
@@ -183,7 +185,7 @@ def _inner_batch(
     data = record_body if plain is None else memoryview(plain)
     count = inner_count(record.properties)
     spans = locate_messages(data, count)
-    if plain is not None:  # no broker has seen what is in it
+    if plain is not None:  # no broker has verified its contents
         check_messages(plain, spans)
     skipped = max(first_offset - record.queue_offset, 0)
     if skipped >= count:

@@ -1,13 +1,13 @@
-"""Batches compressed or encrypted as a whole, for topics whose broker stores them whole (queue type BatchCQ), and lists
-compressed message by message for the others.
+"""Compresses or encrypts batches as a whole, for topics whose broker stores them whole (queue type BatchCQ), and
+compresses lists message by message for other topics.
 
-Code 320 carries plain records, which the broker counts. A batch that it cannot count is sent in the form that it is
-stored in, as one message (310) that is an inner batch: `raptormq.protocol.inner_batch` draws it. Apache RocketMQ takes
-it on topics that store batches whole and refuses it on others, where the batch is sent as any other; so nothing is lost
-when a topic is not what it is known as.
+Code 320 has plain records, which the broker counts. A batch whose records the broker cannot count is sent in the form
+that it is stored in: as one message (310) that is an inner batch, drawn in `raptormq.protocol.inner_batch`. Apache
+RocketMQ accepts it on topics that store batches whole and refuses it on others; the batch is then sent as plain
+records, so nothing is lost when the topic has changed its type.
 
-Code 320 has one sysFlag for all its messages, so those of a list are compressed all or none: each has to be long, and
-to shrink. AutoBatch makes such batches itself, of the messages that are so.
+Code 320 has one sysFlag for all its messages, so either all messages of a list are compressed or none: each has to be
+long and to shrink. AutoBatch itself makes batches of such messages.
 Neighbours: `producer.broker_features` knows topics, `producer.sender` sends. Source: RocketMQ
 `HookUtils.checkInnerBatch`.
 """

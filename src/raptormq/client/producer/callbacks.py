@@ -43,7 +43,7 @@ def complete_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) 
             try:
                 waiter(outcome)
             except (Exception, asyncio.CancelledError):  # the callback may have read the result of a cancelled future
-                log.exception("a callback of a send has failed")
+                log.exception("the callback of a send failed")
         elif not waiter.done():
             if isinstance(outcome, BaseException):
                 waiter.set_exception(outcome)

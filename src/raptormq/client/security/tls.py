@@ -1,16 +1,16 @@
-"""How the clients of this process speak TLS, from the environment (RocketMQ has options of the JVM for that).
+"""TLS settings of the clients of this process, from the environment (RocketMQ has JVM options for that).
 
 ========================== =============================================================================
-``RAPTORMQ_TLS``           ``true`` or ``false``; without it any of the others but the password says true
-``RAPTORMQ_TLS_CA``        file of the authorities that the servers' certificates are verified against
+``RAPTORMQ_TLS``           ``true`` or ``false``; default: true if any other one except the password is set
+``RAPTORMQ_TLS_CA``        CA certificates that verify the servers' certificates
 ``RAPTORMQ_TLS_CERT``      file of the client's own certificate chain
 ``RAPTORMQ_TLS_KEY``       file of its key
 ``RAPTORMQ_TLS_PASSWORD``  password of the key
-``RAPTORMQ_TLS_CHECK_NAME`` ``true``: servers' certificates must hold the names they are reached by
-``RAPTORMQ_TLS_CONFIG``    RocketMQ's ``tls.properties``, under the others
+``RAPTORMQ_TLS_CHECK_NAME`` ``true``: servers' certificates must match the names that they are reached by
+``RAPTORMQ_TLS_CONFIG``    RocketMQ's ``tls.properties``; the other variables replace its values
 ========================== =============================================================================
 
-All files are PEM files but the last.
+All files except the last are PEM files.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CA, _CERT, _KEY, _CHECK_NAME = "RAPTORMQ_TLS_CA", "RAPTORMQ_TLS_CERT", "RAPTORM
 
 
 def tls_from_environment(environment: Mapping[str, str] = os.environ) -> ClientTls | None:
-    """Return how this process speaks TLS, None when nobody said that it does.
+    """Return the TLS settings of this process, None when TLS is not configured.
 
     Raises:
-        ConfigError: a value cannot be used, or one that belongs to another is missing.
+        ConfigError: a value is invalid, or a related value is missing.
     """
     check_name = _flag(environment, _CHECK_NAME)
     given = bool(check_name) or any(environment.get(name) for name in (_CONFIG, _CA, _CERT, _KEY))
