@@ -22,6 +22,7 @@ another broker)::
     |  |  `- DiskFull           no space for the next segment or above the configured ratio
     |  |- ConversionRefused     the queues of a topic cannot become those of the other type
     |  |- BatchEncrypted       a batch is to be taken apart that only consumers with its key can
+    |  |- NotLeader             the member follows another one of its group and takes no messages
     |  `- StoreDamaged          a file is not what its format says, and repair would lose records
     |- TransportError
     |  |- ConnectError          nobody answers at the address              (retriable)
@@ -104,6 +105,12 @@ class FilterError(RaptorMQError):
 
 class StorageError(RaptorMQError):
     """Root of the storage errors."""
+
+
+class NotLeader(StorageError):
+    """This member of a replicated group follows another one: it takes no messages, and what it had taken and not
+    confirmed may be lost. Send it to the leader.
+    """
 
 
 class StoreLocked(StorageError):

@@ -50,6 +50,9 @@ class StoreConfig:
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     """Key ``flushDiskType``."""
 
+    replicated: bool = False
+    """Whether the store is one replica of a group, which confirms its records (:mod:`~raptormq.storage.replica`)."""
+
     flush_interval_ms: int = 500
     """Time between flushes of the log under ASYNC_FLUSH, key ``flushIntervalCommitLog``."""
 

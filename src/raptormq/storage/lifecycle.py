@@ -80,8 +80,10 @@ def to_storage_error(error: OSError, root: str) -> StorageError:
     return OutOfResources(text) if is_exhausted(error) else StorageError(text)
 
 
-def open_store(parts: StoreParts, retention: Retention, converter: QueueConverter) -> tuple[OpenStore, RecoveryReport]:
-    """Lock the folder and recover; raises as :meth:`raptormq.storage.store.MessageStore.open`."""
+def open_store(
+    parts: StoreParts, retention: Retention, converter: QueueConverter, confirmed_offset: int | None
+) -> tuple[OpenStore, RecoveryReport]:
+    """Lock the folder and recover; arguments and errors as of :meth:`raptormq.storage.store.MessageStore.open`."""
     started = time.monotonic_ns()
     filesystem, paths, queues, index = parts.filesystem, parts.paths, parts.queues, parts.index
     marker: RunningMarker | None = None
@@ -98,7 +100,7 @@ def open_store(parts: StoreParts, retention: Retention, converter: QueueConverte
         queues.batch_topics |= declared.batch
         queues.topic_tombstones = parts.deletions.load()
         converter.prepare()
-        report = Recovery(parts, checkpoint_file, marker, declared.names).run()
+        report = Recovery(parts, checkpoint_file, marker, declared.names, confirmed_offset).run()
         parts.deletions.clamp(parts.log.min_offset, report.end_offset)
         retention.checkpointed_offset = report.start_offset  # records before it were durable before this start
         if index is not None:
@@ -107,7 +109,8 @@ def open_store(parts: StoreParts, retention: Retention, converter: QueueConverte
         queues.files.deleted.find()
         converter.load(None if report.clean else report.start_offset)
         parts.consumer_offsets.load()
-        _clamp_offsets(parts.consumer_offsets, queues)
+        if confirmed_offset is None:  # else a group may have consumed what is confirmed, and not in the queues yet
+            _clamp_offsets(parts.consumer_offsets, queues)
         parts.flusher.flushed_timestamp = parts.dispatcher.last_timestamp
         retention.measure_disk()  # /metrics shows the disk usage before the first retention run
         _write_marker(marker, retention, parts.clock())

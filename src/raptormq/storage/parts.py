@@ -68,8 +68,9 @@ def build_parts(config: StoreConfig, filesystem: FileSystem, clock: Callable[[],
         else None
     )
     is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-    confirmation = Confirmation(log, waits_for_flush=is_sync)
+    confirmation = Confirmation(log, waits_for_flush=is_sync, is_replica=config.replicated)
     appender = Appender(log, gate, queues.get_or_create, clock, config.store_host)
+    dispatcher = Dispatcher([queues] if index is None else [queues, index])
     return StoreParts(
         config=config,
         filesystem=filesystem,
@@ -79,14 +80,15 @@ def build_parts(config: StoreConfig, filesystem: FileSystem, clock: Callable[[],
         queues=queues,
         index=index,
         appender=appender,
-        dispatcher=Dispatcher([queues] if index is None else [queues, index]),
+        dispatcher=dispatcher,
         confirmation=confirmation,
         flusher=FlushService(
             log,
             gate,
             sync=is_sync,
             interval_ms=config.flush_interval_ms,
-            last_timestamp=lambda: appender.last_timestamp,
+            # A replica that follows appends nothing; what it has dispatched is in the log.
+            last_timestamp=lambda: max(appender.last_timestamp, dispatcher.last_timestamp),
             flushed=confirmation.flushed,
         ),
         consumer_offsets=ConsumerOffsets(offsets_file(f"{paths.config}/consumerOffset.json", filesystem), clock),

@@ -46,6 +46,7 @@ from raptormq.storage.read import (
 )
 from raptormq.storage.records import DispatchLag, LogScanner
 from raptormq.storage.recovery import RecoveryReport
+from raptormq.storage.replica import Replica
 
 T = TypeVar("T")
 
@@ -78,6 +79,8 @@ class MessageStore:
         self._key_queries = KeyQueries(parts.index, self._lookup, self._fs) if parts.index is not None else None
         self._page_warmer = PageWarmer(self._fs, parts.log)
         self._retention = Retention(config, self._fs, parts.log, parts.queues, parts.gate)
+        self.replica = Replica(parts) if config.replicated else None
+        """What replication reads and writes; None for the only copy."""
         self.converter = QueueConverter(parts)
         """Converts the queues of a topic from one type to the other."""
         self.consumer_offsets = parts.consumer_offsets
@@ -87,9 +90,12 @@ class MessageStore:
 
     # --- life ---
 
-    def open(self) -> RecoveryReport:
+    def open(self, confirmed_offset: int | None = None) -> RecoveryReport:
         """Lock the folder and recover. The store accepts writes afterwards. On a full volume it accepts them as soon as
         there is room for what the recovery has to write.
+
+        ``confirmed_offset`` is given for a replica: its log is not dispatched beyond it, ends at the first damage, and
+        accepts writes when the member leads.
 
         Raises:
             StoreLocked: another process uses the folder.
@@ -97,7 +103,10 @@ class MessageStore:
             DiskFull: there is no room for the names of new files, or for a rebuild of all queues.
             StoreDamaged: files are missing, unreadable or not of the configured size.
         """
-        self._opened, report = open_store(self._parts, self._retention, self.converter)
+        assert (confirmed_offset is None) is (self.replica is None)
+        self._opened, report = open_store(self._parts, self._retention, self.converter, confirmed_offset)
+        if self.replica is not None:
+            self.replica.opened(report.dispatched_offset)
         self._appender.last_timestamp = self._dispatcher.last_timestamp
         return report
 
@@ -166,7 +175,12 @@ class MessageStore:
 
     def dispatch(self) -> list[Arrival]:
         """Add everything up to the confirmed offset to the queues and return what became visible."""
-        return self._dispatcher.run(self._confirmation.offset)
+        if self.replica is None:
+            return self._dispatcher.run(self._confirmation.offset)
+        arrivals = self.replica.dispatch()
+        if self.replica.has_more:
+            self._confirmation.notify()
+        return arrivals
 
     @property
     def confirmed_offset(self) -> int:
@@ -312,8 +326,10 @@ class MessageStore:
         For the offset of a batch the result is the message with ``unique_key``, or the first message when no key is
         given. With ``allow_encrypted`` an encrypted batch is returned whole, also for the offsets of its messages. With
         ``include_deleted`` messages of deleted topics are returned too. With ``whole`` every batch is returned as it is
-        stored.
+        stored. A message that is not confirmed yet is not there: a power cut, or the next leader, may take it away.
         """
+        if physical_offset >= self._confirmation.offset:
+            return None
         return await self._with_pages(
             lambda wait: self._lookup.message_at(
                 physical_offset, unique_key,

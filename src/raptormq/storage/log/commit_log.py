@@ -29,6 +29,8 @@ class SegmentWrite(NamedTuple):
 
 
 _HEAD_BYTES = 64
+_ZEROS = 1 << 20
+"""Bytes that are zeroed with one write."""
 _RETRY_MS = 1000
 """Interval between attempts to allocate a segment on a full disk."""
 IDLE_MS = 60_000
@@ -36,8 +38,8 @@ IDLE_MS = 60_000
 
 
 class CommitLog:
-    """The segments of ``folder``. All methods except ``flush``, ``allocate_rest`` and ``preallocate`` belong to one
-    thread.
+    """The segments of ``folder``. All methods except ``flush``, ``allocate_rest``, ``preallocate`` and ``truncate``
+    belong to one thread.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class CommitLog:
         self._partial_writes: list[tuple[Segment, int, int]] = []
         self._files_created = self._files_synced = 0
         self._making = threading.Lock()
+        self._flushing = threading.Lock()
         self._is_short = False
         self.segment_size = segment_size
         self.segments: list[Segment] = []
@@ -292,18 +295,70 @@ class CommitLog:
         Raises:
             OSError: the disk failed and its contents are unknown. For lack of descriptors the call can be repeated.
         """
-        target, flushed = self.end_offset, self.flushed_offset
-        if target > flushed:
-            for segment in list(self.segments):
-                if segment.end > flushed and segment.base < target:
-                    segment.file.sync()
-            made = self._files_created
-            if made > self._files_synced:
-                # After the files, so that a name that survives a power cut has its complete segment.
+        with self._flushing:
+            target, flushed = self.end_offset, self.flushed_offset
+            if target > flushed:
+                for segment in list(self.segments):
+                    if segment.end > flushed and segment.base < target:
+                        segment.file.sync()
+                made = self._files_created
+                if made > self._files_synced:
+                    # After the files, so that a name that survives a power cut has its complete segment.
+                    self._filesystem.sync_directory(self._folder)
+                    self._files_synced = made
+                self.flushed_offset = target
+            return target
+
+    def append_raw(self, offset: int, data: Buffer) -> None:
+        """Append bytes of another copy of this log, whole records and fillers; raises as :meth:`write`.
+
+        Raises:
+            ValueError: they do not begin at the end of this log.
+        """
+        if offset != self.end_offset:
+            raise ValueError(f"bytes for offset {offset} do not continue a log that ends at {self.end_offset}")
+        end, view, writes = offset + len(data), memoryview(data), []
+        at = offset
+        while at < end:
+            stop = min(end, at - at % self.segment_size + self.segment_size)
+            writes.append(SegmentWrite(at, [view[at - offset : stop - offset]], stop - at))
+            at = stop
+        self.write(writes, end)
+
+    def truncate(self, end_offset: int) -> None:
+        """Cut everything behind ``end_offset``, the end of a record, and make that durable; for any thread while nobody
+        appends. The cut bytes become zeros: the file keeps its size, as a mapping of a file that shrinks kills the
+        process. They are durable zeros before anything is written in their place, or a crash could bring back records
+        that happen to follow a new one.
+
+        Raises:
+            ValueError: the log does not reach from its first byte to ``end_offset``.
+            OSError: the disk failed; some of the bytes may still be there.
+        """
+        if not self.min_offset <= end_offset <= self.end_offset:
+            raise ValueError(f"a log of [{self.min_offset}, {self.end_offset}) cannot be cut at {end_offset}")
+        with self._flushing, self._making:
+            preallocated, self._preallocated = self._preallocated, None
+            dropped = [preallocated] if preallocated is not None else []
+            while len(self.segments) > 1 and self.segments[-1].base >= end_offset:
+                dropped.append(self.segments.pop())
+            for segment in dropped:  # the last one first: what is left has no gap whenever this is cut short
+                self._open.forget(segment)
+                segment.remove()
+            if dropped:
                 self._filesystem.sync_directory(self._folder)
-                self._files_synced = made
-            self.flushed_offset = target
-        return target
+            if self.segments:
+                self._zero(self.segments[-1], end_offset, min(self.end_offset, self.segments[-1].end))
+            self.end_offset = end_offset
+            self.flushed_offset = min(self.flushed_offset, end_offset)
+
+    @staticmethod
+    def _zero(segment: Segment, begin: int, end: int) -> None:
+        for at in range(begin, end, _ZEROS):
+            size = min(_ZEROS, end - at)
+            segment.file.write_at(at - segment.base, [bytes(size)], size)
+        if end > begin:
+            segment.file.sync()
 
     def detached(self) -> CommitLog:
         """Return a log of the same files for use by another thread. It opens the files again, so neither side can close

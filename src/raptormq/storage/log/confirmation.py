@@ -10,9 +10,9 @@ Under ASYNC_FLUSH a record is confirmed when it is appended, under SYNC_FLUSH wh
 producer and the visibility to consumers wait for the same offset: a consumer that has read a record which a power cut
 removes could commit an offset that another message gets later.
 
-Only this module knows the rule. Replication adds a second bound here (the offset that the in-sync replicas have) and
-two more failures (this broker is not the leader any more; the log was truncated below the offset). Callers do not
-change.
+Only this module knows the rule. In a replica the group confirms records (:meth:`Confirmation.confirm`), whatever the own
+disk has. Callbacks of a replica also fail when the member is not the leader any more, because the log may be truncated
+below their offset.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from raptormq.storage.log.offset_waiters import OffsetCallback, OffsetWaiters
 class Confirmation:
     """The confirmed offset of ``log`` and the callbacks that wait for it. Used from the event loop only."""
 
-    def __init__(self, log: CommitLog, *, waits_for_flush: bool) -> None:
+    def __init__(self, log: CommitLog, *, waits_for_flush: bool, is_replica: bool = False) -> None:
         self._log = log
-        self._waits_for_flush = waits_for_flush
+        self._waits_for_flush = waits_for_flush and not is_replica
+        self._confirmed: int | None = 0 if is_replica else None
+        """The end that the group has confirmed; None without a group."""
         self._waiters = OffsetWaiters()
         self._failure: StorageError | None = None
         self._listener: Callable[[], object] | None = None
@@ -37,6 +39,8 @@ class Confirmation:
     @property
     def offset(self) -> int:
         """The confirmed offset: everything below it is confirmed."""
+        if self._confirmed is not None:
+            return self._confirmed
         return self._log.flushed_offset if self._waits_for_flush else self._log.end_offset
 
     def listen(self, listener: Callable[[], object] | None) -> None:
@@ -61,6 +65,24 @@ class Confirmation:
             self._waiters.complete(self.offset, failure)
             if self._listener is not None:
                 self._listener()
+
+    def confirm(self, offset: int) -> None:
+        """The group has confirmed everything below ``offset``; an offset that is known already changes nothing."""
+        assert self._confirmed is not None, "only the log of a replica is confirmed by a group"
+        if offset > self._confirmed:
+            self._confirmed = offset
+            self._waiters.complete(offset)
+            if self._listener is not None:
+                self._listener()
+
+    def abandon(self, failure: StorageError) -> None:
+        """Fail whoever waits now; records that are appended later can be confirmed."""
+        self._waiters.complete(self.offset, failure)
+
+    def notify(self) -> None:
+        """Call the listener again: it has not done all that it could."""
+        if self._listener is not None:
+            self._listener()
 
     def close(self) -> None:
         """Fail all callbacks for offsets that are not confirmed, because the log is closed."""

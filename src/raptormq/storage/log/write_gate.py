@@ -31,6 +31,7 @@ class WriteGate:
 
     __slots__ = (
         "_clock",
+        "_closed",
         "_first_shortage",
         "_full",
         "_lock",
@@ -46,6 +47,7 @@ class WriteGate:
         self._logged: str | None = None
         """The refusal that was logged, until its end is logged."""
         self._logged_at = -_LOG_INTERVAL_S
+        self._closed: StorageError | None = None
         self._read_only: str | None = None
         self._full: dict[str, OutOfResources] = {}
         self._first_shortage: OutOfResources | None = None
@@ -62,21 +64,38 @@ class WriteGate:
         Raises:
             StoreReadOnly: a write or flush failed earlier.
             OutOfResources: disk space or another resource is used up.
+            StorageError: the gate is closed (:meth:`close`).
         """
-        if self.refusal is not None and (self._read_only or not self._full.keys() <= _CLEARED_BY_APPENDS):
+        if self.refusal is not None and (
+            self._read_only or self._closed is not None or not self._full.keys() <= _CLEARED_BY_APPENDS
+        ):
             raise self.error()
 
     def error(self) -> StorageError:
         """Return the error of the current refusal."""
         if self._read_only:
             return StoreReadOnly(self._read_only)
+        if self._closed is not None:
+            return type(self._closed)(str(self._closed))
         wanting = self._first_shortage
         return DiskFull("no space left") if wanting is None else type(wanting)(str(wanting))
 
     @property
     def is_paused(self) -> bool:
-        """Whether writes are refused temporarily."""
-        return self.refusal is not None and not self._read_only
+        """Whether writes are refused for lack of resources, and may be accepted again."""
+        return bool(self._full) and not self._read_only
+
+    def close(self, reason: StorageError) -> None:
+        """Refuse appends with ``reason`` until :meth:`open`: the store is a copy that follows another one."""
+        with self._lock:
+            self._closed = reason
+            self._update()
+
+    def open(self) -> None:
+        """Accept appends again, unless something else prevents them."""
+        with self._lock:
+            self._closed = None
+            self._update()
 
     def is_full(self, source: str) -> bool:
         """Whether ``source`` has reported a lack of resources."""
@@ -108,10 +127,11 @@ class WriteGate:
     def _update(self) -> None:
         self._first_shortage = next(iter(self._full.values()), None)
         self.is_disk_full = any(isinstance(each, DiskFull) for each in self._full.values())
-        self.refusal = self._read_only or (None if self._first_shortage is None else str(self._first_shortage))
-        self._log_change()
+        shortage = None if self._first_shortage is None else str(self._first_shortage)
+        self.refusal = self._read_only or (shortage if self._closed is None else str(self._closed))
+        self._log_change(shortage)
 
-    def _log_change(self) -> None:
+    def _log_change(self, shortage: str | None) -> None:
         """Log a change of the state. A refusal that begins soon after a logged one is logged only if it lasts: its
         source reports it again and again.
         """
@@ -119,14 +139,14 @@ class WriteGate:
             if self._logged != self._read_only:
                 logger.warning("no messages are accepted until the broker is restarted: %s", self._read_only)
             self._logged = self._read_only
-        elif self.refusal is None:
+        elif shortage is None:
             if self._logged is not None:
                 logger.warning("messages are accepted again")
             self._logged = None
         elif self._logged is None and (now := self._clock()) - self._logged_at >= _LOG_INTERVAL_S:
             what = "the disk is full" if self.is_disk_full else "a resource is exhausted"
-            logger.warning("no messages are accepted while %s: %s", what, self.refusal)
-            self._logged, self._logged_at = self.refusal, now
+            logger.warning("no messages are accepted while %s: %s", what, shortage)
+            self._logged, self._logged_at = shortage, now
 
     def fail(self, source: str, what: str, error: OSError) -> NoReturn:
         """Set the state for a failed write and raise its error; ``what`` says what could not be done.

@@ -6,7 +6,7 @@ Knows the layout of records, but not readers of queues or responses.
 from __future__ import annotations
 
 from raptormq.storage.records.appender import NOT_IN_QUEUE, Appender
-from raptormq.storage.records.dispatcher import Dispatcher, DispatchLag
+from raptormq.storage.records.dispatcher import Dispatcher, DispatchLag, assign_queues
 from raptormq.storage.records.parser import (
     ParsedRecord,
     TimerCode,
@@ -20,6 +20,7 @@ from raptormq.storage.records.parser import (
     peek_properties,
     peek_store_timestamp,
 )
+from raptormq.storage.records.raw_range import last_record_end, next_record_end, parse_range
 from raptormq.storage.records.scanner import ConcurrentScanner, DamagedRange, LogScanner
 
 __all__ = [
@@ -33,9 +34,13 @@ __all__ = [
     "ParsedRecord",
     "TimerCode",
     "are_valid_records",
+    "assign_queues",
     "belongs_to_queue",
     "decode_timer_code",
     "encode_timer_code",
+    "last_record_end",
+    "next_record_end",
+    "parse_range",
     "peek",
     "peek_body_at",
     "peek_physical_offset",

@@ -11,7 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from raptormq.storage.queue import Appended, AppendedLists, AppendResult, Arrival
+from raptormq.protocol.record import SysFlag
+from raptormq.storage.queue import Appended, AppendedLists, AppendResult, Arrival, QueueTable
+from raptormq.storage.records.appender import NOT_IN_QUEUE
+
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
 class DispatchLag(NamedTuple):
@@ -52,6 +56,15 @@ class Dispatcher:
     def detach(self, builder: IndexBuilder) -> None:
         """Stop passing batches to ``builder``."""
         self._builders = tuple(each for each in self._builders if each is not builder)
+
+    @property
+    def pending_range(self) -> tuple[int, int] | None:
+        """Start and end of the first batch that waits for confirmation; None without one."""
+        return (self._waiting[0].start_offset, self._waiting[0].end_offset) if self._waiting else None
+
+    def discard_pending(self) -> None:
+        """Forget the batches that wait for confirmation: their bytes are read from the log again, or are cut."""
+        self._waiting.clear()
 
     def submit(self, batch: Appended) -> None:
         """Queue a batch that has just been appended."""
@@ -96,3 +109,30 @@ class Dispatcher:
             builder.build_lists(batch)
         self.dispatched_offset = batch.end_offset
         self.last_timestamp = batch.store_timestamp
+
+
+def assign_queues(batch: AppendResult, queues: QueueTable) -> set[str]:
+    """Fill in ``batch.queues`` for records that were read from the log or came from another copy of it. Records that no
+    queue shows and those of a deleted topic get none.
+
+    A topic that has a batch is of BatchCQ, also where no file says so: it was made shortly before a crash, or the table
+    was lost, or is an older one. Returns the topics of which that was found out too late, as they have queues already.
+    """
+    find, dead = queues.get_or_create, queues.topic_tombstones
+    mistyped: set[str] = set()
+    for record, place in zip(batch.records, batch.physical_offsets, strict=True):
+        topic = record.topic
+        if (
+            record.sys_flag & _INNER_BATCH
+            and place >= dead.get(topic, 0)
+            and topic not in queues.batch_topics
+            and topic not in queues.conversions
+        ):
+            (mistyped if queues.queue_ids(topic) else queues.batch_topics).add(topic)
+    batch.queues = [
+        None
+        if record.sys_flag & NOT_IN_QUEUE or place < dead.get(record.topic, 0)
+        else find(record.topic, record.queue_id)
+        for record, place in zip(batch.records, batch.physical_offsets, strict=True)
+    ]
+    return mistyped

@@ -98,10 +98,14 @@ class DamagedRange(NamedTuple):
 
 
 class LogScanner:
-    """One scan from an offset to the end of the log. ``end_offset`` and ``damaged`` are complete when it has ended."""
+    """One scan from an offset to the end of the log. ``end_offset`` and ``damaged`` are complete when it has ended.
 
-    def __init__(self, log: CommitLog, start: int) -> None:
+    With ``stops_at_damage`` the scan ends at the first damage: a copy fetches the rest from another copy.
+    """
+
+    def __init__(self, log: CommitLog, start: int, *, stops_at_damage: bool = False) -> None:
         self._log = log
+        self._stops_at_damage = stops_at_damage
         self.end_offset = start
         self.damaged: list[DamagedRange] = []
         self._window = b""
@@ -197,7 +201,11 @@ class LogScanner:
             found = self._find_record(self.end_offset + 1)
             if found is None:
                 return None
-            self.damaged.append(DamagedRange(self.end_offset, found - self.end_offset, reason))
+            damage = DamagedRange(self.end_offset, found - self.end_offset, reason)
+            if damage not in self.damaged[-1:]:
+                self.damaged.append(damage)
+            if self._stops_at_damage:
+                return None
             self.end_offset = found
         return None
 
@@ -342,8 +350,8 @@ def _end_with_parent() -> None:
 class ConcurrentScanner:
     """One scan from an offset to the end of the log, with the same result as a :class:`LogScanner`."""
 
-    def __init__(self, log: CommitLog, start: int) -> None:
-        self._scanner = LogScanner(log, start)
+    def __init__(self, log: CommitLog, start: int, *, stops_at_damage: bool = False) -> None:
+        self._scanner = LogScanner(log, start, stops_at_damage=stops_at_damage)
         self._sequential_until = start + MIN_CONCURRENT_BYTES
         self._under_way: deque[tuple[int, int, Future[ParsedBlock]]] = deque()
 

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING
 from raptormq.errors import DiskFull, OutOfResources, StoreLocked
 from raptormq.files import read_file, write_file
 from raptormq.logs import get_logger
-from raptormq.protocol.record import SysFlag
 from raptormq.storage.fs import FileSystem, StorePaths, is_exhausted, is_no_room
 from raptormq.storage.parts import StoreParts
-from raptormq.storage.queue import SWITCHED, AppendResult
-from raptormq.storage.records import NOT_IN_QUEUE, DamagedRange, LogScanner
+from raptormq.storage.queue import SWITCHED
+from raptormq.storage.records import DamagedRange, LogScanner, assign_queues
 from raptormq.storage.recovery.checkpoint_file import Checkpoint, CheckpointFile
 from raptormq.storage.recovery.queue_check import QueueCheck, QueueEnd, QueueEnds, load_ends
 from raptormq.storage.recovery.queue_loading import RebuildRequired, load_queues
@@ -95,7 +94,6 @@ checkpoints.
 """
 _END = 1 << 62
 """Beyond every log offset."""
-_INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
 @dataclass(slots=True)
@@ -110,6 +108,8 @@ class RecoveryReport:
     """Where the replay began."""
     end_offset: int = 0
     """End of the log; the next record is written here."""
+    dispatched_offset: int = 0
+    """End of what queues and index have: the end of the log, except in a replica."""
     records: int = 0
     """Records read and dispatched."""
     damaged: list[DamagedRange] = field(default_factory=list)
@@ -136,6 +136,8 @@ class Recovery:
     marker: RunningMarker
     topics: frozenset[str] | None
     """Topics in the broker's table; None without the table."""
+    confirmed_offset: int | None = None
+    """Set for a replica: records beyond it are checked but not dispatched. The group confirms or truncates them."""
     _mistyped_topics: set[str] = field(default_factory=set)
     """Topics that have batches in SimpleCQ queues, because no file says that they are of type BatchCQ."""
 
@@ -161,7 +163,7 @@ class Recovery:
         self.parts.log.start_at(
             report.end_offset, truncate=not report.clean or self.parts.log.has_bytes_at(report.end_offset)
         )
-        self.parts.dispatcher.dispatched_offset = report.end_offset
+        self.parts.dispatcher.dispatched_offset = report.dispatched_offset
         for queue in self.parts.queues:
             queue.next_offset = queue.max_offset
         return report
@@ -277,14 +279,18 @@ class Recovery:
         self.parts.dispatcher.expected_end = self.parts.log.estimated_end()
         scanner = self._scanner(report.start_offset)
         written = newest = 0
+        limit: int | None = None
         try:
             for number, batch in enumerate(scanner.batches(), 1):
-                self._assign_queues(batch)
+                newest = max(newest, *batch.store_timestamps)
+                if self.confirmed_offset is not None and batch.end_offset > self.confirmed_offset:
+                    limit = batch.start_offset if limit is None else limit
+                    continue
+                self._mistyped_topics.update(assign_queues(batch, self.parts.queues))
                 if check is not None:
                     check.check(batch)
                 self.parts.dispatcher.apply(batch)
                 report.records += len(batch.sizes)
-                newest = max(newest, *batch.store_timestamps)
                 if number % _FLUSH_EVERY_BATCHES == 0 and self._write_queue_tails(report.records - written):
                     written = report.records
         finally:
@@ -295,6 +301,7 @@ class Recovery:
             self._mistyped_topics.clear()
             raise RebuildRequired(f"batches tell that topics are of BatchCQ: {topics:.200}")
         report.end_offset = scanner.end_offset
+        report.dispatched_offset = report.end_offset if limit is None else limit
         report.damaged = scanner.damaged
         return newest
 
@@ -318,28 +325,9 @@ class Recovery:
         return True
 
     def _scanner(self, start: int) -> LogScanner | ConcurrentScanner:
+        is_copy = self.confirmed_offset is not None
         if not self.parts.config.concurrent_build:
-            return LogScanner(self.parts.log, start)
+            return LogScanner(self.parts.log, start, stops_at_damage=is_copy)
         from raptormq.storage.records import ConcurrentScanner
 
-        return ConcurrentScanner(self.parts.log, start)
-
-    def _assign_queues(self, batch: AppendResult) -> None:
-        find, dead = self.parts.queues.get_or_create, self.parts.queues.topic_tombstones
-        for record, place in zip(batch.records, batch.physical_offsets, strict=True):
-            if record.sys_flag & _INNER_BATCH and place >= dead.get(record.topic, 0):
-                self._add_batch_topic(record.topic)
-        batch.queues = [
-            None
-            if record.sys_flag & NOT_IN_QUEUE or place < dead.get(record.topic, 0)
-            else find(record.topic, record.queue_id)
-            for record, place in zip(batch.records, batch.physical_offsets, strict=True)
-        ]
-
-    def _add_batch_topic(self, topic: str) -> None:
-        """Treat ``topic``, which has a batch, as BatchCQ although no file says so: the topic was created shortly before
-        a crash, or its table is lost or outdated.
-        """
-        queues = self.parts.queues
-        if topic not in queues.batch_topics and topic not in queues.conversions:
-            (self._mistyped_topics if queues.queue_ids(topic) else queues.batch_topics).add(topic)
+        return ConcurrentScanner(self.parts.log, start, stops_at_damage=is_copy)

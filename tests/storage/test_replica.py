@@ -1,0 +1,250 @@
+"""Copies of one log: ranges go over, are cut and confirmed, and queues and index of all copies are equal."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Any
+
+import pytest
+
+from raptormq.errors import NotLeader, RecordError, StorageError
+from raptormq.storage import MessageStore
+from raptormq.storage.replica import Replica
+from tests.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, read_queue, small_config
+
+REASON = NotLeader("this member follows another one")
+
+
+def open_copy(volume: MemoryFileSystem | None = None, confirmed: int = 0, **settings: Any) -> MessageStore:
+    store = MessageStore(small_config(replicated=True, **settings), fs=volume or MemoryFileSystem(), clock=Clock())
+    store.open(confirmed_offset=confirmed)
+    return store
+
+
+def replica_of(store: MessageStore) -> Replica:
+    assert store.replica is not None
+    return store.replica
+
+
+def copy(leader: MessageStore, follower: MessageStore, limit: int = 700) -> None:
+    """Bring the follower's log to the end of the leader's, a few records at a time."""
+    source, target = replica_of(leader), replica_of(follower)
+    while (at := target.end_offset) < source.end_offset:
+        end = source.align(at, at + limit)
+        target.write(at, b"".join(map(bytes, source.read(at, end, wait=True))))
+
+
+def confirm(*stores: MessageStore, offset: int | None = None) -> None:
+    for store in stores:
+        replica_of(store).confirm(stores[0].end_offset if offset is None else offset)
+        while replica_of(store).has_more:
+            store.dispatch()
+
+
+def leading(store: MessageStore) -> MessageStore:
+    replica_of(store).lead()
+    return store
+
+
+def contents(store: MessageStore) -> dict[tuple[str, int], list[str]]:
+    return {
+        (topic, queue_id): bodies(read_queue(store, topic, queue_id))
+        for topic in sorted(store.topics())
+        for queue_id in store.queue_ids(topic)
+        if store.queue_end(topic, queue_id)
+    }
+
+
+def test_a_store_of_several_copies_takes_no_messages_before_it_leads() -> None:
+    store = open_copy()
+    with pytest.raises(NotLeader):
+        store.append([message("early")])
+    assert store.stats().writable is False
+    leading(store).append([message("now")])
+    replica_of(store).follow(REASON)
+    with pytest.raises(NotLeader, match="follows another"):
+        store.append([message("late")])
+
+
+def test_nothing_is_seen_before_it_is_confirmed() -> None:
+    leader, follower = leading(open_copy()), open_copy()
+    ends = [leader.append([message(f"{number}")]).end_offset for number in range(3)]
+    copy(leader, follower)
+    leader.flush()
+    follower.flush()
+    for store in (leader, follower):
+        store.dispatch()
+        assert contents(store) == {}
+    confirm(leader, follower, offset=ends[1])
+    assert contents(leader) == {("topic", 0): ["0", "1"]}
+    assert contents(follower) == {}, "the range that it came with is confirmed in part"
+    confirm(leader, follower)
+    assert contents(leader) == contents(follower) == {("topic", 0): ["0", "1", "2"]}
+
+
+def test_who_waits_is_told_when_it_is_confirmed_and_when_it_never_may_be() -> None:
+    leader = leading(open_copy())
+    told: list[tuple[int, StorageError | None]] = []
+    ends = [leader.append([message(f"{number}")]).end_offset for number in range(3)]
+    for number, end in enumerate(ends):
+        leader.on_confirmed(end, partial(lambda number, error: told.append((number, error)), number))
+    assert told == []
+    replica_of(leader).confirm(ends[0])
+    assert told == [(0, None)]
+    replica_of(leader).follow(REASON)
+    assert told == [(0, None), (1, REASON), (2, REASON)]
+    replica_of(leader).confirm(ends[1])  # by the next leader
+    assert len(told) == 3
+
+
+def test_a_member_leads_only_when_everything_before_is_dispatched() -> None:
+    leader, follower = leading(open_copy()), open_copy()
+    leader.append([message("a"), message("b")])
+    copy(leader, follower)
+    with pytest.raises(ValueError, match="is dispatched up to 0"):
+        replica_of(follower).lead()
+    confirm(leader, follower)
+    leading(follower)
+    group = follower.append([message("c")])
+    assert group.queue_offsets == [2]
+
+
+def test_a_range_that_does_not_fit_changes_nothing() -> None:
+    leader, follower = leading(open_copy()), open_copy()
+    leader.append([message("a")])
+    data = b"".join(map(bytes, replica_of(leader).read(0, leader.end_offset, wait=True)))
+    target = replica_of(follower)
+    with pytest.raises(ValueError, match="do not continue"):
+        target.write(100, b"")
+    for damaged in (data[:-1], data[:-1] + b"?", b"\0" * len(data), data[:30] + b"\xff" + data[31:]):
+        if damaged == data:
+            continue
+        with pytest.raises(RecordError):
+            target.write(0, damaged)
+        assert target.end_offset == 0
+    target.write(0, data)
+    with pytest.raises(ValueError, match="leads"):
+        replica_of(leader).write(leader.end_offset, data)
+
+
+def test_a_cut_through_a_group_keeps_what_is_before() -> None:
+    leader = leading(open_copy())
+    group = leader.append([message(f"{number}") for number in range(4)])
+    cut = group.physical_offsets[2]
+    replica_of(leader).follow(REASON)
+    replica_of(leader).truncate(cut)
+    assert leader.end_offset == cut
+    confirm(leader, offset=cut)
+    assert contents(leader) == {("topic", 0): ["0", "1"]}
+    leading(leader)
+    assert leader.append([message("new")]).queue_offsets == [2]
+    confirm(leader)
+    assert contents(leader) == {("topic", 0): ["0", "1", "new"]}
+
+
+def test_what_is_dispatched_is_never_cut() -> None:
+    leader = leading(open_copy())
+    end = leader.append([message("a")]).end_offset
+    confirm(leader)
+    with pytest.raises(ValueError, match="is dispatched"):
+        replica_of(leader).truncate(end - 1)
+
+
+def test_cut_bytes_do_not_come_back_after_a_crash() -> None:
+    volume = MemoryFileSystem()
+    store = leading(open_copy(volume))
+    ends = [store.append([message("x" * 150)]).end_offset for _ in range(30)]
+    assert ends[-1] > 2 * SEGMENT_BYTES
+    store.flush()
+    replica_of(store).follow(REASON)
+    replica_of(store).truncate(ends[3])
+    again = open_copy(volume.after_power_cut())
+    assert again.end_offset == ends[3]
+    replica_of(again).confirm(ends[3])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_copies_are_equal_whatever_is_sent_cut_confirmed_and_restarted(seed: int) -> None:
+    """Two members; the one that leads changes, and a follower that has another tail is cut where they differ."""
+    rng = random.Random(seed)
+    volumes = [MemoryFileSystem(), MemoryFileSystem()]
+    stores = [open_copy(volume) for volume in volumes]
+    first = leading(stores[0])
+    leader = 0
+    assert first is stores[leader]
+    confirmed = 0
+    expected: list[tuple[int, str]] = []  # (end offset, body) of what the present leader has
+    number = 0
+    for _ in range(40):
+        other = 1 - leader
+        match rng.choice(["send", "send", "send", "copy", "confirm", "change", "restart"]):
+            case "send":
+                texts = [f"{number + each}".ljust(rng.choice([1, 200, 700]), ".") for each in range(rng.randint(1, 4))]
+                number += len(texts)
+                group = stores[leader].append([message(text, queue_id=rng.randint(0, 1)) for text in texts])
+                places = [*group.physical_offsets[1:], group.end_offset]
+                sizes = group.sizes
+                expected += [
+                    (place + size, text) for place, size, text in zip(group.physical_offsets, sizes, texts, strict=True)
+                ]
+                assert places[-1] == stores[leader].end_offset
+            case "copy":
+                copy(stores[leader], stores[other], rng.choice([1, 300, 5000]))
+            case "confirm":
+                confirmed = max(confirmed, min(stores[0].end_offset, stores[1].end_offset))
+                confirm(*stores, offset=confirmed)
+            case "change":
+                # The other one may lead if it has all that is confirmed; the tail of the old leader that it lacks goes.
+                replica_of(stores[leader]).follow(REASON)
+                replica_of(stores[leader]).truncate(stores[other].end_offset)
+                expected = [each for each in expected if each[0] <= stores[other].end_offset]
+                confirmed = stores[other].end_offset
+                confirm(*stores, offset=confirmed)
+                leader = other
+                leading(stores[leader])
+            case "restart":
+                if rng.random() < 0.5:
+                    stores[other].flush()
+                    stores[other].close()
+                    stores[other] = open_copy(volumes[other], confirmed)
+                else:
+                    stores[other].flush()
+                    volumes[other] = volumes[other].after_power_cut()
+                    stores[other] = open_copy(volumes[other], rng.choice([0, confirmed]))
+                confirm(stores[other], offset=confirmed)
+    copy(stores[leader], stores[1 - leader])
+    confirm(*stores, offset=stores[leader].end_offset)
+    seen = [contents(store) for store in stores]
+    assert seen[0] == seen[1]
+    assert sorted(text for texts in seen[0].values() for text in texts) == sorted(text for _, text in expected)
+
+
+async def test_a_message_that_is_not_confirmed_is_not_found_by_its_place() -> None:
+    leader = leading(open_copy())
+    group = leader.append([message("a")])
+    assert await leader.message_at(0) is None
+    replica_of(leader).confirm(group.end_offset)
+    assert await leader.message_at(0) is not None
+
+
+def test_a_replica_ends_at_damage_and_fetches_the_rest() -> None:
+    volume = MemoryFileSystem()
+    leader, follower = leading(open_copy()), open_copy(volume)
+    for number in range(6):
+        leader.append([message(f"{number}" * 150)])
+    copy(leader, follower)
+    follower.flush()
+    confirm(leader, follower)
+    (name, *_) = volume.names("/store/commitlog")
+    damaged = volume.after_power_cut()
+    file = damaged.open(f"/store/commitlog/{name}")
+    group_size = leader.end_offset // 6
+    file.write_at(3 * group_size + 100, [b"????"], 4)
+    file.sync()
+    again = open_copy(damaged, confirmed=leader.end_offset)
+    assert again.end_offset == 3 * group_size
+    copy(leader, again)
+    confirm(leader, again)
+    assert contents(again) == contents(leader)
