@@ -333,7 +333,7 @@ def test_so_many_messages_may_wait_for_room(monkeypatch: pytest.MonkeyPatch, mos
     disk, before = lived(clock)
     disk.remove_tree("/store/consumequeue")
     monkeypatch.setattr(recovery, "_FLUSH_EVERY_BATCHES", 1)
-    monkeypatch.setattr(recovery, "_WAITING_AT_MOST", most)
+    monkeypatch.setattr(recovery, "_MAX_UNWRITTEN_RECORDS", most)
     volume = full(disk, "write", path="/consumequeue/")
     if starts:
         assert contents(open_again(volume, clock)) == before

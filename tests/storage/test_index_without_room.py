@@ -81,7 +81,7 @@ async def test_room_for_the_index_is_noticed_without_a_checkpoint() -> None:
 
 
 async def test_keys_that_are_too_many_to_wait_come_with_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "_WAITING_AT_MOST", 3_000)
+    monkeypatch.setattr(key_index, "_MAX_WAITING_KEYS", 3_000)
     volume, faulty = full_after_the_first_file()
     clock = Clock()
     store = opened(faulty, clock)
