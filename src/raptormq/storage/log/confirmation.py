@@ -10,9 +10,9 @@ Under ASYNC_FLUSH a record is confirmed when it is appended, under SYNC_FLUSH wh
 producer and the visibility to consumers wait for the same offset: a consumer that has read a record which a power cut
 removes could commit an offset that another message gets later.
 
-Only this module knows the rule. In a replica the group confirms records (:meth:`Confirmation.confirm`), whatever the own
-disk has. Callbacks of a replica also fail when the member is not the leader any more, because the log may be truncated
-below their offset.
+Only this module knows the rule. In a replica the group confirms records (:meth:`Confirmation.confirm`), whatever its
+own disk has. Callbacks of a replica also fail when the member is not the leader any more, because the log may be
+truncated below their offset.
 """
 
 from __future__ import annotations
