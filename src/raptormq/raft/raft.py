@@ -662,12 +662,17 @@ class Raft:
 
     def _truncate(self, end: Position) -> None:
         self._log.truncate(end)
+        self._unsend_appends()
         self._effects.append(Truncate(end))
         self._truncations += 1
         self._written = min(self._written, end.offset)
         self._flushed = min(self._flushed, end.offset)
         self._kept = min(self._kept, end.entries)
         self._floor = min(self._floor, end)
+
+    def _unsend_appends(self) -> None:
+        """Drop what is left from a leadership: the shell would attach bytes that come in the place of the cut ones."""
+        self._messages = [message for message in self._messages if not isinstance(message, Append)]
 
     def _take(self, append: Append) -> None:
         """Append what the range has more than the log."""
@@ -696,6 +701,7 @@ class Raft:
                 self._refuse_parting(install, self._committed)
                 return
             log.reset(install.start, entries)
+            self._unsend_appends()
             self._effects = [Reset(install.start, entries)]
             self._truncations += 1
             self._written = self._flushed = self._kept = 0
