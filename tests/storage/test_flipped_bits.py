@@ -25,7 +25,7 @@ TIMES = struct.Struct(">qq")
 SEAL = slice(504, 512)
 SETTLED, ALL = 12, 16
 """With these the index counts so many entries that one bit makes them none."""
-NAMES_THE_DAMAGE = re.compile("is damaged|keys in .* cannot be found|the checkpoint (says|knows)")
+NAMES_THE_DAMAGE = re.compile("is damaged|keys in .* cannot be found|the checkpoint (says|covers)")
 Found = dict[str, list[str]]
 
 
@@ -141,7 +141,7 @@ def test_times_that_the_log_does_not_have_count_as_unknown(
         lie = page + bytes(SEAL.stop - SEAL.start)
     found, is_said = start(overwrite(volume, CHECKPOINT, lie), clock, caplog)
     assert (found, is_said) == (expected(), True)
-    assert "the whole log is scanned" in caplog.text if sealed else "all queues are built again" in caplog.text
+    assert "the whole log is scanned" in caplog.text if sealed else "rebuilding all queues" in caplog.text
 
 
 def test_times_of_messages_that_no_checkpoint_knew_are_not_believed(caplog: pytest.LogCaptureFixture) -> None:
@@ -156,7 +156,7 @@ def test_a_whole_checkpoint_that_contradicts_itself_is_not_believed(caplog: pyte
     lie = Checkpoint(clock.now, clock.now, clock.now, confirmed_offset=1).encode()
     found, is_said = start(overwrite(volume, CHECKPOINT, lie), clock, caplog)
     assert (found, is_said) == (expected(), True)
-    assert "the checkpoint knows them up to 1" in caplog.text
+    assert "the checkpoint covers the queues up to 1" in caplog.text
 
 
 def test_a_checkpoint_of_another_log_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,7 +164,7 @@ def test_a_checkpoint_of_another_log_is_told(caplog: pytest.LogCaptureFixture) -
     volume.remove_tree("/store/commitlog")
     _, is_said = start(volume, clock, caplog)
     assert is_said
-    assert "the log's last ones are of 0" in caplog.text
+    assert "the newest message in the log is of 0" in caplog.text
 
 
 def test_a_crash_whose_marker_is_gone_is_found_by_the_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
@@ -179,7 +179,7 @@ def test_a_crash_whose_marker_is_gone_is_found_by_the_checkpoint(caplog: pytest.
     survivor = opened(killed, clock)
     assert bodies(read_queue(survivor, "z")) == ["z0"]
     assert len(read_queue(survivor, "e")) == ALL + 1
-    assert "all queues are built again from the log: the checkpoint knows them up to" in caplog.text
+    assert "rebuilding all queues from the log: the checkpoint covers the queues up to" in caplog.text
 
 
 def test_a_clean_stop_leaves_a_checkpoint_that_covers_all(caplog: pytest.LogCaptureFixture) -> None:

@@ -36,7 +36,7 @@ from tests.storage.stores import (
     run_retention,
 )
 
-WARNING = "all queues are built again from the log"
+WARNING = "rebuilding all queues from the log"
 Loss = Callable[[MemoryFileSystem], object]
 
 

@@ -79,7 +79,7 @@ class Pages:
                 "connections": ("Open client connections", server.connection_count),
                 "connections_max": ("Client connections that may be open", server.max_connections),
                 "connections_refused_total": (
-                    "Connections closed at once, as too many were open or no descriptor was left",
+                    "Connections refused because too many were open or no descriptor was left",
                     server.refused_count,
                 ),
                 "unfinished_bytes": ("Memory of requests that are not all there yet", unfinished.kept_bytes),

@@ -64,12 +64,12 @@ class Pages(Collector):
         yield "topics", "Topics that some broker serves", len(self._table.queues)
         yield "connections", "Open connections", self._server.connection_count
         yield "connections_max", "Connections that may be open", self._server.max_connections
-        text = "Connections closed at once, as too many were open or no descriptor was left"
+        text = "Connections refused because too many were open or no descriptor was left"
         yield "connections_refused_total", text, self._server.refused_count
         registrations = self._registrations
-        displaced = "Brokers that had not gone and lost their place to a registration by another connection"
+        displaced = "Brokers displaced by a registration of another connection while their own was open"
         yield "brokers_displaced_total", displaced, registrations.displaced_count
-        text = "Brokers that were unregistered by another connection than their own, which was open"
+        text = "Brokers unregistered by another connection while their own was open"
         yield "brokers_unregistered_by_others_total", text, registrations.foreign_unregister_count
         refused = self._gate.refused_count if self._gate is not None else 0
         yield "requests_refused_total", "Requests that access control has refused", refused

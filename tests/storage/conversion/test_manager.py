@@ -56,7 +56,7 @@ def test_stopped_and_gone_on_with_and_given_up() -> None:
         working = asyncio.ensure_future(finish(store, table))
         while (progress := converter.progress(TOPIC)) is None or progress.phase == "waiting":
             await asyncio.sleep(0)
-        with pytest.raises(ConversionRefused, match="the other way"):
+        with pytest.raises(ConversionRefused, match="to the other type"):
             await order(store, to_batch=False)
         await converter.stop(TOPIC)
         ended = await working

@@ -277,7 +277,7 @@ def test_a_queue_that_is_damaged_again_and_again_is_left_as_it_is(monkeypatch: p
     progress = convert(store, volume, to_batch=True)
 
     assert progress.phase == "refused"
-    assert f"queue 1 of {TOPIC} differs after it was built twice" in progress.remark
+    assert f"queue 1 of {TOPIC} still differs after a second copy" in progress.remark
     assert contents(store) == before
     assert not volume.exists(f"/store/{BATCH}/{TOPIC}")
 

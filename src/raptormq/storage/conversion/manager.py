@@ -134,7 +134,7 @@ class QueueConverter:
         elif entry.state == STOPPED:
             await self._abandon(entry, types)
         else:
-            raise ConversionRefused(f"topic {topic} is being converted the other way; stop that first")
+            raise ConversionRefused(f"topic {topic} is being converted to the other type; stop that conversion first")
         try:
             await self._save()
         except StorageError:

@@ -322,5 +322,5 @@ def _sys_flag(head: Buffer) -> int:
 def _inner_batch_refusal(source: ConsumeQueue, item: BatchItem) -> str:
     return (
         f"queue {source.queue_id} of {source.topic} holds an inner batch of {item.messages} messages at offset "
-        f"{item.base}, and queues of SimpleCQ hold none"
+        f"{item.base}, which SimpleCQ queues cannot hold"
     )

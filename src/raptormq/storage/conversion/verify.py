@@ -111,7 +111,7 @@ class QueueComparison:
             return
         if queue_id in self._restarted:
             raise ConversionRefused(
-                f"queue {queue_id} of {self._conversion.topic} differs after it was built twice; it stays as it is"
+                f"queue {queue_id} of {self._conversion.topic} still differs after a second copy and is not converted"
             )
         self._restarted.add(queue_id)
         self._conversion.restart_queue(queue_id)

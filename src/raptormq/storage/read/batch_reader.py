@@ -154,7 +154,7 @@ class BatchReader:
         where = queue.topic, queue.queue_id, offset
         if progress.damaged_items:
             self._skipped.count(
-                progress.damaged_items, "%d items or records of %s/%d from offset %d on are damaged", *where
+                progress.damaged_items, "skipped %d damaged items or records of %s/%d from offset %d on", *where
             )
         if progress.unreadable_batches:
             self._skipped.count(progress.unreadable_batches, _CLOSED, *where)

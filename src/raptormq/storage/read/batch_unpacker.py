@@ -62,7 +62,7 @@ def encrypted_batch_error(body: bytes, first: int, count: int) -> BatchEncrypted
         key = ""
     return BatchEncrypted(
         f"messages {first} to {first + count - 1} of the queue are encrypted as one{key}: only RaptorMQ's clients that "
-        "have the key can read them, the broker can neither filter them nor take them apart"
+        "have the key can read them, the broker can neither filter nor unpack them"
     )
 
 

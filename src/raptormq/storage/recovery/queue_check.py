@@ -219,7 +219,7 @@ class QueueCheck:
             self._checked_queues.add(queue)
             if offset > queue.max_offset and not self._was_deleted(queue, physical):
                 where = f"{queue.topic}/{queue.queue_id} ends at offset {queue.max_offset}"
-                raise RebuildRequired(f"{where}, and the log goes on at {offset}")
+                raise RebuildRequired(f"{where}, but the log continues at {offset}")
 
     def _was_deleted(self, queue: ConsumeQueue, physical: int) -> bool:
         """Return whether the queue, with a record at ``physical``, did not exist at the last checkpoint or was deleted

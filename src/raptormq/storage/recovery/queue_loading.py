@@ -110,7 +110,7 @@ def _check_files(table: QueueTable, queue: ConsumeQueue, log_min: int, limit: in
         found = _item_of(files.read(queue, number, 1, wait=True), layout.item_bytes, 0)
         if not _is_trusted(found, limit):
             path = files.path(queue, number // per_file * layout.file_size)
-            raise RebuildRequired(f"{path} lacks item {number}, and others follow")
+            raise RebuildRequired(f"{path} lacks item {number}, but has later items")
         return found
 
     start = (queue.written - 1) // per_file * per_file

@@ -195,12 +195,12 @@ class Recovery:
         newest = self._replay(report, check if start > log_min else None)
         if newest < checkpoint.durable_ms:
             until = f"messages stored up to {checkpoint.durable_ms} (ms since 1970) are durable"
-            raise RebuildRequired(f"the checkpoint says that {until}, and the log's last ones are of {newest}")
+            raise RebuildRequired(f"the checkpoint says that {until}, but the newest message in the log is of {newest}")
         return report
 
     def _rebuild(self, missing: RebuildRequired) -> RecoveryReport:
         """Rebuild all queues from the whole log. Start again when the log shows that topics are of type BatchCQ."""
-        logger.warning("all queues are built again from the log: %s", missing)
+        logger.warning("rebuilding all queues from the log: %s", missing)
         # If this process dies, a start that trusted the checkpoint would take half of the queues for all of them.
         self.checkpoint_file.save(Checkpoint())
         self.marker.mark()
@@ -235,7 +235,7 @@ class Recovery:
             return max(ends.offset, log_min)
         record = LogScanner(self.parts.log, last).record_at(last)
         if record is None:
-            raise RebuildRequired(f"they point to offset {last}, where the log has no record")
+            raise RebuildRequired(f"the last item points to offset {last}, where the log has no record")
         self.parts.dispatcher.last_timestamp = record.store_timestamp
         return last + record.size
 
@@ -266,7 +266,9 @@ class Recovery:
         """
         checkpoint = self.checkpoint_file.load_checked()
         if checkpoint is not None and start > checkpoint.confirmed_offset:
-            raise RebuildRequired(f"the checkpoint knows them up to {checkpoint.confirmed_offset}, not up to {start}")
+            raise RebuildRequired(
+                f"the checkpoint covers the queues up to {checkpoint.confirmed_offset}, not up to {start}"
+            )
 
     def _replay(self, report: RecoveryReport, check: QueueCheck | None) -> int:
         """Replay the log from ``report.start_offset`` on. Return the newest store time, 0 without a record. ``check``
@@ -299,7 +301,7 @@ class Recovery:
             self.parts.queues.batch_topics |= self._mistyped_topics
             topics = ", ".join(sorted(self._mistyped_topics))
             self._mistyped_topics.clear()
-            raise RebuildRequired(f"batches tell that topics are of BatchCQ: {topics:.200}")
+            raise RebuildRequired(f"the log has batches of topics with SimpleCQ queues: {topics:.200}")
         report.end_offset = scanner.end_offset
         report.dispatched_offset = report.end_offset if limit is None else limit
         report.damaged = scanner.damaged
