@@ -5,7 +5,8 @@ log.
     |- ConfigError
     |  |- OptionError       an option of `.option(...)` is unknown, missing, malformed or contradicts another one
     |  |- SchemaError       a DataFrame that is to be written has a column that is unknown, wrong or missing
-    |  `- OffsetFormatError an offset document is not what `offsets` describes
+    |  |- OffsetFormatError an offset document is not what `offsets` describes
+    |  `- CheckpointError   a folder is no checkpoint, or not one that can be rewritten now
     `- ClientError
        |- NameServerUnreachable
        |- MissingTopic      no name server knows the topic
@@ -31,6 +32,10 @@ class SchemaError(ConfigError):
 
 class OffsetFormatError(ConfigError):
     """An offset document of a checkpoint or of an option cannot be understood."""
+
+
+class CheckpointError(ConfigError):
+    """A checkpoint cannot be read, or not be rewritten."""
 
 
 class NameServerUnreachable(ClientError):

@@ -1,8 +1,9 @@
 """How far a streaming query is behind: Spark shows no metrics of Python sources, but its progress reports hold both
 offsets.
 
-`LagListener` is added by the job: ``spark.streams.addListener(LagListener())``. Neighbour:
-`stream_reader.reportLatestOffset`.
+Listeners are added by the job: ``spark.streams.addListener(LagListener())`` calls a function after every batch,
+`PrometheusListener` keeps the metrics of the driver's Python process, which `prometheus_client.start_http_server`
+shows. Neighbour: `stream_reader.reportLatestOffset`.
 Source: `avgOffsetsBehindLatest` and its siblings of Spark's Kafka connector.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -26,6 +28,8 @@ from raptormq.protocol.bodies.group_progress import GroupLag
 from raptormq.protocol.message import MessageQueue
 
 log = get_logger(__name__)
+
+_BATCH_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 @dataclass(frozen=True)
@@ -105,3 +109,64 @@ class LagListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """The last batch has been reported."""
+
+
+class PrometheusListener(LagListener):
+    """Keeps metrics of the queries that read from RaptorMQ, until they end::
+
+        spark.streams.addListener(PrometheusListener())
+        prometheus_client.start_http_server(8000)
+
+    Args:
+        registry: where the metrics are; default is that of the process.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(self._keep)
+        labels = ["query", "topic"]
+        self._lag = Gauge("raptormq_spark_lag", "Offsets behind the ends of the queues.", labels, registry=registry)
+        self._lag_max = Gauge(
+            "raptormq_spark_lag_max", "Offsets behind in the queue that is farthest behind.", labels, registry=registry
+        )
+        self._lost = Gauge("raptormq_spark_lost", "Offsets that were deleted unread.", labels, registry=registry)
+        self._batch = Gauge("raptormq_spark_batch", "Number of the last batch.", ["query"], registry=registry)
+        self._rows = Counter("raptormq_spark_rows", "Rows that were read.", ["query"], registry=registry)
+        self._seconds = Histogram(
+            "raptormq_spark_batch_seconds", "Duration of batches.", ["query"], buckets=_BATCH_SECONDS, registry=registry
+        )
+        self._names: dict[str, str] = {}
+        self._topics: dict[str, set[str]] = {}
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Take in what Spark says of a batch."""
+        progress = event.progress
+        if not any(lag_between(each.endOffset, each.latestOffset) is not None for each in progress.sources):
+            return
+        query = progress.name or str(progress.id)
+        self._names[str(progress.id)] = query
+        self._batch.labels(query).set(progress.batchId)
+        self._rows.labels(query).inc(progress.numInputRows)
+        self._seconds.labels(query).observe(progress.durationMs.get("triggerExecution", 0) / 1000)
+        super().onQueryProgress(event)
+
+    def _keep(self, lag: Lag) -> None:
+        by_topic: dict[str, list[MessageQueue]] = {}
+        for queue in lag.by_queue:
+            by_topic.setdefault(queue.topic, []).append(queue)
+        for topic, queues in by_topic.items():
+            behind = [lag.by_queue[queue] for queue in queues]
+            self._lag.labels(lag.query, topic).set(sum(behind))
+            self._lag_max.labels(lag.query, topic).set(max(behind))
+            self._lost.labels(lag.query, topic).set(sum(lag.lost.get(queue, 0) for queue in queues))
+        self._topics.setdefault(lag.query, set()).update(by_topic)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Forget the query: a lag that nobody measures any more is none."""
+        query = self._names.pop(str(event.id), None)
+        if query is None:
+            return
+        for topic in self._topics.pop(query, ()):
+            for by_topic in (self._lag, self._lag_max, self._lost):
+                by_topic.remove(query, topic)
+        for by_query in (self._batch, self._rows, self._seconds):
+            by_query.remove(query)

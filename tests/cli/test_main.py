@@ -5,7 +5,10 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import click
@@ -139,3 +142,34 @@ def test_a_server_loads_neither_the_client_nor_the_table_printer() -> None:
     assert "raptormq.broker.config.config" in loaded
     for heavy in ("raptormq.client", "rich", "pyspark", "pyarrow", "kopf"):
         assert heavy not in loaded
+
+
+def test_other_packages_add_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """By entry points; none can take the place of one of ours, and one that cannot be loaded says what it needs."""
+    added = [
+        EntryPoint("extra", "tests.cli.test_main:extra_command", "raptormq.commands"),
+        EntryPoint("broken", "no_such_package.commands:broken", "raptormq.commands"),
+        EntryPoint("topic", "tests.cli.test_main:extra_command", "raptormq.commands"),
+    ]
+    monkeypatch.setattr("raptormq.cli.lazy_group.entry_points", lambda group: added)
+    assert run(["--help"]) == 0
+    assert "extra          Commands of the package tests." in capsys.readouterr().out
+    assert run(["extra"]) == 0
+    assert capsys.readouterr().out == "something else\n"
+    assert run(["topic", "--help"]) == 0
+    assert "something else" not in capsys.readouterr().out
+    assert run(["broken"]) == 2
+    assert capsys.readouterr().err == "raptormq: command broken cannot be loaded: No module named 'no_such_package'\n"
+    assert run(["nope"]) == 2
+
+
+@click.command()
+def extra_command() -> None:
+    """Do something else."""
+    click.echo("something else")
+
+
+def test_the_spark_package_adds_its_commands() -> None:
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert declared["project"]["entry-points"]["raptormq.commands"] == {"spark": "pyspark_raptormq.commands:spark"}
+    assert isinstance(EntryPoint("spark", "pyspark_raptormq.commands:spark", "").load(), click.Group)

@@ -7,8 +7,9 @@ import logging
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from pyspark_raptormq.metrics import Lag, LagListener, lag_between, log_lag
+from pyspark_raptormq.metrics import Lag, LagListener, PrometheusListener, lag_between, log_lag
 from pyspark_raptormq.offsets import ReportedEnds, StreamOffset
 from raptormq.protocol.message import MessageQueue
 
@@ -38,6 +39,7 @@ class Progress:
         self.id, self.name, self.batchId = "id", "flights", 3
         self.sources = [self]
         self.endOffset, self.latestOffset = text(end), text(latest)
+        self.numInputRows, self.durationMs = 50, {"triggerExecution": 1500}
 
 
 def test_the_listener_reports_both(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,3 +69,27 @@ def test_the_log_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         log_lag(Lag("flights", 3, {Q0: 4, Q1: 2}))
     assert caplog.messages == ["query flights, batch 3: 6 offsets behind, at most 4 in a queue"]
+
+
+def test_prometheus_has_what_the_listener_was_told_until_the_query_ends() -> None:
+    registry = CollectorRegistry()
+    listener = PrometheusListener(registry)
+    other = MessageQueue("u", "broker-a", 0)
+    event: Any = Progress(StreamOffset({Q0: 110, Q1: 7}), ReportedEnds({Q0: 400, Q1: 9, other: 5}, {Q0: 300}))
+    listener.onQueryProgress(event)
+    listener.onQueryProgress(event)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"raptormq_spark_{name}", {"query": "flights"} | labels)
+
+    assert (value("lag", topic="t"), value("lag_max", topic="t"), value("lost", topic="t")) == (102, 100, 190)
+    assert value("lag", topic="u") == 5
+    assert (value("batch"), value("rows_total"), value("batch_seconds_sum")) == (3, 100, 3.0)
+    foreign: Any = Progress(StreamOffset({Q0: 110}), ReportedEnds({Q0: 400}))
+    foreign.endOffset, foreign.name = "5", "kafka"
+    listener.onQueryProgress(foreign)
+    assert registry.get_sample_value("raptormq_spark_batch", {"query": "kafka"}) is None
+    listener.onQueryTerminated(event)
+    listener.onQueryTerminated(event)
+    names = {sample.name for family in registry.collect() for sample in family.samples}
+    assert names == set()

@@ -1,31 +1,51 @@
 """A click group that imports its commands on use.
 
-The one-line help of each command is part of the declaration, so ``raptormq --help`` imports no command.
+The one-line help of each command is part of the declaration, so ``raptormq --help`` imports no command. Other packages
+add commands by entry points, which are looked up only for names that are not declared.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 
 import click
 
 
 class LazyGroup(click.Group):
-    """Commands by name: ``{"dev": ("raptormq.cli.dev:dev", "one line of help")}``."""
+    """Commands by name: ``{"dev": ("raptormq.cli.dev:dev", "one line of help")}``.
 
-    def __init__(self, commands: Mapping[str, tuple[str, str]], *, name: str, summary: str, epilog: str) -> None:
+    Args:
+        commands: the declaration.
+        name: of the group.
+        summary: its help.
+        epilog: what follows the list of commands.
+        entry_points: the group of entry points by which other packages add commands.
+    """
+
+    def __init__(
+        self,
+        commands: Mapping[str, tuple[str, str]],
+        *,
+        name: str,
+        summary: str,
+        epilog: str,
+        entry_points: str | None = None,
+    ) -> None:
         super().__init__(name=name, help=summary, epilog=epilog)
         self._declared = commands
+        self._entry_points = entry_points
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the declaration."""
-        return list(self._declared)
+        return [*self._declared, *self._added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
         if cmd_name not in self._declared:
-            return None
+            added = self._added().get(cmd_name)
+            return None if added is None else _loaded(added)
         module, _, attribute = self._declared[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
@@ -34,4 +54,29 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in self._declared.items()])
+            lines = [(name, summary) for name, (_, summary) in self._declared.items()]
+            for name, added in self._added().items():
+                lines.append((name, f"Commands of the package {added.module.partition('.')[0]}."))
+            formatter.write_dl(lines)
+
+    def _added(self) -> dict[str, EntryPoint]:
+        """Return the commands of other packages, of which none can take a declared name."""
+        if self._entry_points is None:
+            return {}
+        found = entry_points(group=self._entry_points)
+        return {each.name: each for each in sorted(found) if each.name not in self._declared}
+
+
+def _loaded(added: EntryPoint) -> click.Command:
+    """Return the command of another package.
+
+    Raises:
+        ClickException: what the package needs is not installed.
+    """
+    try:
+        command = added.load()
+    except ImportError as error:
+        extra = f"; try pip install 'raptormq[{added.name}]'" if added.dist and added.dist.name == "raptormq" else ""
+        raise click.ClickException(f"command {added.name} cannot be loaded: {error}{extra}") from error
+    assert isinstance(command, click.Command)
+    return command

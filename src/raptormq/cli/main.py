@@ -42,6 +42,7 @@ Examples:
         "plan-capacity": ("raptormq.cli.plan_capacity:plan_capacity", "Plan the brokers for a load."),
         "cluster": ("raptormq.cli.cluster:cluster", "Describe the brokers of a cluster."),
     },
+    entry_points="raptormq.commands",
 )
 
 click.version_option(package_name="raptormq", message="%(prog)s %(version)s")(cli)

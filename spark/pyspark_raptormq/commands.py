@@ -1,0 +1,257 @@
+"""`raptormq spark`: what the command line gets from this package, by the entry point `raptormq.commands`.
+
+`raptormq spark offsets` shows, compares and rewrites the offsets in the checkpoints of streaming queries, on file
+systems that are mounted here.
+Neighbours: `checkpoint` reads and writes the files, `cluster` asks the brokers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pyspark_raptormq.checkpoint import Checkpoint, LoggedBatch
+from pyspark_raptormq.cluster import Cluster
+from pyspark_raptormq.connection import Connection
+from pyspark_raptormq.errors import CheckpointError, OffsetFormatError
+from pyspark_raptormq.offsets import (
+    EARLIEST,
+    LATEST,
+    QueueOffsets,
+    ReportedEnds,
+    StreamOffset,
+    TopicIds,
+    parse_offsets,
+    place_of,
+)
+from raptormq.cli.confirming import confirm
+from raptormq.cli.options import output_option, start_position
+from raptormq.cli.output import print_json, print_table
+from raptormq.client.config import parse_addresses
+from raptormq.protocol.message import MessageQueue
+
+_folder = click.Path(exists=True, file_okay=False, path_type=Path)
+_name_servers = click.option(
+    "-n", "--namesrv", "name_servers", metavar="HOST:PORT[;HOST:PORT]", envvar="NAMESRV_ADDR", help="Name servers."
+)
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  raptormq spark offsets show /checkpoints/flights
+  raptormq spark offsets diff /checkpoints/flights -n 127.0.0.1:9876"""
+)
+def spark() -> None:
+    """Look after streaming queries of Spark."""
+
+
+@spark.group(
+    epilog="""\b
+Examples:
+  raptormq spark offsets show /checkpoints/flights
+  raptormq spark offsets diff /checkpoints/flights
+  raptormq spark offsets rewrite /checkpoints/flights --to 2026-05-01T12:00:00Z -n 127.0.0.1:9876"""
+)
+def offsets() -> None:
+    """Show, compare and rewrite the offsets in checkpoints."""
+
+
+@offsets.command(
+    epilog="""\b
+Examples:
+  raptormq spark offsets show /checkpoints/flights
+  raptormq spark offsets show /checkpoints/flights --batch 17 -o json"""
+)
+@click.argument("checkpoint", type=_folder)
+@click.option("--batch", type=click.IntRange(0), help="Number of the batch; default is the last one.")
+@output_option
+def show(checkpoint: Path, batch: int | None, output: str) -> None:
+    """Show up to where a batch reads: the next offset of each queue.
+
+    A batch that is not committed is repeated when the query starts again.
+    """
+    log = Checkpoint(checkpoint)
+    logged = log.read(batch)
+    found = _ours(logged)
+    if output == "json":
+        documents = {str(number): offset.to_document() for number, offset in found.items()}
+        print_json({"batch": logged.number, "committed": log.is_committed(logged.number), "sources": documents})
+        return
+    click.echo(f"batch {logged.number}, {'committed' if log.is_committed(logged.number) else 'not committed'}")
+    print_table(
+        ["source", "topic", "broker", "queue", "offset"],
+        ((number, *_cells(queue), at) for number, each in found.items() for queue, at in sorted(each.queues.items())),
+    )
+
+
+@offsets.command(
+    epilog="""\b
+Examples:
+  raptormq spark offsets diff /checkpoints/flights
+  raptormq spark offsets diff /checkpoints/flights /backup/flights -o json
+  raptormq spark offsets diff /checkpoints/flights -n 127.0.0.1:9876"""
+)
+@click.argument("checkpoint", type=_folder)
+@click.argument("other", type=_folder, required=False)
+@_name_servers
+@output_option
+def diff(checkpoint: Path, other: Path | None, name_servers: str | None, output: str) -> None:
+    """Compare the last batch with the one before it, with that of another checkpoint, or with the brokers (-n).
+
+    With the brokers, lag is what is stored and not read yet; lost is what was deleted unread.
+    """
+    log = Checkpoint(checkpoint)
+    last = _ours(log.read())
+    if other is None and name_servers:
+        with_brokers(last, name_servers, output)
+        return
+    if other is not None:
+        before, what = _ours(Checkpoint(other).read()), str(other)
+    else:
+        known = log.batches()
+        if len(known) < 2:
+            raise CheckpointError(f"{checkpoint} has one batch alone: name another checkpoint, or name servers with -n")
+        before, what = _ours(log.read(known[-2])), f"batch {known[-2]}"
+    rows: list[tuple[int, str, str, int, int | None, int | None, int | None]] = []
+    for number in sorted({*last, *before}):
+        old, new = _queues(before, number), _queues(last, number)
+        for queue in sorted({*old, *new}):
+            was, now = old.get(queue), new.get(queue)
+            if was != now:
+                moved = None if was is None or now is None else now - was
+                rows.append((number, *_cells(queue), was, now, moved))
+    columns = ["source", "topic", "broker", "queue", "before", "after", "difference"]
+    if output == "json":
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(columns, rows)
+    else:
+        click.echo(f"no difference from {what}")
+
+
+def with_brokers(last: Mapping[int, StreamOffset], name_servers: str, output: str) -> None:
+    """Print how far a batch is behind the brokers."""
+    cluster = _cluster(name_servers)
+    try:
+        rows = [
+            (number, *_cells(queue), each.queues[queue], first[queue], end[queue], lag.waiting, lag.lost)
+            for number, each in last.items()
+            for first, end in [_bounds(cluster, each.queues)]
+            for queue, lag in sorted(ReportedEnds(end, first).behind(each.queues).items())
+        ]
+    finally:
+        cluster.close()
+    columns = ["source", "topic", "broker", "queue", "offset", "first", "end", "lag", "lost"]
+    if output == "json":
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, rows)
+
+
+@offsets.command(
+    epilog="""\b
+Examples:
+  raptormq spark offsets rewrite /checkpoints/flights --to earliest -n 127.0.0.1:9876
+  raptormq spark offsets rewrite /checkpoints/flights --to '{"flights": {"broker-a": {"0": 123}}}' --yes"""
+)
+@click.argument("checkpoint", type=_folder)
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="JSON|earliest|latest|TIME",
+    help="Offsets as option startingOffsets takes them, or a position of all queues, which the brokers know (-n).",
+)
+@click.option("--source", type=click.IntRange(0), default=0, show_default=True, help="Number of the query's source.")
+@_name_servers
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def rewrite(checkpoint: Path, target: str, source: int, name_servers: str | None, yes: bool) -> None:
+    """Let a stopped query go on from other offsets.
+
+    The last batch has to be committed. Queues that JSON does not name keep their offsets. The file as it was is kept in
+    the checkpoint's folder offsets-before-rewrite. State that a query has built up (aggregations, deduplication) stays.
+    """
+    log = Checkpoint(checkpoint)
+    logged = log.read()
+    if not log.is_committed(logged.number):
+        raise CheckpointError(
+            f"batch {logged.number} is not committed: Spark repeats it whatever else is written. Start the query until "
+            "it is done, then stop it"
+        )
+    known = _ours(logged)
+    if source not in known:
+        raise CheckpointError(f"source {source} of {checkpoint} is not one of RaptorMQ; those are {_listed(known)}")
+    before = known[source]
+    wanted, ids = _wanted(target, before, name_servers)
+    after = StreamOffset(before.queues | wanted, None, _ids_after(before.topic_ids, wanted, ids))
+    confirm(f"Rewrite {sum(before.queues.get(q) != o for q, o in wanted.items())} offsets of {checkpoint}?", yes=yes)
+    lines = list(logged.sources)
+    lines[source] = json.dumps(after.to_document())
+    backup = log.rewrite(logged, lines)
+    click.echo(f"rewrote batch {logged.number}; the file as it was is {backup}")
+
+
+def _wanted(target: str, before: StreamOffset, name_servers: str | None) -> tuple[QueueOffsets, TopicIds]:
+    """Return the offsets that a target stands for."""
+    ids: TopicIds = {}
+    if target.lstrip().startswith("{"):
+        try:
+            given, ids = parse_offsets(target)
+        except OffsetFormatError as error:
+            raise click.BadParameter(str(error), param_hint="--to") from error
+        if not any(offset in (EARLIEST, LATEST) for offset in given.values()):
+            return given, ids
+        place: str | int | None = None
+    else:
+        given, place = dict.fromkeys(before.queues, EARLIEST), start_position(target)
+    if not name_servers:
+        raise click.UsageError("the brokers know where that is: name their name servers with -n")
+    cluster = _cluster(name_servers)
+    try:
+        if isinstance(place, int):
+            return cluster.offsets_by_time(given, place), ids
+        if place == "latest":
+            given = dict.fromkeys(given, LATEST)
+        first = cluster.min_offsets([queue for queue, offset in given.items() if offset == EARLIEST])
+        end = cluster.max_offsets([queue for queue, offset in given.items() if offset == LATEST])
+        return given | first | end, ids
+    finally:
+        cluster.close()
+
+
+def _ids_after(before: TopicIds, wanted: QueueOffsets, given: TopicIds) -> TopicIds:
+    """Return the ids of topics: what was rewritten may be of another topic of that name, unless it says so itself."""
+    rewritten = {place_of(queue) for queue in wanted}
+    return {place: topic_id for place, topic_id in before.items() if place not in rewritten} | given
+
+
+def _ours(logged: LoggedBatch) -> dict[int, StreamOffset]:
+    found = logged.offsets()
+    if not found:
+        raise CheckpointError(f"batch {logged.number} has no offsets of RaptorMQ: the query reads from something else")
+    return found
+
+
+def _queues(found: Mapping[int, StreamOffset], number: int) -> QueueOffsets:
+    return found[number].queues if number in found else {}
+
+
+def _cells(queue: MessageQueue) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+def _listed(numbers: Iterable[Any]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _bounds(cluster: Cluster, queues: QueueOffsets) -> tuple[QueueOffsets, QueueOffsets]:
+    return cluster.min_offsets(queues), cluster.max_offsets(queues)
+
+
+def _cluster(name_servers: str) -> Cluster:
+    return Cluster(Connection(parse_addresses(name_servers), request_timeout_s=3.0, retry_timeout_s=3.0))
