@@ -11,7 +11,7 @@ import pytest
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.broker.service import cancel_and_wait
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 from tests.broker.harness import assembly_of, connected, running
 from tests.clock import Clock
 
@@ -25,7 +25,7 @@ async def test_a_task_ends_though_what_it_waits_for_comes_in_the_same_turns(turn
 
     async def work() -> None:
         while True:
-            await set_within(event, seconds)
+            await wait_event(event, seconds)
             event.clear()
             await asyncio.sleep(0)
 
@@ -67,7 +67,7 @@ async def test_what_made_a_task_fail_is_raised() -> None:
 
 async def test_the_wait_ends_with_the_time() -> None:
     async with asyncio.timeout(HANG_S):
-        await set_within(asyncio.Event(), 0.001)
+        await wait_event(asyncio.Event(), 0.001)
 
 
 @pytest.mark.parametrize(

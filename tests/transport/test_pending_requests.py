@@ -45,10 +45,10 @@ class PendingMachine(RuleBasedStateMachine):
         assert self.pending.take(opaque) is self.model.pop(opaque, (None,))[0]
 
     @rule(passed=st.floats(0, 5))
-    def take_overdue(self, passed: float) -> None:
+    def take_expired(self, passed: float) -> None:
         self.now += passed
         overdue = {opaque: future for opaque, (future, due) in self.model.items() if due <= self.now}
-        assert set(self.pending.take_overdue(self.now)) == set(overdue.values())
+        assert set(self.pending.take_expired(self.now)) == set(overdue.values())
         for opaque in overdue:
             del self.model[opaque]
 

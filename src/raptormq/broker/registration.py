@@ -28,7 +28,7 @@ from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, Unregis
 from raptormq.transport.connection import Connection
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 from raptormq.transport.tls import ClientTls
 
 logger = get_logger(__name__)
@@ -202,7 +202,7 @@ class Registrar:
             if everything:
                 full_at = now + period
             self._complete_waiters(count)
-            await set_within(self._wake, full_at - now if complete else min(full_at - now, RETRY_S))
+            await wait_event(self._wake, full_at - now if complete else min(full_at - now, RETRY_S))
 
     def _complete_waiters(self, count: int) -> None:
         self._completed_count = count

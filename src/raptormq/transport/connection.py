@@ -29,8 +29,8 @@ from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
 from raptormq.transport.lazy_reader import LazyReader
 from raptormq.transport.limits import ConnectionLimits
-from raptormq.transport.memory import AnswerBudget, FrameBudget
-from raptormq.transport.requests import OwnRequests
+from raptormq.transport.memory import ReceiveBudget, SendBudget
+from raptormq.transport.requests import OutgoingRequests
 from raptormq.transport.tls import SHUTDOWN_S, Buffer, PacedTransport
 
 logger = get_logger(__name__)
@@ -79,14 +79,14 @@ class Connection(asyncio.Protocol):
         limits: ConnectionLimits | None = None,
         on_made: Callable[[Connection], bool] | None = None,
         lazy_reader: LazyReader | None = None,
-        budget: FrameBudget | None = None,
-        answers: AnswerBudget | None = None,
+        budget: ReceiveBudget | None = None,
+        answers: SendBudget | None = None,
     ) -> None:
         self.last_read = 0.0
         """Loop time of the last byte received."""
         self.peer: tuple[str, int] = ("", 0)
         """Host and port of the peer."""
-        self.has_spoken = False
+        self.has_received = False
         """The peer has sent something that may be a frame."""
         self.waits_for_room = False
         """True while nothing is read because unfinished frames, of whomever, take too much memory."""
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
         self.frames = FrameDecoder(self._limits.max_frame_bytes)
         """Holds the unfinished frame."""
         self._budget = budget
-        self._requests = OwnRequests(self, self._limits)
+        self._requests = OutgoingRequests(self, self._limits)
         self._read_in_turn = 0
         self._out: list[Buffer] = []
         self._out_bytes = 0  # of the large bodies in it
@@ -137,17 +137,17 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Decode what arrived, answer our own requests, hand over the peer's."""
         self.last_read = self._loop.time()
-        self._requests.owed_since = None
+        self._requests.unanswered_since = None
         self._read_in_turn += len(data)
         if self._read_in_turn >= _BYTES_PER_TURN:
-            self._give_way()
+            self._yield_to_others()
         requests: list[RemotingCommand] = []
         try:
             for frame in self.frames.feed(data):
                 try:
                     received = command.decode(frame)
                 except TextError as error:
-                    self._unread(error, frame[0])
+                    self._answer_unreadable(error, frame[0])
                     continue
                 if received.flag & _RESPONSE:
                     self._requests.answered(received)
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             logger.info("closing the connection from %s: %s", self.peer_name, reason)
             self.close()
             return
-        self.has_spoken = True
+        self.has_received = True
         if self.frames.missing_bytes and self._budget is not None:
             self._budget.kept(min(len(data) + PIECE_BYTES, self.frames.held_bytes))
         if requests:
@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
             if self._out:
                 self._flush()
 
-    def _unread(self, error: TextError, serialize_type: int) -> None:
+    def _answer_unreadable(self, error: TextError, serialize_type: int) -> None:
         if error.flag & _RESPONSE:
             self._requests.failed(error.opaque, error)
         elif not error.flag & _ONEWAY:
@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what still waits."""
         self._closed = True
-        self._end_laziness()
+        self._stop_lazy_reading()
         self.frames.clear()
         self._out.clear()
         self._requests.close()
@@ -194,14 +194,14 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Note that the peer does not read fast enough."""
         self._drained = asyncio.Event()
-        self._read_or_not()
+        self._update_reading()
 
     def resume_writing(self) -> None:
         """Note that the peer has caught up."""
         if self._drained is not None:
             self._drained.set()
             self._drained = None
-        self._read_or_not()
+        self._update_reading()
 
     def read_lazily(self) -> None:
         """Read a little later than at once from now on, until `read_promptly`, where the server has a lazy reader."""
@@ -213,11 +213,11 @@ class Connection(asyncio.Protocol):
     def read_promptly(self, *, for_good: bool = False) -> None:
         """Read at once what comes; ``for_good``: whatever is said later."""
         if self._is_lazy:
-            self._read_or_not()
+            self._update_reading()
         if for_good:
             self._lazy_reader = None
 
-    def _end_laziness(self) -> None:
+    def _stop_lazy_reading(self) -> None:
         if self._is_lazy and self._lazy_reader is not None:
             self._is_lazy = False
             self._lazy_reader.discard(self)
@@ -225,16 +225,16 @@ class Connection(asyncio.Protocol):
     def hold_reading(self, *, hold: bool) -> None:
         """Read nothing more, or go on; for a handler that has not got through what was read."""
         self._held = hold
-        self._read_or_not()
+        self._update_reading()
 
     def wait_for_room(self, *, wait: bool) -> None:
         """Read nothing more, or go on; for the budget of unfinished frames."""
         if wait != self.waits_for_room:
             self.waits_for_room = wait
-            self._read_or_not()
+            self._update_reading()
 
-    def _read_or_not(self) -> None:
-        self._end_laziness()
+    def _update_reading(self) -> None:
+        self._stop_lazy_reading()
         if self._transport.is_closing():
             return
         if self._held or self.waits_for_room or self.is_held_back:
@@ -242,16 +242,16 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.resume_reading()
 
-    def _give_way(self) -> None:
+    def _yield_to_others(self) -> None:
         """Read on in the next turn of the loop."""
-        self._end_laziness()
+        self._stop_lazy_reading()
         if not self._transport.is_closing():
             self._transport.pause_reading()
             self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
         self._read_in_turn = 0
-        self._read_or_not()
+        self._update_reading()
 
     # --- sending ---
 
@@ -270,11 +270,11 @@ class Connection(asyncio.Protocol):
         self.send_raw(command.encode_head(message, size), *body)
         self._out_bytes += size
         if copied or self.is_encrypted:
-            self._owe(copied)
+            self._count_unread(copied)
         if self._out_bytes >= self._limits.write_high_water_bytes:
             self._flush_early()
 
-    def _owe(self, size: int) -> None:
+    def _count_unread(self, size: int) -> None:
         if (size or self.is_encrypted) and self.answers is not None and not self._closed:
             self.answers.add(self, size)
 
@@ -302,14 +302,14 @@ class Connection(asyncio.Protocol):
             return
         self._out = []
         owed = self._transport.get_write_buffer_size()
-        if owed and self._is_too_much(owed, out, large):
+        if owed and self._exceeds_limit(owed, out, large):
             self._transport.abort()
         elif len(out) == 1:
             self._transport.write(out[0])
         else:
             self._transport.writelines(out)
 
-    def _is_too_much(self, owed: int, out: list[Buffer], large: int) -> bool:
+    def _exceeds_limit(self, owed: int, out: list[Buffer], large: int) -> bool:
         """Judge a peer that has not read all; what is small and adds to that is counted, too."""
         if owed > self._limits.max_owed_bytes:
             logger.warning("dropping %s: it does not read the %d bytes it is owed", self.peer_name, owed)
@@ -317,7 +317,7 @@ class Connection(asyncio.Protocol):
             return True
         small = sum(map(len, out)) - large
         self._sent_bytes += small
-        self._owe(small)
+        self._count_unread(small)
         return self._closed
 
     @property
@@ -393,14 +393,14 @@ class Connection(asyncio.Protocol):
             self._flush()
             self._closed = True
             self.frames.clear()
-            self._end_laziness()
+            self._stop_lazy_reading()
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once; queued bytes are lost."""
         self._closed = True
         self.frames.clear()
-        self._end_laziness()
+        self._stop_lazy_reading()
         self._transport.abort()
 
     async def wait_closed(self) -> None:

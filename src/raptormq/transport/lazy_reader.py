@@ -24,7 +24,7 @@ _AT_A_TIME = 256
 """Connections that are read before the loop has its turn."""
 
 
-class Unhurried(Protocol):
+class LazyConnection(Protocol):
     """What the reader has to know about a connection."""
 
     def data_received(self, data: bytes) -> None:
@@ -38,15 +38,15 @@ class LazyReader:
     """The lazily read connections of a server."""
 
     def __init__(self) -> None:
-        self._descriptors: dict[Unhurried, int] = {}
-        self._connections: dict[int, Unhurried] = {}
+        self._descriptors: dict[LazyConnection, int] = {}
+        self._connections: dict[int, LazyConnection] = {}
         self._epoll: select.epoll | None = None
         self._next_look: asyncio.Handle | None = None
 
     def __len__(self) -> int:
         return len(self._descriptors)
 
-    def add(self, connection: Unhurried, transport: asyncio.Transport) -> None:
+    def add(self, connection: LazyConnection, transport: asyncio.Transport) -> None:
         """Read ``connection`` from now on, in place of its ``transport``, which is not one of TLS."""
         transport.pause_reading()
         descriptor: int = transport.get_extra_info("socket").fileno()
@@ -58,7 +58,7 @@ class LazyReader:
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_later(REST_S, self._look)
 
-    def discard(self, connection: Unhurried) -> None:
+    def discard(self, connection: LazyConnection) -> None:
         """Read ``connection`` no more, if it is one of ours; before its descriptor is closed."""
         descriptor = self._descriptors.pop(connection, None)
         if descriptor is not None and self._epoll is not None:
@@ -91,7 +91,7 @@ class LazyReader:
             self._next_look = loop.call_later(REST_S, self._look)
 
 
-def _read(connection: Unhurried, descriptor: int) -> None:
+def _read(connection: LazyConnection, descriptor: int) -> None:
     try:
         data = os.read(descriptor, _READ_BYTES)
     except BlockingIOError:

@@ -60,7 +60,9 @@ class _Made(NamedTuple):
 
     def next_at(self) -> float:
         """Return when the next one may be made; a single silent one may have met a server that was just going."""
-        return self.at + _BACKOFF.pause(self.silent - 1) if self.silent and not self.connection.has_spoken else self.at
+        return (
+            self.at + _BACKOFF.pause(self.silent - 1) if self.silent and not self.connection.has_received else self.at
+        )
 
 
 class ConnectionPool:
@@ -142,7 +144,7 @@ class ConnectionPool:
         if self._closed:
             connection.abort()
             raise ClientClosed("the connection pool is closed")
-        silent = last.silent + 1 if last is not None and not last.connection.has_spoken else 0
+        silent = last.silent + 1 if last is not None and not last.connection.has_received else 0
         self._forget_gone(loop.time())  # a cluster whose members come back with new addresses would fill the table
         self._made[address] = _Made(connection, loop.time(), silent)
         self._on_made(address)
@@ -150,7 +152,7 @@ class ConnectionPool:
 
     def _forget_gone(self, now: float) -> None:
         for address, made in list(self._made.items()):
-            if made.connection.is_gone and (made.connection.has_spoken or now - made.at >= _REMEMBERED_S):
+            if made.connection.is_gone and (made.connection.has_received or now - made.at >= _REMEMBERED_S):
                 del self._made[address]
 
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:

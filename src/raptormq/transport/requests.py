@@ -1,12 +1,12 @@
 """The requests that this end of a connection makes: numbered, signed, matched with their answers, given up in time.
 
-:class:`OwnRequests` makes them. One timer serves all that wait.
+:class:`OutgoingRequests` makes them. One timer serves all that wait.
 
 :class:`PendingRequests` has those that wait for their answers: a consumer of 10,000 queues has one for each of them. A
 request sits in a bucket of time, which its opaque leads to. An answer finds it at once, and when its time is over it is
 found with its bucket. Nothing is ever scanned. The times are those of the loop, in seconds.
 
-Neighbour: :mod:`~raptormq.transport.connection`, as their :class:`Carrier`, sends them and tells of what came.
+Neighbour: :mod:`~raptormq.transport.connection`, as their :class:`RequestTransport`, sends them and tells of what came.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PendingRequests:
         self._buckets: dict[int, _Bucket] = {}
 
     def add(self, opaque: int, future: Answer, deadline: float) -> float:
-        """Keep ``future`` until it is taken; returns the time from which ``take_overdue`` hands it out."""
+        """Keep ``future`` until it is taken; returns the time from which ``take_expired`` hands it out."""
         number = int(deadline / BUCKET_S) + 1
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -56,7 +56,7 @@ class PendingRequests:
         bucket = self._bucket_of.pop(opaque, None)
         return None if bucket is None else bucket.pop(opaque)
 
-    def take_overdue(self, now: float) -> list[Answer]:
+    def take_expired(self, now: float) -> list[Answer]:
         """Take out the requests whose buckets are over."""
         overdue: list[Answer] = []
         for number in [number for number in self._buckets if number * BUCKET_S <= now]:
@@ -87,7 +87,7 @@ _GRACE_S = 0.5
 """How long such a process reads, and lets a peer that was stopped with it answer, before it gives anything up."""
 
 
-class Carrier(Protocol):
+class RequestTransport(Protocol):
     """What requests have to know about their connection."""
 
     @property
@@ -105,11 +105,11 @@ class Carrier(Protocol):
         """End it at once."""
 
 
-class OwnRequests:
+class OutgoingRequests:
     """The requests of one connection."""
 
-    def __init__(self, connection: Carrier, limits: ConnectionLimits) -> None:
-        self.owed_since: float | None = None
+    def __init__(self, connection: RequestTransport, limits: ConnectionLimits) -> None:
+        self.unanswered_since: float | None = None
         """Loop time of the first request since the peer was last heard; the connection takes it back."""
         self.pending = PendingRequests()
         self._connection = connection
@@ -139,8 +139,8 @@ class OwnRequests:
         except BaseException:
             self.pending.take(opaque)  # the peer owes no answer
             raise
-        if self.owed_since is None:
-            self.owed_since = now
+        if self.unanswered_since is None:
+            self.unanswered_since = now
         return future
 
     def oneway(self, message: RemotingCommand) -> None:
@@ -193,7 +193,7 @@ class OwnRequests:
             self._sweep_later(now + _GRACE_S)
             return
         now = max(now, self._sweep_at)  # timers have whole milliseconds and may come early
-        for future in self.pending.take_overdue(now):
+        for future in self.pending.take_expired(now):
             if not future.done():
                 future.set_exception(RequestTimeout(f"no answer from {self._connection.peer_name} in time"))
                 self._drop_if_silent(now)
@@ -202,7 +202,7 @@ class OwnRequests:
             self._sweep_later(due)
 
     def _drop_if_silent(self, now: float) -> None:
-        limit, since, connection = self._limits.silence_seconds, self.owed_since, self._connection
+        limit, since, connection = self._limits.silence_seconds, self.unanswered_since, self._connection
         if limit is not None and since is not None and now - since >= limit and not connection.is_closed:
             logger.warning("dropping %s: nothing came from it for %.1f s", connection.peer_name, now - since)
             self.fail(ConnectionClosed, f"no answer: nothing came from {connection.peer_name} for {now - since:.1f} s")

@@ -12,7 +12,7 @@ from raptormq.transport.accept import Listener, Refusals, listen
 from raptormq.transport.connection import Connection, RequestHandler
 from raptormq.transport.lazy_reader import LazyReader
 from raptormq.transport.limits import ConnectionLimits
-from raptormq.transport.memory import AnswerBudget, FrameBudget
+from raptormq.transport.memory import ReceiveBudget, SendBudget
 from raptormq.transport.tls import ServerTls
 
 logger = get_logger(__name__)
@@ -69,11 +69,11 @@ class Server:
         self._second_port = second_port
         self._connections: set[Connection] = set()
         self._lazy_reader = LazyReader()
-        self.frame_budget = FrameBudget(
+        self.frame_budget = ReceiveBudget(
             self._limits.max_unfinished_bytes, self._limits.unfinished_patience_seconds, self._connections
         )
         """Keeps what unfinished frames take within bounds."""
-        self.answer_budget = AnswerBudget(self._limits.max_unread_bytes, self._limits.unread_patience_seconds)
+        self.answer_budget = SendBudget(self._limits.max_unread_bytes, self._limits.unread_patience_seconds)
         """Keeps what unread answers take within bounds."""
         self._listener: Listener | None = None
         self._refusals = Refusals()
@@ -176,7 +176,7 @@ class Server:
         loop = asyncio.get_running_loop()
         now = loop.time()
         oldest, oldest_mute = now - self._limits.idle_seconds, now - self._limits.silence_seconds
-        for connection in [c for c in self._connections if c.last_read < (oldest if c.has_spoken else oldest_mute)]:
+        for connection in [c for c in self._connections if c.last_read < (oldest if c.has_received else oldest_mute)]:
             if connection.is_closed:  # since an earlier sweep: it does not read what it is owed, and never will
                 connection.abort()
                 continue

@@ -3,7 +3,7 @@
 :class:`Backoff` says how long to pause before another attempt: twice as long each time, up to a limit. It is pure.
 :mod:`~raptormq.transport.pool` pauses so, and so do the client's loops. Source: none.
 
-:func:`set_within` waits for an event no longer than a time: what every task does that works by the clock and when it is
+:func:`wait_event` waits for an event no longer than a time: what every task does that works by the clock and when it is
 woken.
 
 :class:`OneShotTimer` is the timer of who looks again after a while: at most one is set.
@@ -32,7 +32,7 @@ class Backoff(NamedTuple):
         return min(self.first * 2.0 ** min(earlier, _MAX_DOUBLINGS), self.longest)
 
 
-async def set_within(event: asyncio.Event, seconds: float | None) -> None:
+async def wait_event(event: asyncio.Event, seconds: float | None) -> None:
     """Wait until the event is set, or for so long; None waits without end.
 
     Not ``asyncio.wait_for``: before Python 3.12 it returns in the turn in which the event is set although the task is

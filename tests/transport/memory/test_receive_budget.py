@@ -6,7 +6,7 @@ import pytest
 
 from raptormq.protocol.frame import PIECE_BYTES, FrameDecoder
 from raptormq.transport.memory import receive_budget as frame_budget
-from raptormq.transport.memory.receive_budget import FrameBudget
+from raptormq.transport.memory.receive_budget import ReceiveBudget
 
 MIB = 1 << 20
 BUDGET = 64 * MIB
@@ -38,7 +38,7 @@ class Server:
     def __init__(self, *holders: Holder) -> None:
         self.now = 100.0
         self.holders = set(holders)
-        self.budget = FrameBudget(BUDGET, PATIENCE, self.holders, lambda: self.now)
+        self.budget = ReceiveBudget(BUDGET, PATIENCE, self.holders, lambda: self.now)
         self.budget.look()
 
     def pass_time(self, seconds: float) -> None:
@@ -185,7 +185,7 @@ def test_many_small_pieces_count_for_what_they_take() -> None:
 async def test_memory_is_given_back_once_little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
     server = Server()
-    monkeypatch.setattr(frame_budget, "give_back_memory", lambda: given.append(server.now))
+    monkeypatch.setattr(frame_budget, "trim_heap", lambda: given.append(server.now))
     server.pass_time(1)
     crowd = [Holder(f"{number}", 16 * MIB, 10 * MIB) for number in range(5)]
     server.holders |= set(crowd)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from raptormq.transport.memory import send_budget as answer_budget
-from raptormq.transport.memory.send_budget import LARGEST_BYTES, SMALL_BYTES, AnswerBudget, Reading
+from raptormq.transport.memory.send_budget import LARGEST_BYTES, SMALL_BYTES, Reading, SendBudget
 from raptormq.transport.tls.paced_transport import AHEAD_BYTES
 
 MIB = 1 << 20
@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.budget = AnswerBudget(BUDGET, PATIENCE, lambda: self.now)
+        self.budget = SendBudget(BUDGET, PATIENCE, lambda: self.now)
 
     def send(self, peer: PeerConnection, size: int) -> PeerConnection:
         peer.sent_bytes += size
@@ -78,7 +78,7 @@ def server() -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def asking(budget: AnswerBudget, peer: PeerConnection, size: int) -> AsyncIterator[asyncio.Future[bool]]:
+async def asking(budget: SendBudget, peer: PeerConnection, size: int) -> AsyncIterator[asyncio.Future[bool]]:
     """Somebody asks for room meanwhile."""
     asked = asyncio.ensure_future(budget.room(peer, size, LONG))
     await asyncio.sleep(0)
@@ -283,7 +283,7 @@ async def test_who_is_gone_is_owed_nothing(server: Server) -> None:
 
 async def test_memory_is_given_back_when_little_is_owed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     trimmed: list[int] = []
-    monkeypatch.setattr(answer_budget, "give_back_memory", lambda: trimmed.append(1))
+    monkeypatch.setattr(answer_budget, "trim_heap", lambda: trimmed.append(1))
     crowd = server.crowd(4, 13 * MIB)
     for each in crowd[1:]:
         each.take_all()

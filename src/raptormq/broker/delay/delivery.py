@@ -29,7 +29,7 @@ from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.queue import Arrival, PendingRecord
 from raptormq.storage.read import GetStatus, ReadOptions
 from raptormq.storage.store import MessageStore
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 
 logger = get_logger(__name__)
 
@@ -113,7 +113,7 @@ class DelayedDelivery:
             except Exception:
                 logger.exception("delayed messages cannot be delivered, they are tried again")
                 pause = _RETRY_S
-            await set_within(self._arrived, pause)
+            await wait_event(self._arrived, pause)
 
     async def _deliver_level(self, level: int) -> int | None:
         """Deliver what is due and return when the next message is, None when none waits."""

@@ -23,7 +23,7 @@ from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage.store import MessageStore
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 
 logger = get_logger(__name__)
 
@@ -161,13 +161,13 @@ class DeliveryCheckpointer:
                 await self._wait_recovered()
         await self._save_logged(always_position=True)  # else kills that come often make the walk longer and longer
         while not self._stopping.is_set():
-            await set_within(self._stopping, _SAVE_S)
+            await wait_event(self._stopping, _SAVE_S)
             if not self._stopping.is_set():
                 await self._save_logged()
 
     async def _wait_recovered(self) -> None:
         while not self._stopping.is_set() and any(each.needs_copies for each in self._others):
-            await set_within(self._stopping, _FIRST_LOOK_S)
+            await wait_event(self._stopping, _FIRST_LOOK_S)
 
     async def _save_logged(self, *, always_position: bool = False) -> None:
         try:

@@ -37,7 +37,7 @@ from raptormq.storage.queue import Arrival, PendingRecord
 from raptormq.storage.read import GetStatus, ReadOptions
 from raptormq.storage.records import TimerCode, decode_timer_code, encode_timer_code
 from raptormq.storage.store import MessageStore
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 
 logger = get_logger(__name__)
 
@@ -138,7 +138,7 @@ class TimerDelivery:
             except Exception:
                 logger.exception("timer messages cannot be delivered, they are tried again")
                 pause = _RETRY_S
-            await set_within(self._arrived, pause)
+            await wait_event(self._arrived, pause)
 
     # --- learning what waits ---
 

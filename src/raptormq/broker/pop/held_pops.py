@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from raptormq.protocol.pop_handle import pop_retry_topic
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 
 _Key = tuple[str, str]
 """Topic and group."""
@@ -90,7 +90,7 @@ class HeldPops:
         """Return when it is woken or time is up."""
         self._count += 1
         try:
-            await set_within(waiter.woken, seconds)
+            await wait_event(waiter.woken, seconds)
         finally:
             self._count -= 1
 

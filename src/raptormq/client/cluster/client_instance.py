@@ -242,7 +242,7 @@ class ClientInstance:
                 member.connection_made()
 
     def _connection_lost(self, connection: Connection) -> None:
-        if not connection.has_spoken:  # the peer never answered, and the loss before was reported
+        if not connection.has_received:  # the peer never answered, and the loss before was reported
             return
         self.heartbeats.send_soon()
         for member in self._consumers.values():

@@ -19,7 +19,7 @@ from raptormq.protocol.bodies.heartbeat import HeartbeatData
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.transport.pool import ConnectionPool
-from raptormq.transport.timing import Backoff, set_within
+from raptormq.transport.timing import Backoff, wait_event
 
 log = get_logger(__name__)
 
@@ -76,7 +76,7 @@ class Heartbeats:
         """Send to all brokers periodically, and sooner while one does not accept."""
         failures, pause = 0, self._interval
         while True:
-            await set_within(self._wanted, pause)
+            await wait_event(self._wanted, pause)
             self._wanted.clear()
             if await self._send_all():
                 failures, pause = 0, self._interval

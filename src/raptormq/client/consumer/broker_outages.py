@@ -18,7 +18,7 @@ from typing import NamedTuple
 from raptormq.errors import NoRoute, RaptorMQError, TransportError
 from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageQueue
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 
 log = get_logger(__name__)
 
@@ -71,7 +71,7 @@ class BrokerOutages:
         try:
             if failure.is_transport_error:
                 outage = self._outages.setdefault(queue.broker_name, _Outage(queue))
-                await set_within(outage.is_over, min(seconds, _PROBE_PAUSE_S) if queue == outage.prober else seconds)
+                await wait_event(outage.is_over, min(seconds, _PROBE_PAUSE_S) if queue == outage.prober else seconds)
             else:  # the broker may serve all other queues
                 await asyncio.sleep(seconds)
         except asyncio.CancelledError:

@@ -49,7 +49,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import retry_topic
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 
 log = get_logger(__name__)
 
@@ -197,7 +197,7 @@ class QueueLocks:
 
     async def _renew(self, refused: Callable[[Collection[MessageQueue]], None]) -> None:
         while True:
-            await set_within(self._wanted, _RENEWAL_S)
+            await wait_event(self._wanted, _RENEWAL_S)
             self._wanted.clear()
             requested, to_unlock = self._by_master(self._requested).items(), self._by_master(self._to_unlock).items()
             await asyncio.gather(

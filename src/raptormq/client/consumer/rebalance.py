@@ -47,7 +47,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.message import MessageQueue
-from raptormq.transport.timing import Backoff, set_within
+from raptormq.transport.timing import Backoff, wait_event
 
 log = get_logger(__name__)
 
@@ -269,7 +269,7 @@ class Rebalancer:
         pause, pending_rounds = 0.0, 0
         clock = asyncio.get_running_loop().time
         while True:
-            await set_within(self._wanted, pause)
+            await wait_event(self._wanted, pause)
             self._wanted.clear()
             began = clock()
             after_loss = began - self._lost_at < _LOSS_S

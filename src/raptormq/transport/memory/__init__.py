@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from raptormq.transport.memory.receive_budget import FrameBudget
-from raptormq.transport.memory.send_budget import AnswerBudget, Reading, patience
+from raptormq.transport.memory.receive_budget import ReceiveBudget
+from raptormq.transport.memory.send_budget import Reading, SendBudget, patience
 
 __all__ = [
-    "AnswerBudget",
-    "FrameBudget",
     "Reading",
+    "ReceiveBudget",
+    "SendBudget",
     "patience",
 ]

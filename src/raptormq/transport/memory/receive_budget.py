@@ -27,17 +27,17 @@ from raptormq.transport.timing import OneShotTimer
 
 logger = get_logger(__name__)
 
-LOOK_S = 0.25
+CHECK_INTERVAL_S = 0.25
 """Time between two looks while memory is short."""
 _REST_S = 1.0
 """The same afterwards, until little is kept."""
 _WAITERS_PATIENCE = 4
 """So many times as patient as with the others is the budget with those that it keeps waiting itself."""
-_LEAST_PROGRESS_BYTES = 65_536
+_MIN_PROGRESS_BYTES = 65_536
 """What counts as progress: clients give a request up after 3 s, and nobody sends a large one at less than 20 KiB/s."""
 _SHORT_BYTES = 65_536
 """Frames that lack so little may use the last eighth of the budget."""
-_CLOSED_AT_A_TIME = 256
+_MAX_CLOSED_PER_CHECK = 256
 
 
 class Holder(Protocol):
@@ -61,7 +61,7 @@ class Holder(Protocol):
         """End it and let go of its unfinished frame."""
 
 
-class FrameBudget:
+class ReceiveBudget:
     """Keeps the unfinished frames of some connections within bounds."""
 
     def __init__(
@@ -115,7 +115,7 @@ class FrameBudget:
         self._choose_readers(total)
         self._allowance = min(self._most_bytes // 64, self._most_bytes - total)
         self._was_short = True
-        self._next_look.within(LOOK_S)
+        self._next_look.within(CHECK_INTERVAL_S)
 
     def _relax(self, total: int) -> None:
         for each in self._watched:
@@ -127,7 +127,7 @@ class FrameBudget:
             self._next_look.within(_REST_S)
         else:
             self._was_short = False
-            give_back_memory()
+            trim_heap()
 
     def _watch(self, holders: list[Holder]) -> None:
         now, before = self._clock(), self._watched
@@ -135,7 +135,7 @@ class FrameBudget:
         for each in holders:
             held = each.frames.held_bytes
             then = before.pop(each, None)
-            if then is None or held < then[0] or held - then[0] >= _LEAST_PROGRESS_BYTES:
+            if then is None or held < then[0] or held - then[0] >= _MIN_PROGRESS_BYTES:
                 then = held, now
             watched[each] = then
         for each in before:  # finished their frames, or are gone
@@ -148,7 +148,7 @@ class FrameBudget:
         else:
             late, enough = [each for each in holders if self._is_late(each)], self._most_bytes // 2
         late.sort(key=lambda each: (each.waits_for_room and total <= self._most_bytes, -each.frames.held_bytes))
-        for each in late[:_CLOSED_AT_A_TIME]:
+        for each in late[:_MAX_CLOSED_PER_CHECK]:
             if total <= enough:
                 break
             held = each.frames.held_bytes
@@ -179,7 +179,7 @@ class FrameBudget:
                 each.wait_for_room(wait=wait)
 
 
-def give_back_memory() -> None:
+def trim_heap() -> None:
     """Let the system have what was freed: glibc keeps pieces of the size of a read for later."""
     import ctypes  # rarely needed
 

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from raptormq.logs import get_logger
-from raptormq.transport.memory.receive_budget import give_back_memory
+from raptormq.transport.memory.receive_budget import trim_heap
 from raptormq.transport.timing import OneShotTimer
 from raptormq.transport.tls import AHEAD_BYTES
 
@@ -38,19 +38,19 @@ LARGEST_BYTES = 16 << 20
 """What an answer takes at most; so much is reserved where nobody knows."""
 SMALL_BYTES = 262_144
 """What an ordinary pull brings at most: such answers may use the last quarter."""
-LOOK_S = 0.1
+CHECK_INTERVAL_S = 0.1
 """Time between two looks while memory is short."""
 PATIENCE_S = 2.0
 """How long a request waits for memory that does not say how long it may be held; clients give up after 3 s and more."""
-_STARVED = 4
+_STARVATION_FACTOR = 4
 """So many times as long as patience: a trickle of reads does not keep the others waiting for longer."""
-_LEAST_PROGRESS_BYTES = 65_536
+_MIN_PROGRESS_BYTES = 65_536
 """Who reads less than so much while patience lasts has stopped reading."""
 _MERGED_BYTES = 65_536
 """Small answers are counted together up to so much."""
 _MAX_WAITING = 16_384
 """Reads that wait for memory; each takes some KiB itself."""
-_CLOSED_AT_A_TIME = 256
+_MAX_CLOSED_PER_CHECK = 256
 
 
 class PeerConnection(Protocol):
@@ -85,7 +85,7 @@ class PeerConnection(Protocol):
         """End it and let go of what it was to be sent."""
 
 
-class _Debt:
+class _UnreadBytes:
     """What one connection is owed that takes memory."""
 
     __slots__ = ("_ahead", "_copied", "_parts", "at", "read", "taken")
@@ -126,7 +126,7 @@ class _Waiter(NamedTuple):
     """A read that waits for memory; the lesser is served first."""
 
     is_large: bool
-    is_stranger: bool
+    is_new_peer: bool
     """Its connection has not read an answer yet."""
     number: int
     size: int
@@ -134,7 +134,7 @@ class _Waiter(NamedTuple):
     future: asyncio.Future[bool]
 
 
-class AnswerBudget:
+class SendBudget:
     """Keeps the memory of unread answers within bounds."""
 
     def __init__(self, most_bytes: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -148,7 +148,7 @@ class AnswerBudget:
         self._look_above = self._short_from
         self._patience_seconds = patience_seconds
         self._clock = clock
-        self._debts: dict[PeerConnection, _Debt] = {}
+        self._unread: dict[PeerConnection, _UnreadBytes] = {}
         self._owed = 0  # at the last look, and what was sent since
         self._reserved = 0
         self._waiting: list[_Waiter] = []  # a heap
@@ -171,23 +171,23 @@ class AnswerBudget:
 
     def add(self, peer: PeerConnection, size: int) -> None:
         """Count ``size`` bytes in memory of what ``debtor`` was sent just now, and what is encrypted of all of it."""
-        debt = self._debts.get(peer)
-        if debt is None:
-            debt = self._debts[peer] = _Debt(self._clock())
-        before = debt.size
+        unread = self._unread.get(peer)
+        if unread is None:
+            unread = self._unread[peer] = _UnreadBytes(self._clock())
+        before = unread.size
         if size:
-            debt.add(peer.sent_bytes, size)
+            unread.add(peer.sent_bytes, size)
         if peer.is_encrypted:
-            debt.encrypted(peer.sent_bytes - peer.taken_bytes)
-        self._owed += debt.size - before
+            unread.encrypted(peer.sent_bytes - peer.taken_bytes)
+        self._owed += unread.size - before
         if self._owed + self._reserved > self._look_above:
             self.look()
 
     def forget(self, peer: PeerConnection) -> None:
         """Count nothing for a connection that is gone."""
-        debt = self._debts.pop(peer, None)
-        if debt is not None:
-            self._owed -= debt.size
+        unread = self._unread.pop(peer, None)
+        if unread is not None:
+            self._owed -= unread.size
 
     def reserve(self, size: int) -> None:
         """Count ``size`` bytes that are being read; less than nothing gives back."""
@@ -208,10 +208,10 @@ class AnswerBudget:
         if not self._waiting:
             self._granted_at = self._clock()
         self._asked_count += 1
-        is_large, is_stranger = size > SMALL_BYTES, not peer.reads_answers
-        heapq.heappush(self._waiting, _Waiter(is_large, is_stranger, self._asked_count, size, peer, future))
+        is_large, is_new_peer = size > SMALL_BYTES, not peer.reads_answers
+        heapq.heappush(self._waiting, _Waiter(is_large, is_new_peer, self._asked_count, size, peer, future))
         self.is_short = True
-        self._next_look.within(LOOK_S)
+        self._next_look.within(CHECK_INTERVAL_S)
         try:
             await asyncio.wait({future}, timeout=seconds)
         except asyncio.CancelledError:
@@ -243,25 +243,25 @@ class AnswerBudget:
             self._was_short = True
         elif self._was_short and total <= self._most_bytes // 8:
             self._was_short = False
-            give_back_memory()
+            trim_heap()
         if self._was_short:
-            self._next_look.within(LOOK_S)
+            self._next_look.within(CHECK_INTERVAL_S)
 
     def _recount(self) -> None:
         paid: list[PeerConnection] = []
         owed = 0
-        for peer, debt in self._debts.items():
+        for peer, unread in self._unread.items():
             taken = peer.taken_bytes
-            debt.forget_taken(taken)
+            unread.forget_taken(taken)
             if peer.is_encrypted:
-                debt.encrypted(peer.sent_bytes - taken)
-            if debt.size:
-                owed += debt.size
+                unread.encrypted(peer.sent_bytes - taken)
+            if unread.size:
+                owed += unread.size
             else:
                 paid.append(peer)
         for peer in paid:
             peer.reads_answers = True
-            del self._debts[peer]
+            del self._unread[peer]
         self._owed = owed
         for each in self._waiting:
             if each.peer.is_closed and not each.future.done():
@@ -275,39 +275,39 @@ class AnswerBudget:
         who is to be closed, and for all above the whole budget.
         """
         now, is_over = self._clock(), self._owed + self._reserved > self._most_bytes
-        for peer, debt in self._debts.items():
+        for peer, unread in self._unread.items():
             taken = peer.taken_bytes
             if not self._is_watching:
-                debt.read = None
-            if debt.read is None or is_over:
-                self._has_read(peer, debt, now)
-            elif taken - debt.taken >= _LEAST_PROGRESS_BYTES:
-                debt.taken, debt.at = taken, now
+                unread.read = None
+            if unread.read is None or is_over:
+                self._has_read(peer, unread, now)
+            elif taken - unread.taken >= _MIN_PROGRESS_BYTES:
+                unread.taken, unread.at = taken, now
         self._is_watching = True
 
-    def _has_read(self, peer: PeerConnection, debt: _Debt, now: float) -> bool:
+    def _has_read(self, peer: PeerConnection, unread: _UnreadBytes, now: float) -> bool:
         read = peer.read_bytes
-        if debt.read is not None and read - debt.read < _LEAST_PROGRESS_BYTES:
+        if unread.read is not None and read - unread.read < _MIN_PROGRESS_BYTES:
             return False
-        debt.read, debt.taken, debt.at = read, peer.taken_bytes, now
+        unread.read, unread.taken, unread.at = read, peer.taken_bytes, now
         return True
 
     def _close_some(self) -> None:
         now, patience, total = self._clock(), self._patience_seconds, self._owed + self._reserved
         is_over = total > self._most_bytes
-        is_starved = bool(self._waiting) and now - self._granted_at >= _STARVED * patience
+        is_starved = bool(self._waiting) and now - self._granted_at >= _STARVATION_FACTOR * patience
         is_starved = is_starved and self._owed > self._most_bytes // 2  # else it is a disk that they wait for
         enough = self._most_bytes * 7 // 8 if is_over else self._most_bytes // 2
         late = [
-            (now - debt.at < patience and debt.at == now, -debt.size, number, peer)
-            for number, (peer, debt) in enumerate(self._debts.items())
-            if is_over or is_starved or now - debt.at >= patience
+            (now - unread.at < patience and unread.at == now, -unread.size, number, peer)
+            for number, (peer, unread) in enumerate(self._unread.items())
+            if is_over or is_starved or now - unread.at >= patience
         ]
         late.sort()
-        for _, minus_size, _, peer in late[:_CLOSED_AT_A_TIME]:
+        for _, minus_size, _, peer in late[:_MAX_CLOSED_PER_CHECK]:
             if total <= enough:
                 break
-            if not (is_over or is_starved) and self._has_read(peer, self._debts[peer], now):
+            if not (is_over or is_starved) and self._has_read(peer, self._unread[peer], now):
                 continue
             logger.warning(
                 "closing the connection from %s: it does not read the %d bytes of answers it is owed, and all unread"
@@ -347,7 +347,7 @@ def patience(seconds: float) -> float:
 class Reading:
     """What is read for one answer, from before the first byte until the answer is sent; to be used with ``with``."""
 
-    def __init__(self, budget: AnswerBudget | None, peer: PeerConnection, seconds: float | None = None) -> None:
+    def __init__(self, budget: SendBudget | None, peer: PeerConnection, seconds: float | None = None) -> None:
         """``seconds`` is how long the peer waits, if it says so. Without a budget there is always room."""
         self._budget = budget
         self._peer = peer
