@@ -89,7 +89,7 @@ def test_a_damaged_file_is_told_of_and_its_backup_read(
 def test_a_damaged_file_without_a_sound_backup_is_refused_with_what_to_do(data: bytes, reason: str) -> None:
     volume = saved({"versions": [1]})
     put(volume, PATH, data)
-    remedy = f": put a sound copy in the place of {PATH}, or remove {PATH} and {PATH}.bak; without it all is new"
+    remedy = f": replace {PATH} with an undamaged copy, or remove {PATH} and {PATH}.bak; without it all is new"
     with pytest.raises(StoreDamaged, match=rf"{PATH} is damaged \(.*{reason}.*\), and there is no backup") as refusal:
         table(volume).load(numbers)
     assert str(refusal.value).endswith(remedy)
@@ -164,7 +164,7 @@ def test_the_backup_of_before_there_was_a_marker_is_not_used() -> None:
     volume = saved({"versions": [1]}, {"versions": [2]})
     put(volume, PATH, b"")
     with pytest.raises(
-        StoreDamaged, match=r"is damaged \(it is empty\), and its backup may be older: put a sound copy"
+        StoreDamaged, match=r"is damaged \(it is empty\), and its backup may be older: replace "
     ):
         table(volume, "/versionsMade").load(numbers)
 

@@ -189,7 +189,7 @@ class JsonFile:
     def _remedy(self) -> str:
         names = [self.path, self._backup] if self._marker is None else [self.path, self._backup, self._marker]
         removed = f"{', '.join(names[:-1])} and {names[-1]}"
-        return f"put a sound copy in the place of {self.path}, or remove {removed}; {self._without}"
+        return f"replace {self.path} with an undamaged copy, or remove {removed}; {self._without}"
 
 
 class VersionedFile:

@@ -44,7 +44,7 @@ def test_an_emptied_table_is_refused_with_what_to_do(tmp_path: Path, name: str) 
     table.parent.mkdir(parents=True)
     table.write_bytes(b"")
     line = complaint(start(tmp_path, root))
-    assert f"{table} is damaged (it is empty), and there is no backup: put a sound copy in the place of {table}" in line
+    assert f"{table} is damaged (it is empty), and there is no backup: replace {table} with an undamaged copy" in line
     assert f"or remove {table}" in line
     assert TABLES[name] in line
     assert table.read_bytes() == b""
@@ -69,7 +69,7 @@ def test_a_cut_file_of_timers_is_refused_with_what_to_do(tmp_path: Path, content
     file.write_bytes(contents)
     line = complaint(start(tmp_path, tmp_path / "store"))
     assert (
-        f"{file} is damaged: it has {len(contents)} bytes of 4096; put a sound copy in its place, or remove it" in line
+        f"{file} is damaged: it has {len(contents)} bytes of 4096; replace it with an undamaged copy, or remove it" in line
     )
 
 
@@ -173,7 +173,7 @@ async def test_an_older_backup_of_the_users_from_an_earlier_version_is_not_used(
     users.with_name("users.json.bak").write_bytes(first)
     marker.unlink()
     users.write_bytes(b"")
-    with pytest.raises(StoreDamaged, match=r"its backup may be older: put a sound copy"):
+    with pytest.raises(StoreDamaged, match=r"its backup may be older: replace "):
         await accepts(tmp_path, ROOT)
 
 

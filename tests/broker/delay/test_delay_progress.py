@@ -44,7 +44,7 @@ def test_no_flipped_bit_makes_the_delivery_further_than_it_is() -> None:
 def test_a_damaged_number_is_told_with_what_to_do() -> None:
     volume, data = saved()
     write_file(volume, PATH, data.replace(b"1000", b"3000"))
-    with pytest.raises(StoreDamaged, match=rf"{PATH} is damaged \(its crc32 does not fit\), .* put a sound copy in"):
+    with pytest.raises(StoreDamaged, match=rf"{PATH} is damaged \(its crc32 does not fit\), .* replace "):
         load(volume)
 
 

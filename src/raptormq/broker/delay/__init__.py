@@ -1,1 +1,1 @@
-"""Messages that wait for their time: delay levels, and with them the retries of consumers."""
+"""Delayed and timer messages: delay levels (also used by consumer retries) and arbitrary delivery times."""

@@ -1,7 +1,7 @@
-"""When messages are due whose times say nothing, because the time of day was set back after they were stored.
+"""Due times of delayed messages after the time of day was set back.
 
-Store times never go back, so everything stored before the time of day has caught up waits for a time too far ahead.
-Each such message waits its delay from the moment that it is seen first, by a clock that does not jump.
+Store timestamps never decrease. After the time of day is set back, stored due times are too far in the future until the
+time of day has caught up. Such a message is due one delay after the broker first sees it, by a monotonic clock.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 
 _GRAIN_MS = 1_000
-"""Messages seen within so much time are due together: a level has few marks, however long its delay."""
+"""Messages first seen within this time are due together, which bounds the number of marks of a level."""
 
 
 class ClockRollback:
-    """The messages of one delay level, by their offsets in its queue."""
+    """Due times of the messages of one delay level, by their queue offsets."""
 
     def __init__(self, delay_ms: int, steady_clock: Callable[[], int]) -> None:
         self._delay_ms = delay_ms
@@ -23,7 +23,7 @@ class ClockRollback:
         self._due = 0
 
     def due(self, end: int) -> int:
-        """Return the offset before which all are due; ``end`` is where the queue ends now."""
+        """Return the offset before which all messages are due; ``end`` is the current end of the queue."""
         now = self._clock()
         marks = self._marks
         if not marks or (marks[-1][0] < end and now + self._delay_ms - marks[-1][1] >= _GRAIN_MS):
@@ -33,9 +33,9 @@ class ClockRollback:
         return self._due
 
     def next_in_ms(self) -> int:
-        """Return how long it is until :meth:`due` tells something new."""
+        """Return the time until the result of :meth:`due` changes, in ms."""
         return max(0, self._marks[0][1] - self._clock()) if self._marks else self._delay_ms
 
     def forget(self) -> None:
-        """The time of day can be believed again."""
+        """Discard all marks: the time of day has caught up."""
         self._marks.clear()

@@ -1,8 +1,8 @@
-"""What a message becomes while it waits, and what it becomes again (``HookUtils.handleScheduleMessage``,
+"""Converts messages to delayed messages and back (``HookUtils.handleScheduleMessage``,
 ``ScheduleMessageService.messageTimeUp``).
 
 A message with ``DELAY=level`` is stored in queue ``level - 1`` of SCHEDULE_TOPIC_XXXX with ``REAL_TOPIC`` and
-``REAL_QID`` added to its properties. The copy that is delivered keeps them all, DELAY too, as RocketMQ's does, and
+``REAL_QID`` added to its properties. The delivered copy keeps all properties, including DELAY, as in RocketMQ. It also
 names its origin.
 """
 
@@ -20,13 +20,13 @@ from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.queue import PendingRecord
 
 _TIMES = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
-"""What a delay level overrules."""
+"""Properties that a delay level overrides."""
 Fit = Callable[[dict[str, str], dict[str, str]], str]
-"""Makes the text form of the properties found and those needed: :func:`whole`, or what leaves some out."""
+"""Merges the properties of a message with the needed ones into text form; may drop some of the former to make room."""
 
 
 def delay_level(text: str) -> int:
-    """Return the level that properties (text form) ask for, 0 or less for none.
+    """Return the delay level in the properties (text form), 0 or less for none.
 
     Raises:
         MessageError: DELAY is not a number.
@@ -37,14 +37,14 @@ def delay_level(text: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise MessageError(f"the property DELAY is {value!r:.40}, expected the number of a delay level") from None
+        raise MessageError(f"the property DELAY is {value!r:.40}; expected the number of a delay level") from None
 
 
 def to_delayed(record: PendingRecord, level: int, level_count: int, fit: Fit = merge_properties) -> PendingRecord:
-    """Return ``record`` as it waits with ``level`` (from 1 on), at most the highest.
+    """Return ``record`` as a delayed message with ``level`` (1 or more), limited to ``level_count``.
 
     Raises:
-        MessageError: the properties get too long by the two that are added, and ``fit`` leaves nothing out.
+        MessageError: the two added properties make the properties too long, and ``fit`` drops none.
     """
     found = decode_properties(record.properties.decode())
     queue_id, needed = waiting(found, record.topic, record.queue_id, min(level, level_count))
@@ -52,8 +52,8 @@ def to_delayed(record: PendingRecord, level: int, level_count: int, fit: Fit = m
 
 
 def waiting(found: dict[str, str], topic: str, queue_id: int, level: int) -> tuple[int, dict[str, str]]:
-    """Return the queue of SCHEDULE_TOPIC_XXXX in which a message for a place waits with ``level``, and the properties
-    that it needs there; from those it has (``found``) is taken what the level overrules.
+    """Return the queue of SCHEDULE_TOPIC_XXXX for ``level``, and the properties to add. Removes from ``found`` the
+    properties that the level overrides.
     """
     for name in _TIMES:
         found.pop(name, None)
@@ -61,7 +61,7 @@ def waiting(found: dict[str, str], topic: str, queue_id: int, level: int) -> tup
 
 
 def restore(waiting: StoredMessage) -> PendingRecord | None:
-    """Return the message whose time has come, None when nothing good says where it belongs."""
+    """Return the message to deliver; None when its original topic and queue are missing or invalid."""
     topic = names.find_property(waiting.properties, names.REAL_TOPIC)
     queue = names.find_number(waiting.properties, names.REAL_QUEUE_ID)
     if topic is None or queue is None:

@@ -1,11 +1,11 @@
 """Delivers delayed messages when they are due (``ScheduleMessageService``).
 
-One task looks at the first waiting message of every level and sleeps until the earliest of them is due, or until a
-message arrives at a level that had none: within a level, messages become due in the order of their queue.
+Within a level, messages become due in queue order. One task checks the first message of every level and sleeps until
+the earliest is due, or until a message arrives at an empty level.
 
-A message counts as delivered in the turn of the loop in which it is written to its own topic. Its copy names its
+Progress advances in the same event loop iteration in which a message is written to its own topic. The copy names its
 origin, so that a start after a crash finds in the log what was delivered since progress was saved
-(:mod:`raptormq.broker.delivered`). While writing fails (a full disk), the same messages are tried again every second.
+(:mod:`raptormq.broker.delivered`). If a write fails (a full disk), it is retried every second.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from raptormq.transport.timing import wait_event
 logger = get_logger(__name__)
 
 _GROUP = 64
-"""Messages delivered with one append at most."""
+"""Maximum number of messages per append."""
 _GROUP_BYTES = 4 << 20
 _RETRY_S = 1.0
 _MAX_SLEEP_S = 10.0
-"""The clock may be set while the task sleeps."""
+"""Limits the effect of a clock change during a sleep."""
 
 
 class DelayedDelivery:
-    """A background service of the broker."""
+    """Background service that delivers the messages of all delay levels."""
 
     def __init__(
         self,
@@ -64,35 +64,35 @@ class DelayedDelivery:
         self._arrived = asyncio.Event()
         self._idle_levels: set[int] = set()
         self._delivered: set[int] = set()
-        """Places in the log of messages that were delivered since progress was saved by an earlier run."""
+        """Log offsets of messages that an earlier run delivered after it last saved its progress."""
         self._recovered_levels: set[int] = set()
-        """Levels that are past all of those."""
+        """Levels whose progress has passed all of those."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def needs_copies(self) -> bool:
-        """True until progress is again where it was when an earlier run ended."""
+        """True until progress has reached the point where the earlier run ended."""
         return bool(self._delivered)
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
-        """Deliver nothing again of which the log has a copy; what is forgotten is :class:`DelayProgress`."""
+        """Skip messages that have a copy in the log. ``forgotten`` needs no action: :class:`DelayProgress` is reset."""
         self._delivered = copies.origins
 
     def start(self) -> None:
-        """Begin with what became due while the broker was away."""
+        """Start the task; it first delivers what became due while the broker was down."""
         for level, offset in self._progress.offsets.items():
             high = self._store.queue_end(SCHEDULE_TOPIC, level - 1)
-            self._progress.offsets[level] = min(offset, high)  # less than before, if a crash cut the log
+            self._progress.offsets[level] = min(offset, high)  # less than before if a crash truncated the log
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End."""
+        """Stop the task."""
         if self._task is not None:
             await cancel_and_wait(self._task)
             self._task = None
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Look at a level again that had nothing to wait for."""
+        """Wake the task if a message arrives at an empty level."""
         if self._idle_levels and not self._arrived.is_set():
             for topic, queue_id, _, _ in arrivals:
                 if topic == SCHEDULE_TOPIC and queue_id + 1 in self._idle_levels:
@@ -108,15 +108,15 @@ class DelayedDelivery:
                 next_due = min((at for at in due if at is not None), default=None)
                 pause = None if next_due is None else min(max(0.0, (next_due - self._clock()) / 1000), _MAX_SLEEP_S)
             except StorageError as error:
-                logger.warning("delayed messages cannot be delivered, they are tried again: %s", error)
+                logger.warning("cannot deliver delayed messages; retrying: %s", error)
                 pause = _RETRY_S
             except Exception:
-                logger.exception("delayed messages cannot be delivered, they are tried again")
+                logger.exception("cannot deliver delayed messages; retrying")
                 pause = _RETRY_S
             await wait_event(self._arrived, pause)
 
     async def _deliver_level(self, level: int) -> int | None:
-        """Deliver what is due and return when the next message is, None when none waits."""
+        """Deliver what is due; return the due time of the next message (ms), None for an empty level."""
         delay = self._delays_ms[level - 1]
         while True:
             low, high = await self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
@@ -162,6 +162,9 @@ class DelayedDelivery:
                 continue
             record = restore(message)
             if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
-                logger.warning("a delayed message at %d has no topic any more", message.physical_offset)
+                logger.warning(
+                    "the delayed message at log offset %d is dropped because its topic is deleted",
+                    message.physical_offset,
+                )
             else:
                 yield record

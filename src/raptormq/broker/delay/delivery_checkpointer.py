@@ -1,12 +1,11 @@
-"""Keeps how far deliveries have come, exactly: what is saved, and behind it what the log tells.
+"""Saves the progress of deliveries, and recovers at a start what was delivered after the last save.
 
-At a start everything that was delivered behind the saved progress is read from the log, so that a ``kill -9`` makes the
-broker deliver nothing twice, however often it comes. It is saved every 5 s to keep that walk short, and only once the
-log is durable up to there: a power cut that takes the copies takes nothing that says they are there.
+A start scans the log after the saved position for copies, so that a ``kill -9`` makes the broker deliver nothing twice.
+Progress is saved every 5 s to keep the scan short, and only after the log is durable up to the saved position: a power
+cut that loses copies must not keep progress that counts them.
 
-Progress that is ahead of the log all the same (somebody put an older log in its place, or a disk has lost what it
-called durable) is not believed: all that was delivered is read from the whole log then. The part of it that is gone
-had no copies that matter, since a copy is behind its origin.
+Saved progress that is ahead of the log (an older log was restored, or a disk lost flushed data) is discarded, and the
+whole log is scanned. The lost part of the log held no copies that matter, because a copy follows its origin.
 """
 
 from __future__ import annotations
@@ -30,41 +29,41 @@ logger = get_logger(__name__)
 _SAVE_S = 5.0
 _FIRST_LOOK_S = 0.05
 _SCAN_BYTES = 64 << 20
-"""So much of the log without a delivery is read again at a start rather than saved about."""
+"""Growth of the log without a delivery after which the position is saved."""
 
 
 class DeliveryService(Protocol):
-    """Who delivers messages and has to know what was delivered already."""
+    """A service that delivers messages and must know what was delivered already."""
 
     @property
     def needs_copies(self) -> bool:
-        """True while what :meth:`load_copies` brought is still needed: a crash has to find it once more."""
+        """True while the result of :meth:`load_copies` is not yet covered by saved progress."""
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
-        """What was delivered behind the saved progress; before the start of all services. ``forgotten`` says that the
-        saved progress itself is not to be believed.
+        """Take the ``copies`` made after the saved progress; called before any service starts. ``forgotten`` says that
+        the saved progress was discarded.
         """
 
 
 class CheckpointedDelivery(DeliveryService, Protocol):
-    """Those who have a file of their own."""
+    """A delivery service with a progress file of its own."""
 
     @property
     def is_known(self) -> bool:
-        """Whether there was a file."""
+        """Whether the file existed at the start."""
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file has everything."""
+        """Whether the file is up to date."""
 
     async def prepare(self) -> None:
-        """Do what takes long before :meth:`snapshot`."""
+        """Do the slow part of a snapshot."""
 
     def snapshot(self) -> None:
-        """Remember how far delivery is in this turn of the loop."""
+        """Take a snapshot of the progress, without awaiting."""
 
     def save(self) -> None:
-        """Write what was remembered, durably; waits for the disk.
+        """Write the snapshot durably. Blocks on the disk.
 
         Raises:
             OSError: the old contents are still there.
@@ -72,7 +71,7 @@ class CheckpointedDelivery(DeliveryService, Protocol):
 
 
 class DeliveryCheckpointer:
-    """A background service: started before those who deliver, stopped after them."""
+    """Background service; started before the delivery services and stopped after them."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class DeliveryCheckpointer:
     # --- the start ---
 
     async def derive(self) -> None:
-        """Find out what was delivered behind the saved progress; before anything else uses the store.
+        """Recover what was delivered after the saved progress; call before anything else uses the store.
 
         Raises:
             OSError: the log cannot be read.
@@ -100,15 +99,15 @@ class DeliveryCheckpointer:
         start, end, forgotten = await self._recovery_offset(), self._store.end_offset, False
         if start is not None and start > end:
             logger.warning(
-                "the progress of deliveries was saved when the log ended at %d, and it ends at %d now: what was"
-                " delivered is read from the whole log",
+                "the saved delivery progress is ahead of the log (saved at log offset %d, the log ends at %d):"
+                " what was delivered is read from the whole log",
                 start,
                 end,
             )
             self._delays.forget()
             start, forgotten = 0, True
         elif start is not None:
-            self._delays.log_offset = start  # until what is found is settled
+            self._delays.log_offset = start  # until needs_copies is False everywhere
         copies = Copies()
         if start is not None and start < end:
             first = max(start, self._store.stats().min_offset)
@@ -117,14 +116,14 @@ class DeliveryCheckpointer:
             )
         for each in self._others:
             each.load_copies(copies, forgotten=forgotten)
-        if start is None:  # from here on the log tells
+        if start is None:  # later deliveries are found in the log
             try:
                 await run_to_completion(lambda: self._delays.save(self._delays.to_dict(end)))
             except OSError as error:
-                logger.error("cannot save the progress of deliveries: %s", error)
+                logger.error("cannot save the delivery progress: %s", error)
 
     async def _recovery_offset(self) -> int | None:
-        """Return from where on the log has to tell what was delivered, None where it cannot."""
+        """Return the log offset from which to scan for deliveries, None when there is nothing to scan for."""
         starts = [self._delays.log_offset] if self._delays.log_offset is not None else []
         for topic, is_known in ((SCHEDULE_TOPIC, self._delays.is_known), (TIMER_TOPIC, self._timers.is_known)):
             if not is_known:
@@ -132,7 +131,7 @@ class DeliveryCheckpointer:
         return min(starts, default=None)
 
     async def _first_log_offsets(self, topic: str) -> list[int]:
-        """Return where in the log the first message of each queue is: before it there is no copy of any."""
+        """Return the log offset of the first message of each queue of ``topic``; no copy precedes it."""
         places: list[int] = []
         for queue_id in self._store.queue_ids(topic):
             low, _ = await self._store.queue_bounds(topic, queue_id)
@@ -142,15 +141,15 @@ class DeliveryCheckpointer:
     # --- while running ---
 
     def start(self) -> None:
-        """Save from now on."""
+        """Save periodically from now on."""
         self._stopping.clear()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Save for the last time."""
+        """Save once more and stop."""
         if self._task is None:
             return
-        self._stopping.set()  # a save under way is finished: another one beside it would write the same files
+        self._stopping.set()  # a save in progress finishes first: both write the same files
         await self._task
         self._task = None
         await self._save_logged(always_position=True)
@@ -159,7 +158,7 @@ class DeliveryCheckpointer:
         with suppress(TimeoutError):
             async with asyncio.timeout(_SAVE_S):
                 await self._wait_recovered()
-        await self._save_logged(always_position=True)  # else kills that come often make the walk longer and longer
+        await self._save_logged(always_position=True)  # else frequent kills make the scan longer and longer
         while not self._stopping.is_set():
             await wait_event(self._stopping, _SAVE_S)
             if not self._stopping.is_set():
@@ -172,11 +171,11 @@ class DeliveryCheckpointer:
     async def _save_logged(self, *, always_position: bool = False) -> None:
         try:
             await self.save(always_position=always_position)
-        except (OSError, StorageError) as error:  # the next start has more of the log to read
-            logger.error("cannot save the progress of deliveries: %s", error)
+        except (OSError, StorageError) as error:  # the next start scans more of the log
+            logger.error("cannot save the delivery progress: %s", error)
 
     async def save(self, *, always_position: bool = False) -> None:
-        """Save what has changed; with ``always_position`` also where nothing has but the end of the log.
+        """Save changed progress; with ``always_position`` save the log position even if nothing else has changed.
 
         Raises:
             OSError: a file could not be written.
@@ -196,6 +195,6 @@ class DeliveryCheckpointer:
             return
         self._timers.snapshot()
         contents = self._delays.to_dict(position)
-        await self._store.wait_flushed(end)  # no copy that this counts may be lost by a power cut
+        await self._store.wait_flushed(end)  # a power cut must not lose a counted copy
         await asyncio.to_thread(self._timers.save)
-        await asyncio.to_thread(self._delays.save, contents)  # last: its position speaks for both
+        await asyncio.to_thread(self._delays.save, contents)  # last: its position covers both files

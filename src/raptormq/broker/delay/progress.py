@@ -1,7 +1,7 @@
-"""How far the delivery of each delay level has come (``config/delayOffset.json``, ``ScheduleMessageService``).
+"""Delivery progress of each delay level (``config/delayOffset.json``, ``ScheduleMessageService``).
 
 ``{"dataVersion": {...}, "offsetTable": {"1": 17}, "logOffset": 4096, "crc32": 123}``: level -> offset of the first
-message in its queue that was not yet delivered. The others RocketMQ neither reads nor keeps: ``crc32`` seals the file
+undelivered message in its queue. RocketMQ neither reads nor keeps the other fields. ``crc32`` protects the file
 (:func:`~raptormq.json_file.sealed`), ``logOffset`` says of which moment all saved progress of deliveries is at least:
 everything that was delivered before this offset of the log is in it, what was delivered behind it the log tells
 (:mod:`raptormq.broker.delivered`).
@@ -19,10 +19,10 @@ from raptormq.protocol.bodies.topic_config import DataVersion
 
 
 class DelayProgress:
-    """Offsets by level."""
+    """Offset of the first undelivered message by level."""
 
     def __init__(self, file: JsonFile, clock: Callable[[], int]) -> None:
-        """Read the file; there need not be one.
+        """Read the file, which may be missing.
 
         Raises:
             StoreDamaged: file and backup are damaged.
@@ -31,23 +31,23 @@ class DelayProgress:
         self.is_known = saved is not None
         """Whether there was a file."""
         self.offsets, self._version, self.log_offset = saved or ({}, DataVersion(), None)
-        """By level; ``log_offset`` is None where the file does not say: RocketMQ wrote it, or an older version."""
+        """``log_offset`` is None if the file was written by RocketMQ or an older version."""
         self._file = file
         self._clock = clock
         self._saved = dict(self.offsets)
 
     def forget(self) -> None:
-        """What is saved is not to be believed."""
+        """Reset the progress, because the saved progress is invalid."""
         self.offsets.clear()
         self.log_offset = 0
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file has all offsets."""
+        """Whether the file is up to date."""
         return self.offsets == self._saved
 
     def to_dict(self, log_offset: int) -> dict[str, Any]:
-        """Return the content of the file as it is now; ``log_offset`` is where the log ends, or less."""
+        """Return the current content of the file; ``log_offset`` is at most the end of the log."""
         self._version = self._version.next(self._clock())
         return {
             "dataVersion": self._version.to_dict(),
@@ -56,7 +56,7 @@ class DelayProgress:
         }
 
     def save(self, contents: dict[str, Any]) -> None:
-        """Write what :meth:`to_dict` returned; durable on return. Waits for the disk.
+        """Write what :meth:`to_dict` returned; durable on return. Blocks on the disk.
 
         Raises:
             OSError: the old contents are still there.
@@ -69,8 +69,8 @@ class DelayProgress:
 def delays_file(path: str, files: Files | None) -> JsonFile:
     """Return the file of the progress at ``path``."""
     without = (
-        "without it what was delivered is read from the log; delayed messages that Apache RocketMQ or an older version"
-        " has delivered are delivered again"
+        "without it the broker reads from the log what was delivered; delayed messages that Apache RocketMQ or an older"
+        " version has delivered are delivered again"
     )
     return JsonFile(path, files, key="offsetTable", without=without)
 

@@ -1,16 +1,16 @@
 """Delivers timer messages when they are due (``TimerMessageStore``).
 
-The messages wait in the log; here is only an index, one integer for each, in a heap::
+The messages stay in the log. In memory there is an index, a heap with one integer for each message::
 
-    due time in ms << 41 | 0 for a recall, 1 for a message << 40 | offset in the queue of timers
+    due time in ms << 41 | 0 for a recall, 1 for a message << 40 | offset in the timer queue
 
-It is made anew at every start from the consume queue of rmq_sys_wheel_timer, whose tag codes are the times
-(:mod:`raptormq.storage.records.parser`); where Apache RocketMQ wrote the queue, from the records. RocketMQ's own index,
-``timerwheel`` and ``timerlog``, is neither read nor written.
+A start rebuilds the index from the consume queue of rmq_sys_wheel_timer, whose tag codes are the due times
+(:mod:`raptormq.storage.records.parser`); items that Apache RocketMQ wrote are read from the records. RocketMQ's own
+index, ``timerwheel`` and ``timerlog``, is neither read nor written.
 
-A message leaves the heap in the turn of the loop in which it is written to its own topic. Its copy names its origin, so
-that a start after a crash finds in the log what was delivered since progress was saved
-(:mod:`raptormq.broker.delivered`). While writing fails (a full disk), the same messages are tried again every second.
+A message leaves the heap in the event loop iteration in which it is written to its own topic. The copy names its
+origin, so that a start after a crash finds in the log what was delivered since progress was saved
+(:mod:`raptormq.broker.delivered`). If a write fails (a full disk), it is retried every second.
 """
 
 from __future__ import annotations
@@ -43,20 +43,19 @@ logger = get_logger(__name__)
 
 _PAGE = 4_096
 _GROUP = 64
-"""Messages delivered with one append at most."""
+"""Maximum number of messages per append."""
 _GROUP_BYTES = 4 << 20
 _RETRY_S = 1.0
 _SEARCH_S = 60e-6
-"""Seconds for each message that waits, between two searches for the one with the smallest offset: a thread takes a
-tenth of a second for a million."""
+"""Seconds per waiting message between two searches for the smallest offset. A thread searches a million in 0.1 s."""
 _MAX_SLEEP_S = 10.0
-"""The clock may be set while the task sleeps."""
+"""Limits the effect of a clock change during a sleep."""
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
 
 class TimerDelivery:
-    """A background service of the broker."""
+    """Background service that delivers timer messages."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class TimerDelivery:
     ) -> None:
         """
         Raises:
-            StoreDamaged: the progress of an earlier run cannot be read.
+            StoreDamaged: the progress file cannot be read.
         """
         self._store = store
         self._writer = writer
@@ -80,13 +79,13 @@ class TimerDelivery:
         self._arrived = asyncio.Event()
         self._waiting: list[int] = []
         self._delivering: list[int] = []
-        """What is not in the heap, and not written either."""
+        """Keys that were taken from the heap and are not written yet."""
         self._known = 0
         self._known_first = 0
-        """Where the queue ended at the start: up to there messages may have been delivered before."""
+        """End of the timer queue at the start; messages before it may have been delivered by an earlier run."""
         self._delivered: set[int] = set()
-        """Places in the log of messages that were delivered since progress was saved by an earlier run."""
-        self._before = file.load()  # now: without it nothing can be delivered, and a start that fails is seen
+        """Log offsets of messages that an earlier run delivered after it last saved its progress."""
+        self._before = file.load()  # read here, so that a damaged file fails the start
         self._recalled: dict[int, set[str]] = {}
         self._changes = self._saved_changes = 0
         self._first_waiting = self._saved_first = self._before.first_waiting
@@ -96,18 +95,18 @@ class TimerDelivery:
 
     @property
     def waiting_count(self) -> int:
-        """Messages and recalls that wait."""
+        """Number of waiting messages and recalls."""
         return len(self._waiting)
 
     def start(self) -> None:
-        """Begin with what became due while the broker was away."""
-        high = self._store.queue_end(TIMER_TOPIC, 0)  # less than before, if a crash cut the log
+        """Start the task; it first delivers what became due while the broker was down."""
+        high = self._store.queue_end(TIMER_TOPIC, 0)  # less than before if a crash truncated the log
         self._before = self._before._replace(known_offset=min(self._before.known_offset, high))
         self._known = min(self._before.first_waiting, high)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End."""
+        """Stop the task."""
         if self._task is None:
             return
         await cancel_and_wait(self._task)
@@ -115,7 +114,7 @@ class TimerDelivery:
         self._search_at = 0.0  # the last save is exact
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Look at the queue again when something came."""
+        """Wake the task when a timer message arrives."""
         if not self._arrived.is_set():
             for topic, _, _, _ in arrivals:
                 if topic == TIMER_TOPIC:
@@ -133,17 +132,17 @@ class TimerDelivery:
                     await self._index_new()
                 pause = self._pause()
             except StorageError as error:
-                logger.warning("timer messages cannot be delivered, they are tried again: %s", error)
+                logger.warning("cannot deliver timer messages; retrying: %s", error)
                 pause = _RETRY_S
             except Exception:
-                logger.exception("timer messages cannot be delivered, they are tried again")
+                logger.exception("cannot deliver timer messages; retrying")
                 pause = _RETRY_S
             await wait_event(self._arrived, pause)
 
-    # --- learning what waits ---
+    # --- indexing ---
 
     async def _index_new(self) -> None:
-        """Put what has come to the queue into the heap."""
+        """Add new queue items to the heap."""
         low, high = await self._store.queue_bounds(TIMER_TOPIC, 0)
         self._known = max(self._known, low)
         while self._known < high:
@@ -154,9 +153,9 @@ class TimerDelivery:
                 timer = decode_timer_code(code) or await self._read_code(offset)
                 if timer is not None and not self._is_delivered(place, offset, timer):
                     heappush(self._waiting, _key(timer, offset))
-                self._known = offset + 1  # one by one: who has to wait here may fail
+                self._known = offset + 1  # one by one: the read above may fail
             self._changes += 1
-            await asyncio.sleep(0)  # a million codes must not hold up the requests
+            await asyncio.sleep(0)  # yield: a million items must not block requests
         if not self.needs_copies:
             self._delivered = set()
 
@@ -164,7 +163,7 @@ class TimerDelivery:
         return place in self._delivered or self._before.is_delivered(offset, timer.due_ms)
 
     async def _read_code(self, offset: int) -> TimerCode | None:
-        """Return the time of a message whose queue item does not tell it: another broker wrote the item."""
+        """Return the due time from the record of a message whose queue item was written by another broker."""
         found = await self._store.load_messages(TIMER_TOPIC, 0, offset, ReadOptions(1, 1))
         if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
             for message in decode_messages(found.buffers[0], "timer"):
@@ -195,7 +194,7 @@ class TimerDelivery:
             del self._recalled[due_ms]
 
     async def _read_group(self, keys: list[int]) -> tuple[list[PendingRecord], int]:
-        """Return what is to be written for the first keys, and for how many of them; at least one."""
+        """Return the records to write for the first keys, and the number of these keys, at least 1."""
         records: list[PendingRecord] = []
         done = size = 0
         while done < len(keys) and size < _GROUP_BYTES:
@@ -229,12 +228,14 @@ class TimerDelivery:
     def _restored(self, message: StoredMessage) -> Iterator[PendingRecord]:
         record = deliver_timer(message, self._clock())
         if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
-            logger.warning("the timer message at %d has no topic any more", message.physical_offset)
+            logger.warning(
+                "the timer message at log offset %d is dropped because its topic is deleted", message.physical_offset
+            )
         else:
             yield record
 
     def _pause(self) -> float | None:
-        """Return how long nothing is to be done, in s; None without end."""
+        """Return the seconds until the next message is due, None when none waits."""
         if not self._waiting:
             return None
         due = _due_ms(self._waiting[0]) + self._precision_ms
@@ -244,11 +245,11 @@ class TimerDelivery:
 
     @property
     def needs_copies(self) -> bool:
-        """True until everything is known again that came before the start."""
+        """True until every item from before the start is indexed."""
         return self._known < self._known_first
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
-        """Deliver nothing again of which the log has a copy."""
+        """Skip messages that have a copy in the log."""
         self._delivered = copies.origins
         self._known_first = self._store.queue_end(TIMER_TOPIC, 0)
         if forgotten:
@@ -256,16 +257,16 @@ class TimerDelivery:
 
     @property
     def is_known(self) -> bool:
-        """Whether an earlier run has saved something."""
+        """Whether an earlier run saved progress."""
         return self._before != TimerProgress()
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file has everything."""
+        """Whether the file is up to date."""
         return self._changes == self._saved_changes and self._first_waiting == self._saved_first
 
     async def prepare(self) -> None:
-        """Look for the first that waits, seldom where many wait; a place that it was at before is right as well."""
+        """Search for the smallest waiting offset, less often when many messages wait. An older result stays valid."""
         now = asyncio.get_running_loop().time()
         if now >= self._search_at:
             self._search_at = now + _SEARCH_S * len(self._waiting)
@@ -273,8 +274,8 @@ class TimerDelivery:
             self._first_waiting = await asyncio.to_thread(_first_offset, keys, self._known)
 
     def snapshot(self) -> None:
-        """Remember how far delivery is: all that is known and due before the first that waits is delivered. Nothing
-        before all is known again: what is on disk says more.
+        """Take a snapshot: every indexed message that is due before the first waiting one is delivered. While
+        :attr:`needs_copies` holds, there is none, because the file on disk says more.
         """
         self._to_save = None
         if not self.needs_copies:
@@ -283,7 +284,7 @@ class TimerDelivery:
             self._to_save = progress, self._changes
 
     def save(self) -> None:
-        """Write what was remembered; waits for the disk.
+        """Write the snapshot. Blocks on the disk.
 
         Raises:
             OSError: the old contents are still there.
@@ -303,12 +304,12 @@ def _due_ms(key: int) -> int:
 
 
 def _first_offset(waiting: Iterable[int], known: int) -> int:
-    """Return the smallest offset among what waits and what is not ``known`` yet."""
+    """Return the smallest offset that waits or is not indexed yet (``known`` or more)."""
     return min(min((key & _OFFSET_MASK for key in waiting), default=known), known)
 
 
 def _run_length(keys: list[int], start: int) -> int:
-    """Return how many keys from ``start`` on are of consecutive offsets."""
+    """Return how many keys from ``start`` on have consecutive offsets."""
     end = start + 1
     while end < len(keys) and keys[end] & _OFFSET_MASK == (keys[end - 1] & _OFFSET_MASK) + 1:
         end += 1

@@ -1,9 +1,10 @@
-"""Timer messages: when a message wants to be delivered, and what it is while it waits (``HookUtils``,
+"""Timer messages: their requested delivery time and their stored form (``HookUtils``,
 ``TimerMessageStore``).
 
-TIMER_DELAY_SEC, else TIMER_DELAY_MS (both from now on), else TIMER_DELIVER_MS (a time) say when. The message waits in
-queue 0 of rmq_sys_wheel_timer with ``TIMER_OUT_MS``, ``REAL_TOPIC`` and ``REAL_QID`` added. TIMER_OUT_MS is the last
-multiple of ``timerPrecisionMs`` before that time, and it is due one precision after it: not too early.
+The delivery time is set by TIMER_DELAY_SEC, else TIMER_DELAY_MS (both relative), else TIMER_DELIVER_MS (absolute). The
+message is stored in queue 0 of rmq_sys_wheel_timer with ``TIMER_OUT_MS``, ``REAL_TOPIC`` and ``REAL_QID`` added.
+TIMER_OUT_MS is the last multiple of ``timerPrecisionMs`` before the delivery time. The message is due one precision
+later, so it is never early.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from raptormq.transport.router import Refused
 
 
 class TimerRules:
-    """Judges the times that producers ask for."""
+    """Validates the delivery times that producers request."""
 
     def __init__(self, settings: TimerSettings, clock: Callable[[], int]) -> None:
         self._settings = settings
         self._clock = clock
 
     def out_ms(self, text: str) -> int | None:
-        """Return the TIMER_OUT_MS of a message with these properties (text form), None when it need not wait.
+        """Return TIMER_OUT_MS for a message with these properties (text form), None when it is not delayed.
 
         Raises:
-            Refused: timers are off, the time is no number or too far away.
+            Refused: timers are disabled, or the time is not a number or too far in the future.
         """
         if find_property(text, names.TIMER_OUT_MS) is not None:
             return None
@@ -63,7 +64,7 @@ class TimerRules:
 
 
 def _asked_time(text: str, now: int) -> int | None:
-    """Return the time that properties ask for in ms, None for none, -1 for what is no time."""
+    """Return the requested delivery time in ms since 1970, None if there is none, -1 if it is invalid."""
     for name, unit, start in (
         (names.TIMER_DELAY_SEC, 1000, now),
         (names.TIMER_DELAY_MS, 1, now),
@@ -79,10 +80,10 @@ def _asked_time(text: str, now: int) -> int | None:
 
 
 def set_timer(record: PendingRecord, out_ms: int, fit: Fit = merge_properties) -> PendingRecord:
-    """Return ``record`` as it waits.
+    """Return ``record`` as a timer message.
 
     Raises:
-        MessageError: the properties get too long by those that are added, and ``fit`` leaves nothing out.
+        MessageError: the added properties make the properties too long, and ``fit`` drops none.
     """
     needed = {
         names.TIMER_OUT_MS: str(out_ms),
@@ -94,9 +95,9 @@ def set_timer(record: PendingRecord, out_ms: int, fit: Fit = merge_properties) -
 
 
 def deliver_timer(waiting: StoredMessage, now: int) -> PendingRecord | None:
-    """Return the message whose time has come, None when nothing says where it belongs.
+    """Return the message to deliver; None when its original topic and queue are missing or invalid.
 
-    Properties that have no room for the times of the timer go without them: the message was taken and has to come.
+    The timer's timestamps are left out of properties that have no room for them: an accepted message must be delivered.
     """
     record = restore(waiting)
     if record is None:
@@ -110,5 +111,5 @@ def deliver_timer(waiting: StoredMessage, now: int) -> PendingRecord | None:
 
 
 def deletion_key(topic: str, unique_key: str) -> str:
-    """Return how a recall names the message that it is about."""
+    """Return the key by which a recall names its message."""
     return f"{topic}+{unique_key}"

@@ -1,7 +1,7 @@
-"""How far the delivery of timer messages has come (``config/timercheck``, ``TimerCheckpoint``).
+"""Delivery progress of timer messages (``config/timercheck``, ``TimerCheckpoint``).
 
-4,096 bytes, big-endian, with a checksum (:mod:`~raptormq.storage.fs.page_checksum`), the rest zeros. Fields of
-RocketMQ that mean nothing here are 0::
+4,096 bytes, big-endian, with a checksum (:mod:`~raptormq.storage.fs.page_checksum`), the rest zeros. Unused
+fields of RocketMQ are 0::
 
      0  lastReadTimeMs i64            all messages due before then are delivered (those due then are not), of those ...
      8  lastTimerLogFlushPos i64      0; RocketMQ's own file has more in it a second after the first timer was set
@@ -29,7 +29,7 @@ _FIELDS = struct.Struct(">qqqq8xq")
 
 
 class TimerProgress(NamedTuple):
-    """All zeros: nothing is known to be delivered."""
+    """All zeros means that no delivery is recorded."""
 
     read_ms: int = 0
     known_offset: int = 0
@@ -48,11 +48,10 @@ class TimerProgressFile:
         self._path = path
 
     def load(self) -> TimerProgress:
-        """Read it; a missing file counts as unknown.
+        """Read the file; a missing file yields empty progress.
 
         Raises:
-            StoreDamaged: there is something that cannot be read: a folder, a disk that failed, a file that is cut, or
-                not what its seal was put on.
+            StoreDamaged: the file cannot be read, is truncated, or has a wrong checksum.
         """
         if not self._filesystem.exists(self._path):
             return TimerProgress()
@@ -65,16 +64,16 @@ class TimerProgressFile:
         read_ms, log_position, last_offset, master_offset, version_ms = _FIELDS.unpack_from(data)
         is_foreign = log_position or version_ms
         if has_wrong_checksum(data) and not is_foreign:
-            raise self._damaged("its CRC does not fit")
+            raise self._damaged("its CRC is wrong")
         first = 0 if is_foreign else max(0, min(last_offset, master_offset))
         return TimerProgress(read_ms, last_offset, first)
 
     def _damaged(self, fault: str) -> StoreDamaged:
-        remedy = "put a sound copy in its place, or remove it; without it timer messages of the log come again"
+        remedy = "replace it with an undamaged copy, or remove it; without it timer messages of the log are delivered again"
         return StoreDamaged(f"{self._path} is damaged: {fault}; {remedy}")
 
     def save(self, progress: TimerProgress) -> None:
-        """Replace it; durable on return. Waits for the disk.
+        """Replace the file; durable on return. Blocks on the disk.
 
         Raises:
             OSError: the old contents are still there.

@@ -1,1 +1,1 @@
-"""What the broker itself has delivered, told by the log: each copy names the record that it was made of."""
+"""Finds in the log which records the broker has delivered: each copy names the record that it was made from."""

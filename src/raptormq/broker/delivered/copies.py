@@ -1,4 +1,4 @@
-"""Reads from the log which records have been delivered: the origins of the copies in a part of it."""
+"""Collects the origins of all copies in a range of the log: the records that have been delivered."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from raptormq.storage.records import ParsedRecord
 
 @dataclass(slots=True)
 class Copies:
-    """What a part of the log has copies of."""
+    """The copies in a range of the log."""
 
     origins: set[int] = field(default_factory=set)
-    """Log offsets of the records that copies were made of."""
+    """Log offsets of the records that copies were made from."""
     returned: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Log offsets of the copies in retry and dead letter topics, of which each group has its own: by topic and origin,
-    the last one.
+    """Log offset of the last copy in each retry or dead letter topic, by topic and origin. Several groups may have a
+    copy of the same origin.
     """
 
 
 def read_copies(records: Iterable[ParsedRecord]) -> Copies:
-    """Return what ``records`` are copies of."""
+    """Return the copies among ``records``."""
     found = Copies()
     for record in records:
         origin = origin_of(record.prepared_transaction_offset)
