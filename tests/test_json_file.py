@@ -108,7 +108,7 @@ def test_a_file_that_is_gone_is_told_of_and_its_backup_read(caplog: pytest.LogCa
     volume = saved({"versions": [1]}, {"versions": [2]})
     volume.remove(PATH)
     assert table(volume).load(numbers) == [2]
-    assert caplog.messages == [f"{PATH} is missing: its backup {PATH}.bak is read, which may be older"]
+    assert caplog.messages == [f"{PATH} is missing: using its backup {PATH}.bak, which may be older"]
 
 
 def test_a_byte_order_mark_before_the_table_does_no_harm() -> None:
@@ -123,7 +123,7 @@ def test_what_cannot_be_read_at_all_is_refused_since_it_may_be_sound(tmp_path: P
     if has_backup:
         (tmp_path / "table.json.bak").write_bytes(b'{"versions": [1]}')
     path.mkdir()
-    with pytest.raises(StoreDamaged, match=rf"{path} cannot be read: Is a directory; make it readable, or put a sound"):
+    with pytest.raises(StoreDamaged, match=rf"{path} cannot be read: Is a directory; make it readable, or replace "):
         JsonFile(str(path)).load(numbers)
     path.rmdir()
     path.symlink_to(path)  # what rights do, for one who is root, too
@@ -163,9 +163,7 @@ def test_with_a_marker_a_table_that_is_gone_is_refused() -> None:
 def test_the_backup_of_before_there_was_a_marker_is_not_used() -> None:
     volume = saved({"versions": [1]}, {"versions": [2]})
     put(volume, PATH, b"")
-    with pytest.raises(
-        StoreDamaged, match=r"is damaged \(it is empty\), and its backup may be older: replace "
-    ):
+    with pytest.raises(StoreDamaged, match=r"is damaged \(it is empty\), and its backup may be older: replace "):
         table(volume, "/versionsMade").load(numbers)
 
 

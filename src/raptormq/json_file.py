@@ -1,7 +1,7 @@
-"""A table in a small JSON file that survives crashes: new contents under another name, made durable, then renamed
+"""A table in a small JSON file that survives crashes: new contents are written to another file, synced, then renamed
 (Apache RocketMQ ``ConfigManager``).
 
-``NAME.bak`` is the version before. One rule for all tables, whoever keeps them:
+``NAME.bak`` is the previous version. The same rule holds for all tables:
 
 =========================================  ============================================================================
 ``NAME`` is                                what a start does
@@ -12,14 +12,14 @@ not there, or damaged, the backup, too     is refused; the error says what to do
 not readable: a folder, rights, the disk   is refused likewise, since it may be sound
 =========================================  ============================================================================
 
-Damaged is what is empty (or has only NUL bytes, as after a power cut, or white space), is not JSON or not an object,
-lacks the member that makes it this table, has something in it that its owner cannot read, or a member ``crc32`` that
-does not fit. Tables that a recovery believes have that: :func:`sealed`. Files written by RocketMQ
-(fastjson: numeric keys without quotes, a byte order mark) are read as well.
+A file is damaged if it is empty, has only NUL bytes (as after a power cut) or white space, is not a JSON object, lacks
+the key member of the table, has values that the decoder rejects, or has a wrong ``crc32``. Tables that recovery relies
+on have this checksum: :func:`with_checksum`. Files written by RocketMQ (fastjson: numeric keys without quotes, a byte
+order mark) are read too.
 
-A table with a marker is one without which, or with an older version of which, a start would let in who must not come
-in. The marker is a file of its own, written once when the table was saved for the first time, and the backup of such a
-table is written after it with the same contents. One of before there was a marker is not used.
+A table with a marker is one whose loss, or an older version of which, would grant access to unauthorized clients. The
+marker is a separate file, written once after the first save of the table. The backup of such a table is written after
+the table, with the same contents. A backup from before the marker existed is not used.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _CHECKSUM = "crc32"
 
 
 def dump_pretty(value: dict[str, Any]) -> bytes:
-    """Return ``value`` as the text of a file; integer keys become strings."""
+    """Encode ``value`` as indented JSON; integer keys become strings."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
 
 
 def with_checksum(value: dict[str, Any]) -> dict[str, Any]:
-    """Return ``value`` with one member more, by which a start sees that a digit or a name has been damaged."""
+    """Return ``value`` with the member ``crc32``, which detects damaged values."""
     return {**value, _CHECKSUM: _checksum(value)}
 
 
@@ -59,10 +59,10 @@ def _checksum(value: dict[str, Any]) -> int:
 
 
 class JsonFile:
-    """The file at ``path``; its folder has to exist when something is saved.
+    """The file at ``path``; its folder must exist when something is saved.
 
-    ``key`` is the member of the object that has to be there. ``without`` says, for who has to decide, what a start
-    without the table means. ``marker`` is the path of the marker, None for a table that may be missing.
+    ``key`` is a required member of the object. ``without`` tells the operator, in errors, what a start without the
+    table means. ``marker`` is the path of the marker, None for a table that may be missing.
     """
 
     def __init__(
@@ -81,20 +81,19 @@ class JsonFile:
         self._without = without
         self._marker = marker
         self._is_sound = True
-        """False when the file was found damaged: it must not take the place of the backup."""
+        """False if the file is damaged; it must not replace the backup then."""
         self.is_newest = False
-        """Whether :meth:`load` returned what was saved last; the backup may be a change behind."""
+        """Whether :meth:`load` returned the last saved version; the backup may be one change behind."""
         self._has_marker = marker is not None and self._files.exists(marker)
         self.wants_save = False
-        """Whether :meth:`load` has found a table with a marker that lacks it, or has another version as its backup."""
+        """Whether :meth:`load` found that the marker of the table is missing, or that its backup differs."""
 
     def load(self, decode: Callable[[dict[str, Any]], T]) -> T | None:
-        """Return what ``decode`` makes of the object in the file or, failing that, in the backup; None when there is
-        neither. ``decode`` refuses an object that is not this table: BodyError, or what Python raises of itself for
-        values of the wrong type.
+        """Return the decoded object of the file or, failing that, of the backup; None if neither exists. ``decode``
+        raises BodyError, or the errors of Python for values of the wrong type, if the object is not this table.
 
         Raises:
-            StoreDamaged: there is something, or there was, and it cannot be read; the text says what to do.
+            StoreDamaged: the table exists or existed, and cannot be read; the text says what to do.
         """
         self.is_newest = False
         fault: str | None = None
@@ -129,11 +128,11 @@ class JsonFile:
         except (BodyError, LookupError, AttributeError, TypeError, ValueError) as error:
             both = f"{self.path} {what}, and its backup is damaged ({_reason(error)})"
             raise StoreDamaged(f"{both}: {self._remedy()}") from error
-        logger.warning("%s %s: its backup %s is read, which may be older", self.path, what, self._backup)
+        logger.warning("%s %s: using its backup %s, which may be older", self.path, what, self._backup)
         return found
 
     def save(self, value: dict[str, Any]) -> None:
-        """Replace the contents; durable on return. Waits for the disk.
+        """Replace the contents; durable on return. Blocks on the disk.
 
         Raises:
             OSError: the old contents are still there.
@@ -141,7 +140,7 @@ class JsonFile:
         self.save_bytes(dump_pretty(value))
 
     def save_bytes(self, data: bytes) -> None:
-        """Like :meth:`save`, for a text of the table; for any thread."""
+        """Like :meth:`save` for the encoded table; thread-safe."""
         files = self._files
         if self._marker is not None:
             self._save_twice(self._marker, data)
@@ -193,18 +192,18 @@ class JsonFile:
 
 
 class VersionedFile:
-    """Keeps the newest version in ``file``: a save goes on in its thread when who waited for it is cancelled, and the
-    next one may begin meanwhile.
+    """Keeps the newest version in ``file``. A save continues in its thread after its caller is cancelled, and the next
+    save may start meanwhile.
     """
 
     def __init__(self, file: JsonFile) -> None:
         self._file = file
         self._writing = threading.Lock()
         self.version = 0
-        """The newest one that the file has had."""
+        """The newest version that was written."""
 
     def save(self, version: int, data: bytes) -> None:
-        """Replace the contents by a newer version of them, after any save that is under way; for any thread.
+        """Write a newer version, after any save in progress; thread-safe.
 
         Raises:
             OSError: the old contents are still there.
@@ -220,6 +219,6 @@ def _folder(path: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """A fault in one short line: contents may be long, and of any kind."""
+    """Return the error as one short printable line."""
     text = str(error) if isinstance(error, BodyError) else f"{type(error).__name__}: {error}"
     return ascii(text)[1:-1][:200]

@@ -26,7 +26,7 @@ TABLES = {
     "deletedTopics.json": "restores deleted topics",
     "queueConversions.json": "has to be started again",
     "users.json": "the first ones of the settings",
-    "acls.json": "nobody but super users",
+    "acls.json": "only super users",
 }
 DAMAGE = {
     "empty": b"",
@@ -69,7 +69,8 @@ def test_a_cut_file_of_timers_is_refused_with_what_to_do(tmp_path: Path, content
     file.write_bytes(contents)
     line = complaint(start(tmp_path, tmp_path / "store"))
     assert (
-        f"{file} is damaged: it has {len(contents)} bytes of 4096; replace it with an undamaged copy, or remove it" in line
+        f"{file} is damaged: it has {len(contents)} bytes of 4096; replace it with an undamaged copy, or remove it"
+        in line
     )
 
 
@@ -90,7 +91,7 @@ async def test_progress_of_groups_is_that_of_the_backup_with_a_warning(
         assert answer.ext_fields["offset"] == "1"
         assert bodies(await peer.pull("t", 0)) == [b"x", b"x"]
     assert f"{table} is damaged" in caplog.text
-    assert f"its backup {table}.bak is read, which may be older" in caplog.text
+    assert f"using its backup {table}.bak, which may be older" in caplog.text
 
 
 async def test_an_empty_checkpoint_is_told_of_and_costs_a_walk_through_the_log(

@@ -1,4 +1,4 @@
-"""Bounds of one connection; `server` has those of all connections together."""
+"""Limits of one connection; :mod:`~raptormq.transport.server` has the limits of all connections together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raptormq.protocol.signing import Credentials
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds of one connection."""
+    """Limits of one connection."""
 
     max_frame_bytes: int = MAX_FRAME_BYTES
     """Largest frame accepted, in bytes."""
@@ -19,9 +19,9 @@ class ConnectionLimits:
     write_high_water_bytes: int = 4 * 1024 * 1024
     """Unsent bytes from which :attr:`Connection.is_clogged` holds."""
     silence_seconds: float | None = None
-    """A peer that sent nothing for so long although it owes an answer is taken for dead once a request times out: the
-    connection is dropped, so that the next request makes a new one. For clients; ``None`` keeps it."""
+    """When a request times out and the peer has sent nothing for this long, the connection is closed, so that the next
+    request opens a new one. For clients; ``None`` keeps the connection."""
     hold_reading: bool = False
     """Stop reading from a clogged peer. For servers only: two ends that both did it could wait for each other."""
     credentials: Credentials | None = None
-    """What our own requests are signed with."""
+    """Credentials that sign own requests."""

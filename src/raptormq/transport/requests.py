@@ -1,12 +1,11 @@
-"""The requests that this end of a connection makes: numbered, signed, matched with their answers, given up in time.
+"""Requests sent by this end of a connection: numbering, signing, matching of responses, time-outs.
 
-:class:`OutgoingRequests` makes them. One timer serves all that wait.
+:class:`OutgoingRequests` sends requests. One timer serves all pending ones.
 
-:class:`PendingRequests` has those that wait for their answers: a consumer of 10,000 queues has one for each of them. A
-request sits in a bucket of time, which its opaque leads to. An answer finds it at once, and when its time is over it is
-found with its bucket. Nothing is ever scanned. The times are those of the loop, in seconds.
+:class:`PendingRequests` holds the requests without a response; a consumer of 10,000 queues has as many. Requests are
+kept in buckets by deadline and found by opaque, so nothing is ever scanned. Times are loop times in seconds.
 
-Neighbour: :mod:`~raptormq.transport.connection`, as their :class:`RequestTransport`, sends them and tells of what came.
+:mod:`~raptormq.transport.connection` implements :class:`RequestTransport` and passes on the responses.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ logger = get_logger(__name__)
 
 
 BUCKET_S = 0.1
-"""Width of a bucket: a request is given up at most so much later than its time-out says."""
+"""Width of a bucket: the maximum delay of a time-out."""
 
 Answer = asyncio.Future[RemotingCommand]
 _Bucket = dict[int, Answer]
 
 
 class PendingRequests:
-    """The futures of the requests of one connection, by opaque and by deadline."""
+    """Pending requests of one connection, by opaque and by deadline."""
 
     __slots__ = ("_bucket_of", "_buckets")
 
@@ -42,7 +41,7 @@ class PendingRequests:
         self._buckets: dict[int, _Bucket] = {}
 
     def add(self, opaque: int, future: Answer, deadline: float) -> float:
-        """Keep ``future`` until it is taken; returns the time from which ``take_expired`` hands it out."""
+        """Add ``future``; return the time from which :meth:`take_expired` returns it."""
         number = int(deadline / BUCKET_S) + 1
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -52,12 +51,12 @@ class PendingRequests:
         return number * BUCKET_S
 
     def take(self, opaque: int) -> Answer | None:
-        """Take out the request that an answer belongs to; None when nobody waits for it."""
+        """Remove and return the request with this opaque; None if it is not pending."""
         bucket = self._bucket_of.pop(opaque, None)
         return None if bucket is None else bucket.pop(opaque)
 
     def take_expired(self, now: float) -> list[Answer]:
-        """Take out the requests whose buckets are over."""
+        """Remove and return the requests whose buckets have expired."""
         overdue: list[Answer] = []
         for number in [number for number in self._buckets if number * BUCKET_S <= now]:
             bucket = self._buckets.pop(number)
@@ -67,7 +66,7 @@ class PendingRequests:
         return overdue
 
     def take_all(self) -> list[Answer]:
-        """Take out every request."""
+        """Remove and return all requests."""
         everything = [future for bucket in self._buckets.values() for future in bucket.values()]
         self._buckets.clear()
         self._bucket_of.clear()
@@ -75,55 +74,55 @@ class PendingRequests:
 
     @property
     def next_due(self) -> float | None:
-        """When to look for overdue ones again; None when there is nothing to look for."""
+        """Time of the next expiry; None if nothing is pending."""
         return min(self._buckets) * BUCKET_S if self._buckets else None
 
 
 _MAX_OPAQUE = 0x7FFFFFFF
 _LONGEST_WAIT_S = 86_400.0
 _STOPPED_S = 0.5
-"""So late comes the timer of a process that was stopped, throttled or busy: the peer may have answered in time."""
+"""A timer this late shows that the process was stopped, throttled or busy: responses may wait in the socket."""
 _GRACE_S = 0.5
-"""How long such a process reads, and lets a peer that was stopped with it answer, before it gives anything up."""
+"""Extra time in that case, also for a peer that was stopped together with this process."""
 
 
 class RequestTransport(Protocol):
-    """What requests have to know about their connection."""
+    """The connection as outgoing requests see it."""
 
     @property
     def is_closed(self) -> bool:
-        """Nothing can be sent any more."""
+        """True once nothing can be sent."""
 
     @property
     def peer_name(self) -> str:
-        """Who is asked, for errors and the log."""
+        """Name of the peer for errors and the log."""
 
     def send(self, message: RemotingCommand) -> None:
         """Queue a request; it is encoded before this returns."""
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once."""
 
 
 class OutgoingRequests:
-    """The requests of one connection."""
+    """Sends the requests of one connection."""
 
     def __init__(self, connection: RequestTransport, limits: ConnectionLimits) -> None:
         self.unanswered_since: float | None = None
-        """Loop time of the first request since the peer was last heard; the connection takes it back."""
+        """Loop time of the first request after the last received byte; the connection resets it."""
         self.pending = PendingRequests()
         self._connection = connection
         self._limits = limits
         self._next_opaque = 1
         self._session = secrets.token_hex(8)
-        """Of full signatures (:mod:`raptormq.protocol.full_signature`)."""
+        """Session id of full signatures (:mod:`raptormq.protocol.full_signature`)."""
         self._signed_count = 0
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
         self._is_grace = False
 
     def request(self, message: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
-        """Send a request; the future gets the answer, or why there is none: see ``Connection.request``."""
+        """Send a request; the future gets the response or an error, see ``Connection.request``."""
         connection, loop = self._connection, asyncio.get_running_loop()
         future: asyncio.Future[RemotingCommand] = loop.create_future()
         if connection.is_closed:
@@ -137,20 +136,20 @@ class OutgoingRequests:
         try:
             connection.send(message)
         except BaseException:
-            self.pending.take(opaque)  # the peer owes no answer
+            self.pending.take(opaque)  # the peer will not respond
             raise
         if self.unanswered_since is None:
             self.unanswered_since = now
         return future
 
     def oneway(self, message: RemotingCommand) -> None:
-        """Send a request that is not answered."""
+        """Send a request without a response."""
         self._prepare(message)
         self._connection.send(message)
 
     def _prepare(self, message: RemotingCommand) -> int:
         message.opaque = opaque = self._next_opaque
-        self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients take for "absent"
+        self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients treat as absent
         if self._limits.credentials is not None:
             self._signed_count += 1
             moment = SignatureStamp(time.time_ns() // 1_000_000, self._session, self._signed_count)
@@ -158,25 +157,25 @@ class OutgoingRequests:
         return opaque
 
     def answered(self, response: RemotingCommand) -> None:
-        """Hand an answer to who waits for it."""
+        """Complete the request of a response."""
         future = self.pending.take(response.opaque)
-        if future is not None and not future.done():  # else it timed out or was cancelled: nobody waits
+        if future is not None and not future.done():  # else it timed out or was cancelled
             future.set_result(response)
 
     def failed(self, opaque: int, error: CommandError) -> None:
-        """Tell who waits for an answer that it came and cannot be read."""
+        """Fail the request whose response cannot be decoded."""
         future = self.pending.take(opaque)
         if future is not None and not future.done():
             future.set_exception(error)
 
     def fail(self, error: type[ConnectionClosed | BufferFull], text: str) -> None:
-        """Give everything up."""
+        """Fail all pending requests."""
         for future in self.pending.take_all():
             if not future.done():
                 future.set_exception(error(text))
 
     def close(self) -> None:
-        """Let nothing time out any more."""
+        """Stop the time-outs."""
         if self._sweeper is not None:
             self._sweeper.cancel()
 
@@ -187,18 +186,18 @@ class OutgoingRequests:
     def _sweep(self) -> None:
         self._sweeper = None
         now = asyncio.get_running_loop().time()
-        # Once: a process that is always busy must come to an end, too.
+        # Once only: a process that is always busy needs time-outs too.
         self._is_grace = not self._is_grace and now - self._sweep_at >= _STOPPED_S
         if self._is_grace:
             self._sweep_later(now + _GRACE_S)
             return
-        now = max(now, self._sweep_at)  # timers have whole milliseconds and may come early
+        now = max(now, self._sweep_at)  # timers have millisecond resolution and may fire early
         for future in self.pending.take_expired(now):
             if not future.done():
                 future.set_exception(RequestTimeout(f"no answer from {self._connection.peer_name} in time"))
                 self._drop_if_silent(now)
         due = self.pending.next_due
-        if due is not None:  # also when it is closing: a peer that does not read keeps it from coming to an end
+        if due is not None:  # also while closing, which a peer that does not read delays
             self._sweep_later(due)
 
     def _drop_if_silent(self, now: float) -> None:

@@ -1,13 +1,8 @@
-"""Pauses and waits by the clock: before another attempt, for an event, until the next look.
+"""Backoff, waiting for an event with a time-out, and a one-shot timer.
 
-:class:`Backoff` says how long to pause before another attempt: twice as long each time, up to a limit. It is pure.
-:mod:`~raptormq.transport.pool` pauses so, and so do the client's loops. Source: none.
-
-:func:`wait_event` waits for an event no longer than a time: what every task does that works by the clock and when it is
-woken.
-
-:class:`OneShotTimer` is the timer of who looks again after a while: at most one is set.
-:mod:`~raptormq.transport.memory.send_budget` and :mod:`~raptormq.transport.memory.receive_budget` look so.
+- :class:`Backoff` computes exponential pauses between attempts.
+- :func:`wait_event` waits for an event or a time-out, for tasks that run periodically and on demand.
+- :class:`OneShotTimer` schedules one call at a time; the memory budgets use it for their periodic checks.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 _MAX_DOUBLINGS = 32
-"""Beyond any limit; attempts go on for as long as they are wanted, and 2.0 ** 1024 is no float."""
+"""Exceeds any limit; prevents an overflow, since 2.0 ** 1024 is not a float."""
 
 
 class Backoff(NamedTuple):
@@ -28,15 +23,15 @@ class Backoff(NamedTuple):
     longest: float
 
     def pause(self, earlier: int) -> float:
-        """Return the seconds to wait after `earlier` pauses for the same reason."""
+        """Return the seconds to wait after ``earlier`` pauses for the same reason."""
         return min(self.first * 2.0 ** min(earlier, _MAX_DOUBLINGS), self.longest)
 
 
 async def wait_event(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait until the event is set, or for so long; None waits without end.
+    """Wait until the event is set, at most ``seconds``; None waits without a limit.
 
-    Not ``asyncio.wait_for``: before Python 3.12 it returns in the turn in which the event is set although the task is
-    cancelled, and who waits for its end waits for ever (https://github.com/python/cpython/issues/86296).
+    ``asyncio.wait_for`` is not used: before Python 3.12 it swallows a cancellation that comes in the same event loop
+    iteration as the event, and the canceller waits forever (https://github.com/python/cpython/issues/86296).
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -44,7 +39,7 @@ async def wait_event(event: asyncio.Event, seconds: float | None) -> None:
 
 
 class OneShotTimer:
-    """Calls ``look`` once, in the loop that runs when it is set."""
+    """Calls ``look`` once, in the running event loop."""
 
     __slots__ = ("_look", "_timer")
 
@@ -53,12 +48,12 @@ class OneShotTimer:
         self._timer: asyncio.TimerHandle | None = None
 
     def within(self, seconds: float) -> None:
-        """Look by then; does nothing when a look is to come already."""
+        """Schedule the call; no effect if one is scheduled already."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def cancel(self) -> None:
-        """Do not; ``look`` itself says so first."""
+        """Cancel the scheduled call; ``look`` must call this first."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -81,7 +81,7 @@ async def test_times_are_refused_beyond_the_latest_and_when_they_are_none(tmp_pa
             assert str(refused.remark).startswith("timer message illegal")
         assert (await peer.send("t", b"x", 0, f"TIMER_DELAY_MS\x01{THREE_DAYS_MS - 1}\x02")).code == 0
         half = await peer.send("t", b"x", 0, "TRAN_MSG\x01true\x02PGROUP\x01g\x02TIMER_DELAY_MS\x0150000\x02", f=4)
-        assert (half.code, half.remark) == (13, "the message of a transaction cannot have a delivery time")
+        assert (half.code, half.remark) == (13, "a transactional message cannot have a delivery time")
 
 
 async def test_timers_can_be_switched_off(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ async def test_an_encrypted_batch_in_place_of_what_was_popped_keeps_nobody_from_
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         clock.move(MINUTE)
         assert await popped_again(peer, "u") == [b"u"]
-    assert "message 0 of t cannot be brought back: messages 0 to 2 of the queue are encrypted" in caplog.text
+    assert "cannot revive message 0 of t: messages 0 to 2 of the queue are encrypted" in caplog.text
 
 
 async def test_a_queue_that_cannot_be_read_keeps_only_its_own_messages_from_coming_back(

@@ -202,7 +202,7 @@ async def test_who_waits_makes_those_leave_who_do_not_read(server: Server, caplo
         assert [each.is_closed for each in stalled] == [True, False]  # then half is free
         assert await asked
     assert not steady.is_closed
-    assert "does not read the 15728640 bytes" in caplog.text
+    assert "does not read its 15728640 bytes" in caplog.text
 
 
 async def test_who_reads_what_the_kernel_has_is_not_closed_and_is_seldom_asked(server: Server) -> None:

@@ -69,7 +69,7 @@ class TimerProgressFile:
         return TimerProgress(read_ms, last_offset, first)
 
     def _damaged(self, fault: str) -> StoreDamaged:
-        remedy = "replace it with an undamaged copy, or remove it; without it timer messages of the log are delivered again"
+        remedy = "replace it with an undamaged copy, or remove it; without it timer messages are delivered again"
         return StoreDamaged(f"{self._path} is damaged: {fault}; {remedy}")
 
     def save(self, progress: TimerProgress) -> None:

@@ -1,7 +1,7 @@
-"""Pops that found nothing and wait for a message of their topic (``PopLongPollingService``).
+"""Holds pops that found no message until one arrives (long polling, ``PopLongPollingService``).
 
-An arrival wakes one waiter of each group, the one that has waited longest: a message is for one consumer. Whoever finds
-more than it may take wakes the next.
+An arrival wakes one held pop of each group, the longest waiting one, because a message goes to one consumer. A pop that
+leaves messages behind wakes the next one.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _ANY = -1
 
 
 class HeldPop:
-    """One waiting pop; armed anew for every try."""
+    """One held pop; armed again for every attempt."""
 
     def __init__(self, topic: str, group: str, queue_id: int) -> None:
-        """A ``queue_id`` below 0 is any queue."""
+        """A ``queue_id`` below 0 stands for any queue."""
         queue_id = max(queue_id, _ANY)
         retries = (pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True))
         self.places: tuple[tuple[_Key, int], ...] = (
             ((topic, group), queue_id), *(((each, group), _ANY) for each in retries)
         )  # fmt: skip
-        """What it waits for: a queue of its topic, and any of the retry topics."""
+        """Queues whose arrivals wake it: a queue of its topic, and all queues of the retry topics."""
         self.turn = 0
-        """The lower the longer it waits; 0 while nothing can wake it."""
+        """Sequence number of the last :meth:`HeldPops.arm`; 0 while it is not armed."""
         self.woken = asyncio.Event()
 
 
 _Line = OrderedDict[HeldPop, None]
-"""Those who wait for a queue, or for any: a plain dictionary looks at each that has gone before it finds the first."""
+"""Held pops of one queue in arrival order. A plain dict would scan deleted entries to find the first one."""
 
 
 class HeldPops:
-    """All waiting pops of a broker, at most ``most``."""
+    """The held pops of a broker, at most ``most``."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -53,15 +53,15 @@ class HeldPops:
 
     @property
     def is_full(self) -> bool:
-        """True while nobody more may wait."""
+        """True while no more pops may be held."""
         return self._count >= self._most
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """Return how many wait for a queue; below 0 those that wait for any."""
+        """Return the number of pops held for a queue; -1 counts those for any queue."""
         return len(self._groups.get(topic, {}).get(group, {}).get(max(queue_id, _ANY), ()))
 
     def arm(self, waiter: HeldPop) -> None:
-        """Let arrivals wake it from now on."""
+        """Let arrivals wake ``waiter`` from now on."""
         waiter.woken.clear()
         if waiter.turn:
             return
@@ -71,7 +71,7 @@ class HeldPops:
             lines.setdefault(queue_id, OrderedDict())[waiter] = None
 
     def disarm(self, waiter: HeldPop) -> None:
-        """Forget it."""
+        """Remove ``waiter``."""
         if not waiter.turn:
             return
         waiter.turn = 0
@@ -87,7 +87,7 @@ class HeldPops:
                         del self._groups[topic]
 
     async def wait(self, waiter: HeldPop, seconds: float) -> None:
-        """Return when it is woken or time is up."""
+        """Return when ``waiter`` is woken, or after ``seconds``."""
         self._count += 1
         try:
             await wait_event(waiter.woken, seconds)
@@ -95,7 +95,7 @@ class HeldPops:
             self._count -= 1
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
-        """Wake one waiter of each group for each message."""
+        """Wake one held pop of each group for each message."""
         if not self._groups:
             return
         for topic, queue_id, _, _ in arrivals:
@@ -103,7 +103,7 @@ class HeldPops:
                 self.wake(topic, group, queue_id)
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake the waiter of a group that has waited longest for a queue (-1: any)."""
+        """Wake the longest held pop of a group for a queue (-1: any queue)."""
         lines = self._groups.get(topic, {}).get(group, {})
         wanted = lines if queue_id < 0 else (queue_id, _ANY)
         firsts = [next(iter(lines[each])) for each in wanted if each in lines]

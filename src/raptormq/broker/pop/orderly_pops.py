@@ -1,11 +1,11 @@
 """Orderly pops: a queue is blocked for its group until everything popped from it is acknowledged or visible again
 (``ConsumerOrderInfoManager``).
 
-There are no checkpoints: the group's offset stays at the first message that is not acknowledged, from which the queue
-is popped again. In memory only; after a restart that is where the group goes on anyway.
+There are no checkpoints. The group's offset stays at the first unacknowledged message, from which the queue is popped
+again. The state is in memory only; after a restart the group continues from its offset.
 
-A pop may name its attempt. The same attempt once more is that of a consumer that the answer has not reached: what it
-has popped itself does not block it, and the messages that it gets again count as popped once.
+A pop may carry an attempt id. If a consumer repeats an attempt, the response to the first one was lost: its own pop
+does not block the repetition, and the messages count as popped once.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class _Run:
         self.pop_time = pop_time
         self.offsets = list(offsets)
         self.visible_at: dict[int, int] = dict.fromkeys(offsets, visible_at)
-        """When each message that is not acknowledged is visible again."""
+        """When each unacknowledged message becomes visible again (ms), by offset."""
 
 
 class OrderlyPops:
-    """What each orderly group has popped last from each queue."""
+    """The last pop of each orderly group from each queue."""
 
     def __init__(self) -> None:
         self._runs: dict[Place, _Run] = {}
         self._times: dict[Place, dict[int, int]] = {}
 
     def is_blocked(self, place: Place, now_ms: int, attempt: str | None = None) -> bool:
-        """True while something is invisible to a pop, which its own ``attempt`` is not."""
+        """True while messages of the queue are invisible; a repeated ``attempt`` is not blocked by its own messages."""
         run = self._runs.get(place)
         if run is None or self._is_repeated(place, attempt):
             return False
@@ -48,7 +48,7 @@ class OrderlyPops:
     def started(
         self, place: Place, pop_time: int, invisible_ms: int, offsets: Sequence[int], attempt: str | None = None
     ) -> dict[int, int]:
-        """Note what was popped; return how often each of the messages had been popped before, where it had."""
+        """Record a pop; return how often each message was popped before, without those that were not."""
         known = self._times.get(place, {})
         before = {offset: known.get(offset, 0) for offset in offsets}
         if self._is_repeated(place, attempt):
@@ -58,7 +58,7 @@ class OrderlyPops:
         return {offset: times for offset, times in before.items() if times}
 
     def acknowledge(self, place: Place, offset: int, pop_time: int) -> int | None:
-        """Note that a message is done; return the offset that the group goes on from, None for a pop of long ago."""
+        """Acknowledge a message; return the group's next offset, None when the pop is not the last one of the queue."""
         run = self._runs.get(place)
         if run is None or run.pop_time != pop_time:
             return None
@@ -69,17 +69,17 @@ class OrderlyPops:
         return run.offsets[-1] + 1
 
     def forget(self, place: Place) -> None:
-        """Let nothing that was popped hold the queue up; acknowledgements of it say nothing any more."""
+        """Unblock a queue; later acknowledgements of its last pop have no effect."""
         self._runs.pop(place, None)
         self._times.pop(place, None)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: one of the same name that is made later is not held up by what it had."""
+        """Unblock the queues of a deleted topic, so that a later topic of the same name is not blocked."""
         for place in [place for place in self._runs if place[0] == topic]:
             self.forget(place)
 
     def change(self, place: Place, offset: int, pop_time: int, visible_at: int) -> None:
-        """Let a message be visible again at another time."""
+        """Change the time at which a message becomes visible again."""
         run = self._runs.get(place)
         if run is not None and run.pop_time == pop_time and offset in run.visible_at:
             run.visible_at[offset] = visible_at

@@ -1,7 +1,7 @@
-"""Checkpoints that still wait for acknowledgements (``PopBufferMergeService``, ``PopReviveService``).
+"""Tracks unacknowledged checkpoints in memory (``PopBufferMergeService``, ``PopReviveService``).
 
-Time is passed in, as everywhere. Each checkpoint has its place in the revive log (queue and offset); everything before
-the oldest place is done with and need not be read again after a restart.
+Time is passed in. Each checkpoint has a place in the revive log (queue and offset). Everything before the oldest needed
+place is done and need not be read again after a restart.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class _Open:
         self.checkpoint = checkpoint
         self.place = place
         self.left = (1 << len(checkpoint.offsets)) - 1
-        """A bit for each of the checkpoint's offsets that is not acknowledged."""
+        """Bit mask of the unacknowledged offsets of the checkpoint."""
         self.is_reviving = False
-        """True while the copies of what is left wait for the disk: acknowledgements of it come too late."""
+        """True while the revived copies wait to be confirmed; acknowledgements are too late then."""
 
     def bits(self, offsets: Iterable[int]) -> int:
-        """Return the bits of those offsets that are the checkpoint's."""
+        """Return the bit mask of ``offsets``; offsets of other checkpoints are ignored."""
         known, found = self.checkpoint.offsets, 0
         for offset in offsets:
             index = bisect_left(known, offset)
@@ -43,10 +43,10 @@ class _Open:
 
 
 class Outstanding:
-    """What consumers have popped and not acknowledged, by the time at which it comes back.
+    """Popped and unacknowledged messages, by their revive time.
 
-    With ``most`` checkpoints (1 KB each, 2 KB with 32 messages) it is full; who pops has to wait until some are
-    acknowledged or come back. What a crash has left is taken in whatever its number.
+    ``most`` limits the checkpoints (1 KB each, 2 KB with 32 messages): further pops wait until some are acknowledged or
+    revived. Checkpoints that a start reads from the revive log are added without limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -63,11 +63,11 @@ class Outstanding:
 
     @property
     def is_full(self) -> bool:
-        """True while nothing more may be popped."""
+        """True while no more messages may be popped."""
         return self._count >= self._most
 
     def add(self, checkpoint: CheckPoint, place: Place) -> None:
-        """Wait for the acknowledgements of a checkpoint."""
+        """Track the acknowledgements of a checkpoint."""
         entry = self._entry(checkpoint.key)
         if entry is not None or not checkpoint.offsets:
             if entry is None or entry.place != place:
@@ -79,20 +79,20 @@ class Outstanding:
         self.hold(place)
 
     def hold(self, place: Place) -> None:
-        """Count a place as needed; each is behind those of its queue that have been before."""
+        """Mark a place of the revive log as needed. The places of a queue are held in ascending order."""
         self._places.setdefault(place[0], {})[place[1]] = None
 
     def release(self, place: Place) -> None:
-        """Count a place no more that no checkpoint was added for."""
+        """Release a place for which no checkpoint was added."""
         self._places.get(place[0], {}).pop(place[1], None)
 
     def is_pending(self, key: Key, offsets: Iterable[int]) -> bool:
-        """Return whether one of ``offsets`` is not acknowledged yet."""
+        """Return whether one of ``offsets`` is unacknowledged."""
         entry = self._entry(key)
         return entry is not None and not entry.is_reviving and bool(entry.left & entry.bits(offsets))
 
     def acknowledge(self, key: Key, offsets: Iterable[int]) -> bool:
-        """Note that messages are done; False when they need not be any more, or never had to be."""
+        """Acknowledge messages; return False when none of them was pending."""
         entry = self._entry(key)
         if entry is None or entry.is_reviving:
             return False
@@ -103,50 +103,48 @@ class Outstanding:
         return entry.left != before
 
     def pending_offsets(self, checkpoint: CheckPoint) -> tuple[int, list[int]] | None:
-        """Return the queue of the revive log that a checkpoint is in, and which of its offsets nobody has acknowledged
-        until now; None when it is forgotten.
-        """
+        """Return the revive queue of a checkpoint and its unacknowledged offsets; None when it is no longer tracked."""
         entry = self._entry(checkpoint.key)
         return None if entry is None else (entry.place[0], entry.offsets())
 
     def due(self, now_ms: int, most: int) -> list[tuple[CheckPoint, list[int]]]:
-        """Return up to ``most`` checkpoints whose time is up, with the offsets that nobody has acknowledged; they stay
-        until :meth:`remove`.
+        """Return up to ``most`` checkpoints whose revive time has passed, with their unacknowledged offsets. They stay
+        tracked until :meth:`remove`.
         """
         found: list[tuple[CheckPoint, list[int]]] = []
         while self._by_time and self._by_time[0][0] <= now_ms and len(found) < most:
             entry = self._entry(heapq.heappop(self._by_time)[2])
             if entry is not None:
                 found.append((entry.checkpoint, entry.offsets()))
-        if len(self._by_time) > 2 * self._count + 1000:  # mostly acknowledged long ago
+        if len(self._by_time) > 2 * self._count + 1000:  # most entries are acknowledged
             self._by_time = [item for item in self._by_time if self._entry(item[2]) is not None]
             heapq.heapify(self._by_time)
         return found
 
     def mark_reviving(self, checkpoint: CheckPoint) -> None:
-        """What is left of a checkpoint is not waited for any more: until :meth:`remove`, or :meth:`reschedule`."""
+        """Ignore acknowledgements of a checkpoint until :meth:`remove` or :meth:`reschedule`."""
         if (entry := self._entry(checkpoint.key)) is not None:
             entry.is_reviving = True
 
     def reschedule(self, checkpoint: CheckPoint, at_ms: int) -> None:
-        """Let a checkpoint that could not be revived be due once more."""
+        """Make a checkpoint that could not be revived due again at ``at_ms``."""
         if (entry := self._entry(checkpoint.key)) is not None:
             entry.is_reviving = False
             heapq.heappush(self._by_time, (at_ms, next(self._sequence), checkpoint.key))
 
     def remove(self, checkpoint: CheckPoint) -> None:
-        """Forget a checkpoint whose messages are visible again."""
+        """Stop tracking a checkpoint whose messages are revived."""
         entry = self._entry(checkpoint.key)
         if entry is not None:
             self._forget(entry)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: nothing of it comes back, and its handles say nothing of one that is made later."""
+        """Stop tracking the checkpoints of a deleted topic; its handles do not apply to a later topic."""
         for entry in list(self._open.get(topic, {}).values()):
             self._forget(entry)
 
     def oldest_needed(self, queue_id: int) -> int | None:
-        """Return the first offset of a queue of the revive log that is still needed, None when none is."""
+        """Return the lowest needed offset of a revive queue, None when there is none."""
         return next(iter(self._places.get(queue_id, ())), None)
 
     def _entry(self, key: Key) -> _Open | None:

@@ -1,7 +1,7 @@
-"""Takes messages for a pop: from the queues it names and from the group's retry topic (``PopMessageProcessor``).
+"""Serves pops from the requested queues and from the group's retry topic (``PopMessageProcessor``).
 
-A queue serves one pop at a time; another that comes meanwhile goes past it. What is taken is written down before it is
-handed out and before the group's offset goes on.
+A queue serves one pop of a group at a time; a concurrent pop skips it. A checkpoint is stored before the messages are
+returned and before the group's offset advances.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from raptormq.storage.store import MessageStore
 from raptormq.transport.memory import Reading
 
 _RETRY_FIRST = 0.2
-"""Share of pops that look into the retry topic first (``popFromRetryProbability``)."""
+"""Share of pops that read the retry topic first (``popFromRetryProbability``)."""
 
 
 class PopRequest(NamedTuple):
-    """What a consumer asks for; ``queue_id`` -1 is every queue."""
+    """A pop request; ``queue_id`` -1 stands for all queues."""
 
     group: str
     topic: str
@@ -56,12 +56,12 @@ class PopRequest(NamedTuple):
     orderly: bool
     wanted: SubscriptionFilter = MATCH_ALL
     attempt: str | None = None
-    """Of an orderly pop: the same once more gets what it has popped itself."""
+    """Attempt id of an orderly pop; a repetition gets the messages of its first try."""
 
 
 @dataclass(slots=True)
 class PopResult:
-    """What was taken; the infos are the answer's."""
+    """Result of a pop; ``starts``, ``offsets`` and ``order_counts`` are header fields of the response."""
 
     pop_time: int
     revive_queue: int
@@ -70,24 +70,24 @@ class PopResult:
     offsets: list[str] = field(default_factory=list)
     order_counts: list[str] = field(default_factory=list)
     left: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Messages that are left, by topic and queue, where there are any."""
+    """Number of remaining messages by topic and queue, without empty queues."""
     skipped: bool = False
-    """Reads ended before the end of their queues, and came to nothing: what is wanted may come next."""
+    """A read found no matching message before the end of its queue; the next read may find one."""
     failure: StorageError | None = None
-    """Why a queue could not be read, or what was taken of it not be written down."""
+    """First error of reading a queue or storing its checkpoint."""
     size: int = 0
-    """Length of the records."""
+    """Bytes of all records."""
     copied: int = 0
-    """What of it is not in the mapped log."""
+    """Bytes of ``size`` that are copies, not slices of the mapped log."""
 
     @property
     def rest(self) -> int:
-        """Messages that are left in all queues."""
+        """Remaining messages in all queues."""
         return sum(self.left.values())
 
 
 class PopService:
-    """Serves the pops of one broker."""
+    """Pops messages of one broker."""
 
     def __init__(
         self,
@@ -114,13 +114,11 @@ class PopService:
 
     @property
     def is_full(self) -> bool:
-        """True while nothing more may be popped (``maxOutstandingPops``)."""
+        """True while no more messages may be popped (``maxOutstandingPops``)."""
         return self._checkpoints.is_full
 
     async def pop(self, asked: PopRequest, reading: Reading) -> PopResult:
-        """Take up to ``max_count`` messages. A queue that cannot be read, or not without memory that there is not, is
-        left to those who come later.
-        """
+        """Pop up to ``max_count`` messages. Queues that cannot be read, or for which memory is lacking, are skipped."""
         queue = POP_ORDER_REVIVE_QUEUE if asked.orderly else self._checkpoints.next_queue()
         popped = PopResult(self._clock(), queue)
         for topic, queue_id in self._places(asked):
@@ -131,7 +129,7 @@ class PopService:
                 self._busy.add(place)
                 try:
                     left = await self._take(asked, place, popped, reading)
-                except StorageError as error:  # what has been taken already would be invisible for nothing
+                except StorageError as error:  # return what was popped: it is invisible already
                     popped.failure = popped.failure or error
                     left = await self._rest(place)
                 finally:
@@ -143,7 +141,7 @@ class PopService:
     async def peek(
         self, group: str, topic: str, queue_id: int, most: int, reading: Reading
     ) -> tuple[list[Buffer], int]:
-        """Return up to ``most`` messages that a pop would take, as they are stored, and how many there are in all."""
+        """Return up to ``most`` stored messages that a pop would return, and the number of all remaining messages."""
         asked = PopRequest(group, topic, queue_id, most, 0, from_oldest=True, orderly=False)
         records: list[Buffer] = []
         rest = size = copied = 0
@@ -168,7 +166,7 @@ class PopService:
     async def waiting(
         self, topic: str, group: str, queue_id: int, *, orderly: bool = False, attempt: str | None = None
     ) -> bool:
-        """Return whether a pop of a queue (-1: of any) would find messages, filters aside."""
+        """Return whether a pop of a queue (-1: any queue) would find messages, ignoring filters."""
         asked = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=orderly, attempt=attempt)
         for each, number in self._places(asked):
             place = each, group, number
@@ -196,14 +194,14 @@ class PopService:
         return [(first + number) % count for number in range(count)]
 
     async def _take(self, asked: PopRequest, place: Place, popped: PopResult, reading: Reading) -> int:
-        """Take messages of a queue; return how many are left that somebody could take."""
+        """Pop messages of one queue; return the number of remaining messages that can be popped now."""
         topic, _, queue_id = place
         tombstone_offset = self._store.tombstone_offset(topic)
         offset = await self._start(place, from_oldest=asked.from_oldest)
         if not self._commit(place, offset, tombstone_offset):
             return 0
         if asked.orderly and self._orderly.is_blocked(place, popped.pop_time, asked.attempt):
-            return 0  # its messages are no reason to try again: an acknowledgement is
+            return 0  # retried after an acknowledgement, not because of its messages
         wanted = asked.wanted if topic == asked.topic else MATCH_ALL
         most = asked.max_count - len(popped.records)
         result = await self._read(topic, queue_id, offset, most, wanted, reading)
@@ -254,7 +252,7 @@ class PopService:
         popped.size += result.total_bytes
 
     def _as_origin(self, record: Buffer, topic: str, handle: PopHandle) -> bytes:
-        """Return a message of a retry topic as one of the topic it came from, with its handle."""
+        """Return a message of a retry topic as a message of its original topic, with its pop handle."""
         message = decode_record(record, check_crc=False)
         found = decode_properties(message.properties)
         needed: dict[str, str] = {}
@@ -296,7 +294,7 @@ class PopService:
     async def _read(
         self, topic: str, queue_id: int, offset: int, most: int, wanted: SubscriptionFilter, reading: Reading
     ) -> GetResult | None:
-        """Return what there is; None when what takes memory has no room."""
+        """Read messages; None when there is no memory for copies."""
         options = ReadOptions(most, self._pulling.memory_bytes, *wanted)
         at_once = options if reading.may_copy else options._replace(copies=False)
         result = self._store.get_messages(topic, queue_id, offset, at_once)

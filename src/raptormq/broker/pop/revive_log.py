@@ -1,9 +1,9 @@
-"""Writes checkpoints and acknowledgements into the revive log, topic ``rmq_sys_REVIVE_LOG_<cluster>``
+"""Writes checkpoints and acknowledgements to the revive log, topic ``rmq_sys_REVIVE_LOG_<cluster>``
 (``PopMessageProcessor.appendCheckPoint``, ``AckMessageProcessor.appendAck``).
 
-A pop is answered when its checkpoint is stored, and only then does the group's offset go on: after a crash a message
-has been handed out again or comes back, but it is never lost. Unlike Apache RocketMQ, which keeps checkpoints in
-memory for some seconds and lets them arrive through its timer, records go straight into the log, in RocketMQ's form.
+A pop is answered, and the group's offset advances, only after its checkpoint is stored. After a crash a message may be
+delivered again, but it is never lost. Apache RocketMQ keeps checkpoints in memory for some seconds and writes them
+through its timer; here the records, in RocketMQ's format, are appended at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def revive_topic(cluster: str) -> str:
 
 
 class ReviveLog:
-    """Writes down what is popped and what is done."""
+    """Records pops and acknowledgements."""
 
     def __init__(
         self, store: MessageStore, writer: InternalWriter, outstanding: Outstanding, cluster: str, store_host: bytes
@@ -46,26 +46,26 @@ class ReviveLog:
         self._turn = itertools.cycle(range(REVIVE_QUEUES))
 
     def next_queue(self) -> int:
-        """Return the revive queue of the next pop."""
+        """Return the revive queue for the next pop, round-robin."""
         return next(self._turn)
 
     @property
     def is_full(self) -> bool:
-        """True while too much waits for acknowledgements for anything more to be popped."""
+        """True while too many pops are unacknowledged to allow another one."""
         return self._outstanding.is_full
 
     async def write_checkpoint(self, checkpoint: CheckPoint, revive_queue: int) -> bool:
-        """Return when the checkpoint is stored; False when its topic was deleted meanwhile, so that it says nothing.
+        """Store a checkpoint. Return False when its topic was deleted during the write, which makes it void.
 
         Raises:
-            StorageError: it is not.
+            StorageError: the checkpoint is not stored.
         """
         unique = _unique(checkpoint.key, checkpoint.start_offset, checkpoint.broker_name, CHECKPOINT_TAG)
         due = checkpoint.revive_time - _ACK_INTERVAL_MS
         record = self._record(revive_queue, CHECKPOINT_TAG, checkpoint.to_json(), unique, due, checkpoint.pop_time)
         written = self._writer.write([record])
         place, noted = (revive_queue, written.queue_offsets[0]), False
-        self._outstanding.hold(place)  # what is done with must not go past it
+        self._outstanding.hold(place)  # the done offset must not pass it
         try:
             await self._writer.wait_confirmed(written)
             noted = self.track(checkpoint, place, written.start_offset)
@@ -75,8 +75,8 @@ class ReviveLog:
         return noted
 
     def track(self, checkpoint: CheckPoint, place: Place, log_offset: int) -> bool:
-        """Wait for the acknowledgements of a checkpoint that is in the log; False when it is of a topic that was
-        deleted behind it, so that its offsets are those of other messages, if there are any.
+        """Track the acknowledgements of a stored checkpoint. Return False when its topic was deleted after the
+        checkpoint was stored: its offsets are void then.
         """
         if log_offset < self._store.tombstone_offset(checkpoint.topic):
             return False
@@ -84,12 +84,12 @@ class ReviveLog:
         return True
 
     async def replace_checkpoint(self, ack: Ack, checkpoint: CheckPoint, revive_queue: int, now_ms: int) -> None:
-        """Let a checkpoint of its own take over the message that waits for ``ack``. What is acknowledged while that is
-        written stays done; a second call in this time changes nothing, like one that comes too late: in the same
-        millisecond its checkpoint would have the same name.
+        """Move the message that waits for ``ack`` to a new ``checkpoint`` with another revive time. A message that is
+        acknowledged during the write stays acknowledged. A second call during the write has no effect: within the same
+        millisecond its checkpoint would have the same key.
 
         Raises:
-            StorageError: it cannot be written down.
+            StorageError: the new checkpoint cannot be written.
         """
         message = ack.key, ack.offsets
         if message in self._being_replaced:
@@ -99,26 +99,26 @@ class ReviveLog:
             await self.write_checkpoint(checkpoint, revive_queue)
         finally:
             self._being_replaced.discard(message)
-        if not self.is_pending(ack):  # any more: nor need the new one
+        if not self.is_pending(ack):  # it was acknowledged meanwhile: acknowledge the new checkpoint too
             ack = replace(ack, start_offset=checkpoint.start_offset, pop_time=checkpoint.pop_time)
         self.acknowledge(ack, revive_queue, now_ms)
 
     def is_pending(self, ack: Ack) -> bool:
-        """Return whether one of the messages is invisible still."""
+        """Return whether one of the messages is still unacknowledged and invisible."""
         return self._outstanding.is_pending(ack.key, ack.offsets)
 
     def acknowledge(self, ack: Ack, revive_queue: int, now_ms: int) -> None:
-        """Note that messages are done, if anyone still waits for that.
+        """Record that messages are acknowledged, if one of them is still pending.
 
         Raises:
-            StorageError: it cannot be written down.
+            StorageError: the acknowledgement cannot be written.
         """
         if self.is_pending(ack):
-            self._writer.write([self.ack_record(ack, revive_queue, now_ms)])  # first: who fails here asks once more
+            self._writer.write([self.ack_record(ack, revive_queue, now_ms)])  # first: if this fails, the client retries
             self._outstanding.acknowledge(ack.key, ack.offsets)
 
     def ack_record(self, ack: Ack, revive_queue: int, now_ms: int) -> PendingRecord:
-        """Return what the revive log says of messages that are done."""
+        """Return the acknowledgement as a record of the revive log."""
         unique = _unique(ack.key, ack.offsets[0], ack.broker_name, ack.tag)
         return self._record(revive_queue, ack.tag, ack.to_json(), unique, now_ms, now_ms)
 

@@ -1,13 +1,13 @@
-"""Brings back what was popped and not acknowledged in time: a copy goes to the group's retry topic
+"""Revives popped messages that are not acknowledged in time: a copy goes to the group's retry topic
 (``PopReviveService``).
 
-A copy names its origin. Where a crash came between the copies of a checkpoint and the record behind them that says that
-its messages are done, the first look after the start finds the copies in the log and writes no others; messages of a
-batch, which have one place in the log, come once more then.
+A copy names its origin. If a crash comes between the copies of a checkpoint and the acknowledgement that follows them,
+the first run after the start finds the copies in the log and writes no others. Messages of a batch share one log offset
+and are revived a second time then.
 
-At the start the revive log is read from where the last run had come (group ``CID_RMQ_SYS_REVIVE_GROUP``, whose offset
-is the last record that is done with); pops wait until that is through. A message comes back at its time, within
-:data:`MAX_PAUSE_S`.
+A start reads the revive log from the progress of the last run on (group ``CID_RMQ_SYS_REVIVE_GROUP``; its offset is the
+last record that is done). Pops wait until this has finished. A message is revived at most :data:`MAX_PAUSE_S` after its
+revive time.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _CHECKPOINT_BATCH = 64
 _RETRY_MS = 1_000
 _READ_COUNT, _READ_BYTES = 1_000, 1 << 20
 _MAX_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 512
-"""Leaves room for the property that a popped message of a retry topic is acknowledged by."""
+"""Leaves room for the property with the pop handle of a message of a retry topic."""
 _UNREADABLE = (RecordError, BatchEncrypted)
-"""What will be no different the next time. No pop hands out messages of such batches: one there is of a topic that was
-deleted and made again without an entry in the ledger of deletions (Apache RocketMQ has none).
+"""Permanent errors. Pops never return messages of encrypted batches; one can appear only in a topic that was deleted
+and created again without an entry in the ledger of deletions (Apache RocketMQ has no such ledger).
 """
 _GO_ON = frozenset({GetStatus.FOUND, GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING})
 
 
 class PopReviveService:
-    """A background service; ``ready`` is set when all that is outstanding is known."""
+    """Background service; ``ready`` is set when all outstanding checkpoints are loaded."""
 
     def __init__(
         self,
@@ -83,23 +83,23 @@ class PopReviveService:
         self._task: asyncio.Task[None] | None = None
         self._returned: dict[tuple[str, int], int] = {}
         self._checkpoint_offsets: dict[Key, int] = {}
-        """Where in the log the checkpoints of earlier runs are."""
+        """Log offsets of the checkpoints of earlier runs."""
         self.needs_copies = True
-        """Until the first look at what is due: :meth:`load_copies` has brought what tells of copies of earlier runs."""
+        """True until the first run has revived what is due; it needs the copies of :meth:`load_copies`."""
         self.ready = asyncio.Event()
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
-        """Bring nothing back again of which there is a copy behind its checkpoint."""
+        """Skip messages that have a copy after their checkpoint."""
         self._returned = copies.returned
         if forgotten:
             self._store.consumer_offsets.remove_group(REVIVE_GROUP)
 
     def start(self) -> None:
-        """Read what is outstanding, then bring back what is due."""
+        """Load the outstanding checkpoints, then revive what is due."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End, and note how far the revive log is done with."""
+        """Stop, and commit how far the revive log is done."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -111,10 +111,10 @@ class PopReviveService:
                 for queue_id in range(REVIVE_QUEUES):
                     await self._recover(queue_id)
                 self.ready.set()
-            except Exception:  # pops wait: what an earlier run has handed out would not come back
-                logger.exception("the revive log cannot be read, it is tried again")
+            except Exception:  # pops wait: messages popped in an earlier run would not be revived
+                logger.exception("cannot read the revive log; retrying")
                 await asyncio.sleep(_RETRY_MS / 1000)
-        last_error = ""  # a disk may be full for hours
+        last_error = ""  # log each error once: a disk may be full for hours
         while True:
             try:
                 await self.revive_due()
@@ -123,9 +123,9 @@ class PopReviveService:
                 last_error = ""
             except StorageError as error:
                 if last_error != (last_error := str(error)):
-                    logger.warning("popped messages could not be brought back, it is tried again: %s", error)
+                    logger.warning("cannot revive popped messages; retrying: %s", error)
             except Exception:
-                logger.exception("popped messages could not be brought back; trying again")
+                logger.exception("cannot revive popped messages; retrying")
             await asyncio.sleep(MAX_PAUSE_S)
 
     # --- the start ---
@@ -134,7 +134,7 @@ class PopReviveService:
         offsets = self._store.consumer_offsets
         done = offsets.get(self._revive_topic, REVIVE_GROUP, queue_id)
         high = self._store.queue_end(self._revive_topic, queue_id)
-        if done is not None and done >= high:  # a crash has cut the log below it: what comes next is not done with
+        if done is not None and done >= high:  # a crash has truncated the log below it
             offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done := high - 1)
         offset = 0 if done is None else done + 1
         while True:
@@ -160,7 +160,7 @@ class PopReviveService:
                 ack = Ack.from_json(record.body)
                 self._outstanding.acknowledge(ack.key, ack.offsets)
         except BodyError as error:
-            logger.warning("record %d of queue %d of the revive log: %s", record.queue_offset, queue_id, error)
+            logger.warning("invalid record at offset %d of revive queue %d: %s", record.queue_offset, queue_id, error)
 
     def _settled(self) -> None:
         self._returned, self._checkpoint_offsets, self.needs_copies = {}, {}, False
@@ -176,14 +176,14 @@ class PopReviveService:
             if done >= 0 and (known is None or done > known):
                 offsets.commit(self._revive_topic, REVIVE_GROUP, queue_id, done)
 
-    # --- bringing back ---
+    # --- reviving ---
 
     async def revive_due(self) -> None:
-        """Bring back everything whose time is up.
+        """Revive everything that is due.
 
         Raises:
-            StorageError: some could not be brought back, which is tried again later. Those of the same look at what is
-                due have been; for the next one comes a pause first, lest all are tried on a disk that takes nothing.
+            StorageError: some messages could not be revived and are retried later. The other checkpoints of the same
+                batch were tried; further batches wait, so that a failing disk is not tried for all of them.
         """
         failure: Exception | None = None
         while failure is None and (due := self._outstanding.due(self._clock(), _CHECKPOINT_BATCH)):
@@ -199,25 +199,25 @@ class PopReviveService:
             raise failure
 
     async def _revive(self, checkpoint: CheckPoint, offsets: list[int]) -> None:
-        """Store copies, and behind them in the same group that the messages are done: the revive log is read again from
-        the oldest checkpoint of its queue on, which may wait for a day and longer.
+        """Append the copies and, in the same group, the acknowledgement of the messages: a start reads the revive log
+        from the oldest checkpoint of a queue on, which may wait for a day or longer.
         """
         copies = await self._copies(checkpoint, offsets)
         found = self._outstanding.pending_offsets(checkpoint)
         if found is None:
             return
-        queue, left = found  # what was acknowledged since it was due is not among them
+        queue, left = found  # without offsets that were acknowledged meanwhile
         done = Ack(
             checkpoint.topic, checkpoint.group, checkpoint.queue_id, checkpoint.start_offset, checkpoint.pop_time,
             tuple(left), checkpoint.broker_name,
         )  # fmt: skip
         records = [copies[offset] for offset in left if offset in copies]
         written = self._writer.write([*records, self._checkpoints.ack_record(done, queue, self._clock())])
-        self._outstanding.mark_reviving(checkpoint)  # a change that waits for the disk would bring it back once more
+        self._outstanding.mark_reviving(checkpoint)  # a concurrent change of the revive time would revive it again
         await self._writer.wait_confirmed(written)
 
     async def _copies(self, checkpoint: CheckPoint, offsets: list[int]) -> dict[int, PendingRecord]:
-        """Return the messages as they come back, by their offsets; what does not exist any more is not among them."""
+        """Return the copies to append, by offset, without messages that no longer exist."""
         if self._topics.get(checkpoint.topic) is None or self._groups.get(checkpoint.group) is None:
             return {}
         copies: dict[int, PendingRecord] = {}
@@ -226,7 +226,7 @@ class PopReviveService:
             try:
                 message = await self._read(checkpoint, offset)
             except _UNREADABLE as error:
-                logger.warning("message %d of %s cannot be brought back: %s", offset, checkpoint.topic, error)
+                logger.warning("cannot revive message %d of %s: %s", offset, checkpoint.topic, error)
                 continue
             if message is not None:
                 copy = self._copy(message, topic, checkpoint)
@@ -237,7 +237,7 @@ class PopReviveService:
         return copies
 
     def _copy(self, message: StoredMessage, topic: str, checkpoint: CheckPoint) -> PendingRecord:
-        """Return the message as it comes back, with room for the handle of the next pop."""
+        """Return the copy of a message, with room for the handle of the next pop."""
         found = decode_properties(message.properties)
         first = found.get(names.FIRST_POP_TIME) if message.reconsume_times else None
         needed = {names.FIRST_POP_TIME: first or str(checkpoint.pop_time)}
@@ -245,11 +245,11 @@ class PopReviveService:
         return record_copy(message, topic, 0, text, retries=1, once=self._has_place(checkpoint.topic))
 
     def _has_place(self, topic: str) -> bool:
-        """Whether a place in the log stands for one message of a topic, and its copy for nothing else."""
+        """Whether a log offset identifies exactly one message of ``topic``."""
         return not (self._store.is_batch_topic(topic) or is_system_topic(topic))
 
     def _is_written(self, copy: PendingRecord, checkpoint: CheckPoint) -> bool:
-        """Whether an earlier run has written this copy, and nothing behind it."""
+        """Whether an earlier run has written this copy after its checkpoint."""
         origin, since = origin_of(copy.prepared_transaction_offset), self._checkpoint_offsets.get(checkpoint.key)
         return origin is not None and since is not None and self._returned.get((copy.topic, origin), -1) > since
 
@@ -263,6 +263,6 @@ class PopReviveService:
     async def _ensure_topic(self, topic: str, group: str) -> None:
         if self._topics.get(topic) is None:
             self._topics.put(TopicConfig(topic, 1, 1))
-        await self._topics_saver.saved()  # a topic that nobody remembers after a crash would hide the message
+        await self._topics_saver.saved()  # a topic lost in a crash would hide the message
         if self._store.consumer_offsets.get(topic, group, 0) is None:
             self._store.consumer_offsets.commit(topic, group, 0, 0)

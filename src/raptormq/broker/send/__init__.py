@@ -1,5 +1,5 @@
-"""The send path: everything one read brought is admitted, appended with one write and answered as one group.
+"""The send path: all sends from one socket read are validated, appended with one write and answered together.
 
-:mod:`.admission` turns requests into records, :mod:`.answers` makes the responses, :mod:`.group` is the handler
-between them and the store.
+:mod:`.admission` converts requests to records, :mod:`.answers` encodes the responses, :mod:`.send_service` connects
+them with the store, and :mod:`.pending_answers` holds responses until the store confirms the records.
 """

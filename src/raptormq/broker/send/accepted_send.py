@@ -1,4 +1,4 @@
-"""A send that may be stored, and what its answer needs.
+"""A send that was accepted: its record and the data for its response.
 
 Neighbours: :mod:`.admission` and :mod:`.usual_batches` make it, :mod:`.group` stores it, :mod:`.answers` answers it.
 """
@@ -12,7 +12,7 @@ from raptormq.storage.queue import PendingList, PendingRecord
 
 
 class AcceptedSend(NamedTuple):
-    """A request that may be stored."""
+    """A validated send request."""
 
     request: RemotingCommand
     pending: PendingRecord | PendingList
@@ -21,10 +21,10 @@ class AcceptedSend(NamedTuple):
     queue_id: int
     unique_key: str
     wait: bool
-    """False when the producer does not want to wait for the disk."""
+    """False if the producer set WAIT=false: the response need not wait until the record is confirmed."""
     recall_handle: str = ""
-    """By which a timer message can be taken back."""
+    """Handle for recalling a timer message."""
     in_batch: int = 0
-    """Messages of a batch that is stored as one record, else 0."""
+    """Number of messages of a batch that is stored as one record, else 0."""
     later_topic: str = ""
-    """The topic that the message is for, where it waits in another one: a half, a delay level, a delivery time."""
+    """Final topic of a message that is stored in another one first: a half, delayed or timer message."""

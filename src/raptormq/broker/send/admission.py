@@ -1,11 +1,10 @@
-"""From a send request to the records that go into the log, or to the refusal it deserves (``SendMessageProcessor``).
+"""Validates send requests and converts them to records (``SendMessageProcessor``).
 
-This is the hottest code of the broker: a few look-ups per message, no full parse of the properties, no object per
-header. A request that does not fit the fast path's expectations is decoded again by its header declaration, which
-knows how to complain.
+This is the hottest code of the broker: a few lookups per message, no full parse of the properties, no header object. A
+request with invalid header fields is decoded again by its header declaration, which raises the detailed error.
 
-What the broker adds to a message: MSG_REGION, TRACE_ON and CLUSTER behind its properties (the last one of a name
-counts), and a UNIQ_KEY when the producer sent none. The records of a batch (320) are stored as they came.
+The broker appends MSG_REGION, TRACE_ON and CLUSTER to the properties (the last property of a name wins), and UNIQ_KEY
+if the producer sent none. The records of a list (320) are stored unchanged.
 """
 
 from __future__ import annotations
@@ -49,8 +48,9 @@ from raptormq.storage.queue import PendingBatch, PendingList, PendingRecord, par
 from raptormq.transport.router import Refused
 
 MAX_LIST_RECORDS = 65_536
-"""Messages of a batch that is stored as single ones: nothing counts those in 16 bits, as it does for a batch that is
-stored whole (``MAX_BATCH_RECORDS``); 4 MiB hold 190,000 empty ones, which would keep everybody else waiting.
+"""Maximum number of messages in a list. A batch that is stored as one record has a 16-bit limit
+(``MAX_BATCH_RECORDS``); a list has none in its format, but 190,000 empty messages fit 4 MiB and would block other
+requests.
 """
 _INT32 = 1 << 31
 _INT64 = 1 << 63
@@ -74,16 +74,16 @@ _REQUIRED_V1 = itemgetter(
 )
 _V1 = _REQUIRED_V1, "reconsumeTimes", "maxReconsumeTimes", "properties"
 _V2 = _REQUIRED_V2, "j", "l", "i"
-"""How a send's fields are called: those that it must have, and three more."""
+"""Field names of a send header: the required ones and three optional ones."""
 _PROPERTIES = itemgetter(3)
 _new_tuple = tuple.__new__
-"""Makes a named tuple from its fields in half the time of its own constructor, which is a Python function."""
+"""Creates a named tuple in half the time of its constructor, which is a Python function."""
 _Place = tuple[str, int, int, int, bytes, int, int]
 """Topic, queue id, sysFlag, born timestamp, born host, flag, reconsume times."""
 
 
 class Admission:
-    """Checks sends and turns them into records."""
+    """Validates sends and converts them to records."""
 
     def __init__(
         self,
@@ -119,20 +119,20 @@ class Admission:
         self._usual_batches = BatchFastPath(self._configs, self._common_properties)
 
     def knows_topic(self, topic: str) -> bool:
-        """Whether there is such a topic already."""
+        """Whether the topic exists."""
         return topic in self._configs
 
     def settings_changed(self) -> None:
-        """Take over what may change while the broker runs."""
+        """Apply settings that may change at run time."""
         self._max_body_bytes = max_body_bytes(self._config)
         self._writable = bool(self._policies.permission & _WRITE)
 
     def admit(self, request: RemotingCommand, born_host: bytes) -> AcceptedSend:
-        """Return what is to be stored for ``request``, and what its answer needs.
+        """Return the accepted send for ``request``.
 
         Raises:
             HeaderError: a header field is missing or not a number in range.
-            Refused: with the code of the rule that it breaks.
+            Refused: the request violates a rule; the error has the code of the rule.
         """
         if request.code == _SEND_BATCH and self._writable:
             usual = self._usual_batches.admit(request, born_host, self._max_body_bytes)
@@ -176,7 +176,7 @@ class Admission:
         return self._admit_single(request, place, text)
 
     def _redirected(self, topic: str, queue_id: int, times: int, limit: str | None) -> tuple[str, int]:
-        """Return where a message for a system's topic goes: to the dead letters, when it was consumed too often."""
+        """Return the topic and queue for a message to a ``%`` topic: the dead letter queue after too many retries."""
         dead = self._retries.redirected(topic, times, limit)
         return (topic, queue_id) if dead is None else (dead, 0)
 
@@ -193,7 +193,7 @@ class Admission:
             out_ms = None if level > 0 else self._timer(text, half=half)
             if half and self._policies.reject_transactions:
                 raise Refused(
-                    ResponseCode.NO_PERMISSION, "this broker takes no transactions (rejectTransactionMessage)"
+                    ResponseCode.NO_PERMISSION, "this broker does not accept transactions (rejectTransactionMessage)"
                 )
         unique_key = _unique_key(text)
         if text and text[-1] != "\x02":
@@ -220,12 +220,12 @@ class Admission:
         return _new_tuple(AcceptedSend, (request, record, False, 1, queue_id, unique_key, wait, handle, 0, later))
 
     def _fit_for(self, topic: str) -> Fit:
-        """Return how properties get room: a consumer that sends a message to its retry topic can send no less."""
+        """Return how added properties get room. Only retries may drop properties."""
         return partial(self._copies.fit, topic) if is_derived_topic(topic) else merge_properties
 
     def _shortened(self, topic: str, properties: bytes) -> bytes:
-        """Return what a copy for a retry topic or the dead letters keeps, with room for where it belongs while it
-        waits; all others are refused.
+        """Return shortened properties of a message for a retry or dead letter topic, with room for the properties of a
+        delayed message; refuse any other message.
         """
         if not is_derived_topic(topic):
             self._refuse_size()
@@ -236,7 +236,7 @@ class Admission:
     def _timer(self, text: str, *, half: bool) -> int | None:
         out_ms = self._timers.out_ms(text) if "TIMER_D" in text else None
         if half and out_ms is not None:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message of a transaction cannot have a delivery time")
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot have a delivery time")
         return out_ms
 
     @staticmethod
@@ -303,7 +303,7 @@ class Admission:
                 _refuse_inner_batch()
             return True
         if (sys_flag & _TRANSACTION) in _UNDECIDED_OR_ROLLED_BACK and not is_half(text):
-            # stored, it would never be seen
+            # it would be stored but never delivered
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a message with transaction bits needs the property TRAN_MSG=true"
             )
@@ -311,13 +311,13 @@ class Admission:
 
     def _refuse_write(self, topic: str) -> NoReturn:
         if not self._writable:
-            raise Refused(ResponseCode.NO_PERMISSION, "this broker takes no messages (brokerPermission)")
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker does not accept messages (brokerPermission)")
         if topic in NOT_SENDABLE:
             raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not writable")
 
     def _refuse_size(self) -> NoReturn:
-        """Refuse a message that is too long, in RocketMQ's words."""
+        """Refuse a message that is too long, with the remark of RocketMQ."""
         limits = f"msg body length limit {self._max_body_bytes}B, msg properties length limit 32KB."
         remark = f"the message is illegal, maybe msg body or properties length not matched. {limits}"
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -325,7 +325,7 @@ class Admission:
 
 def _unique_key(text: str) -> str | None:
     at = text.rfind("UNIQ_KEY\x01")
-    if at > 0 and text[at - 1] != "\x02":  # the end of a longer name, or of several
+    if at > 0 and text[at - 1] != "\x02":  # part of a longer name, or a second key
         return find_property(text, "UNIQ_KEY")
     if at < 0:
         return None
@@ -340,7 +340,7 @@ def _complain(request: RemotingCommand) -> NoReturn:
 
 
 def _delay_level(text: str, topic: str) -> int:
-    """Return the delay level that the properties ask for; dead letters do not wait."""
+    """Return the delay level in the properties; dead letters are not delayed."""
     try:
         return 0 if topic.startswith(DLQ_PREFIX) else delay_level(text)
     except MessageError as error:
@@ -349,11 +349,11 @@ def _delay_level(text: str, topic: str) -> int:
 
 def _refuse_inner_batch() -> NoReturn:
     raise Refused(
-        ResponseCode.MESSAGE_ILLEGAL, "inner batches with a unique key are taken for BatchCQ topics, and for no others"
+        ResponseCode.MESSAGE_ILLEGAL, "inner batches are accepted only for BatchCQ topics and only with a unique key"
     )
 
 
 def _refuse_inner_number(text: str) -> None:
-    """Refuse what says how many messages it holds, and would be delivered wrongly if it were stored as one."""
+    """Refuse a single message with INNER_NUM, which consumers would take for a batch."""
     if names.INNER_NUM in names.decode_properties(text):
         _refuse_inner_batch()

@@ -1,8 +1,9 @@
-"""Responses to sends, made from a template: a generic encoder would cost more than the append.
+"""Encodes responses to sends from a template: a generic encoder would cost more than the append.
 
-The JSON form is written directly; the ROCKETMQ binary form, which few clients use, goes through the ordinary encoder.
-Java clients dereference ``extFields`` of every success, and ``msgId`` must lead back to the record: it is the offset
-id, for a batch one per record joined by commas. A batch that is stored whole has one, and ``batchUniqId``.
+JSON headers come from the template; the ROCKETMQ binary format, which few clients use, goes through the generic
+encoder. Java clients dereference ``extFields`` of every successful response. ``msgId`` is the offset id of the record;
+for a list it holds one id per record, joined by commas. A batch that is stored as one record has one id, and
+``batchUniqId``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ONEWAY = int(CommandFlag.ONEWAY)
 
 
 class SendAnswers:
-    """Makes the responses of one broker."""
+    """Encodes the send responses of one broker."""
 
     def __init__(self, store_host: bytes, region_id: str, *, trace_on: bool) -> None:
         self._prefix = store_host.hex().upper()
@@ -37,9 +38,9 @@ class SendAnswers:
         *,
         waiting: bool | None = None,
     ) -> bytes:
-        """Return the response frames of a group that was stored, back to back; oneway requests get none.
+        """Return the concatenated response frames of a stored group; oneway requests get none.
 
-        ``waiting`` picks the requests that wait for the disk or those that do not; None takes both.
+        ``waiting`` True selects the requests with WAIT=true, False the others; None selects all.
         """
         frames: list[bytes] = []
         places, queue_offsets = result.physical_offsets, result.queue_offsets
@@ -69,13 +70,13 @@ class SendAnswers:
         return b"".join(frames)
 
     def offset_ids(self, places: list[int]) -> str:
-        """Return the offset ids of the messages at these places of the log, joined with commas."""
+        """Return the offset ids for these log offsets, joined with commas."""
         if len(places) == 1:
             return f"{self._prefix}{places[0]:016X}"
         return self._ids_of(places)[1:].decode()
 
     def _ids_of(self, places: list[int]) -> bytes:
-        """Return the offset ids of the further messages of a batch, a comma before each."""
+        """Return the offset ids of the further messages of a list, each after a comma."""
         hexadecimal = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
         return f",{self._prefix}{hexadecimal.replace(',', f',{self._prefix}')}".encode()
 

@@ -1,4 +1,4 @@
-"""Topics that come into being with their first message (``TopicConfigManager.createTopicInSendMessageMethod``)."""
+"""Creates topics with their first message (``TopicConfigManager.createTopicInSendMessageMethod``)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from raptormq.protocol.topic_names import is_derived_topic, topic_name_error
 from raptormq.transport.router import Refused
 
 MAX_TOPICS = 200_000
-"""Topics created by messages at most: a producer with random topic names must not fill disk and memory."""
+"""Auto-created topics at most, so that a producer with random topic names cannot fill disk and memory."""
 
 
 class TopicCreator:
-    """Creates the topic of a send that names an unknown one, as far as settings and template allow."""
+    """Creates the unknown topic of a send if the settings and the template topic allow it."""
 
     def __init__(self, topics: TopicTable, policies: Policies) -> None:
         self._topics = topics
@@ -24,7 +24,7 @@ class TopicCreator:
         """Return the new topic, copied from ``template`` with at most ``queues`` (text of a number) queues.
 
         Raises:
-            Refused: 29 for a bad name, 17 when it must not be created.
+            Refused: 29 for an invalid name, 17 when the topic may not be created.
         """
         if (fault := topic_name_error(topic)) is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)

@@ -1,8 +1,8 @@
-"""The quick way into the log for the batches that producers send most: whole ones (320), with nothing special.
+"""Fast path for the most common batches (code 320): stored as one record, without special flags or properties.
 
-Neighbour: :mod:`.admission` takes everything else, and whatever is wrong: what is unusual here is not refused but left
-to it, which knows all rules. Requests of one producer differ in queue, time and unique key only; what the rest of
-header and properties means is looked up by its text.
+The fast path refuses nothing. Unusual and invalid requests go to :mod:`.admission`, which implements all rules. The
+requests of one producer differ only in queue, time and unique key, so the meaning of the other header fields and
+properties is cached by their text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _new_tuple = tuple.__new__
 
 
 class _Text(NamedTuple):
-    """What the properties of a batch mean, apart from the unique key between ``before`` and ``behind``."""
+    """Parsed properties of a batch without the unique key, which stands between ``before`` and ``behind``."""
 
     before: bytes
     behind: bytes
@@ -49,14 +49,14 @@ class _Text(NamedTuple):
 
 
 class BatchFastPath:
-    """Admits whole batches; ``common`` are the properties that every message gets."""
+    """Accepts batches; ``common`` holds the properties that the broker adds to every message."""
 
     def __init__(self, configs: Mapping[str, TopicConfig], common: bytes) -> None:
         self._configs = configs
         self._common = common
 
     def admit(self, request: RemotingCommand, born_host: bytes, max_body_bytes: int) -> AcceptedSend | None:
-        """Return what is to be stored for a request 320; None when somebody has to look closer."""
+        """Return the accepted send for a request 320; None if it must go through :mod:`.admission`."""
         body = request.body
         try:
             _, topic, _, _, queue_text, sys_flag, born_text, flag, text, times = _FIELDS(request.ext_fields)
@@ -102,7 +102,7 @@ class BatchFastPath:
 
 @lru_cache(maxsize=_MAX_TEXTS)
 def _header(topic: str, sys_flag_text: str, flag_text: str, times_text: str) -> tuple[int, int] | None:
-    """Return sysFlag and flag of the record; None where more is to be checked."""
+    """Return sysFlag and flag of the record; None if the request is not usual."""
     try:
         sys_flag, flag, times = int(sys_flag_text), int(flag_text), int(times_text)
     except ValueError:
@@ -116,7 +116,7 @@ def _header(topic: str, sys_flag_text: str, flag_text: str, times_text: str) -> 
 
 @lru_cache(maxsize=_MAX_TEXTS)
 def _text(before: str, behind: str) -> _Text | None:
-    """Look at properties whose first unique key, without its name, is missing in the middle."""
+    """Parse properties with the value of the first unique key cut out; None if they are not usual."""
     text = f"{before}0{behind}"
     if find_property(text, names.UNIQUE_KEY) != "0" or _UNIQUE_KEY in behind:
         return None

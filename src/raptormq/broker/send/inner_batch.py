@@ -1,9 +1,9 @@
-"""Makes the one record of a batch that is sent to a BatchCQ topic (RIP-26, ``SendMessageProcessor.sendBatchMessage``).
+"""Builds the single record of a batch for a BatchCQ topic (RIP-26, ``SendMessageProcessor.sendBatchMessage``).
 
-Neighbour: :mod:`.admission` has checked the request. The body stays as it came, compressed or not; every length in
-it is checked once, here, since consumers rely on it. What the broker adds to the properties are its own (as to any
-message), INNER_NUM, and TAGS when the producer named none for the batch and all messages have the same: without it
-subscribers to that tag would not find the batch. INNER_BASE comes with the queue offset.
+:mod:`.admission` has checked the request. The body is stored unchanged, compressed or not. All lengths in it are
+checked here once, because consumers rely on them. The broker adds its own properties (as for any message), INNER_NUM,
+and TAGS if the batch has none and all messages have the same tag; otherwise subscribers to that tag would miss the
+batch. INNER_BASE is added with the queue offset.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ _TAGS = f"{names.TAGS}\x01".encode()
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _new_tuple = tuple.__new__
 ROOM_FOR_BASE = 40
-"""Bytes that INNER_BASE takes at most."""
+"""Maximum size of INNER_BASE in bytes."""
 
 
 class Wrapper(NamedTuple):
-    """What the record of a batch needs."""
+    """Data for the record of a batch."""
 
     properties: bytes
     messages: int
     texts: list[bytes]
-    """Properties of the messages; none when they cannot be seen, or the next is there."""
+    """Properties of the messages; empty if the body is opaque or ``keys`` is set."""
     keys: bytes
-    """The unique keys of all messages and of the batch, back to back, when they have one length and there are no other
-    keys; else empty."""
+    """Concatenated unique keys of all messages and of the batch, if all have one length and there are no other keys;
+    else empty."""
 
 
 def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) -> Wrapper:
-    """Return the properties of the record for a batch with ``body`` whose own properties are ``text``, with
-    ``unique_key``; ``common`` are those that every message gets.
+    """Return the record data of a batch with ``body``, properties ``text`` and ``unique_key``; ``common`` holds the
+    properties that the broker adds to every message.
 
-    The number of messages of a compressed or encrypted batch is what the producer says (INNER_NUM): brokers inflate
-    nothing that need not be, and have no keys.
+    The number of messages of a compressed or encrypted batch is taken from INNER_NUM: brokers do not decompress bodies
+    and have no encryption keys.
 
     Raises:
-        RecordError: the batch is empty, too large, damaged, nests another one, or says a wrong number.
+        RecordError: the batch is empty, too large, damaged or nested, or declares a wrong number of messages.
     """
     said = find_property(text, names.INNER_NUM)
     texts: list[bytes] = []
@@ -78,8 +78,8 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
 
 
 def look_inside(body: bytes, unique_key: str, *, has_keys: bool) -> tuple[int, list[bytes], bytes, bytes]:
-    """Return, of a plain batch with ``unique_key`` and maybe words in KEYS, how many messages it holds, what
-    :class:`Wrapper` says of their properties and keys, and the tag that all have, empty when they have not; raises as
+    """Return for an uncompressed batch the number of messages, ``texts`` and ``keys`` as in :class:`Wrapper`, and the
+    common tag of all messages, empty if there is none. ``has_keys`` says whether the batch has KEYS. Raises as
     :func:`wrap`.
     """
     keyed = scan_keyed(body)
@@ -92,7 +92,7 @@ def look_inside(body: bytes, unique_key: str, *, has_keys: bool) -> tuple[int, l
 
 
 def _legible(tag: bytes) -> bytes:
-    """Leave out a tag that is no UTF-8: nobody can ask for it, and a record whose properties have it cannot be read."""
+    """Drop a tag that is not UTF-8: it cannot be subscribed to, and properties with it cannot be decoded."""
     try:
         tag.decode()
     except UnicodeDecodeError:
@@ -101,7 +101,7 @@ def _legible(tag: bytes) -> bytes:
 
 
 def _texts_and_tag(body: bytes) -> tuple[list[bytes], bytes]:
-    """Return the properties of each message, and the tag that all have."""
+    """Return the properties of each message, and the common tag of all."""
     alike = scan_uniform(body)
     texts = list(alike.properties) if alike is not None else _examine(body)
     joined = b"".join(texts)
@@ -110,17 +110,17 @@ def _texts_and_tag(body: bytes) -> tuple[list[bytes], bytes]:
 
 
 def require_flat(data: bytes, texts: Iterable[bytes]) -> None:
-    """Check that no message is a batch itself; ``texts`` are their properties, which all are in ``data``.
+    """Check that no message is a batch itself; ``texts`` are the properties of the messages, all contained in ``data``.
 
     Raises:
-        RecordError: one is, and would be delivered as a message.
+        RecordError: a message is a batch, which would be delivered as one message.
     """
     if _INNER_NUM in data and any(find_value(each, _INNER_NUM) for each in texts):
         raise RecordError("a message of the batch is a batch")
 
 
 def _examine(body: bytes) -> list[bytes]:
-    """Return the properties of each message after a look at all lengths: the one step that costs for every message."""
+    """Return the properties of each message after checking all lengths. This is the only per-message cost."""
     unpack, unpack_short = _SIZE_CRC_LENGTH.unpack_from, _SHORT.unpack_from
     texts: list[bytes] = []
     append = texts.append
@@ -137,7 +137,7 @@ def _examine(body: bytes) -> list[bytes]:
             if crc and crc != crc32(body[properties_at - 2 - length : properties_at - 2]) & 0x7FFFFFFF:
                 raise RecordError(f"message {len(texts)} of the batch has a wrong CRC")
             append(body[properties_at:position])
-            if len(texts) > MAX_BATCH_RECORDS:  # the others are not looked at: 4 MiB hold 190,000
+            if len(texts) > MAX_BATCH_RECORDS:  # stop early: 4 MiB hold 190,000
                 raise RecordError(f"a batch of more than {MAX_BATCH_RECORDS} messages")
     except struct.error:
         raise RecordError(f"message {len(texts)} of the batch is truncated") from None
@@ -147,6 +147,6 @@ def _examine(body: bytes) -> list[bytes]:
 
 
 def _common_tag(texts: list[bytes], joined: bytes) -> bytes:
-    """Return the tag that all messages have, empty when they have not."""
+    """Return the common tag of all messages, empty if there is none."""
     tags = {find_value(text, _TAGS) for text in texts} if _TAGS in joined else set()
     return tags.pop() if len(tags) == 1 else b""

@@ -1,10 +1,12 @@
 """SEND_QUEUE_BATCHES (30320): sends for many queues in one request (:mod:`raptormq.protocol.queue_batches`).
 
-Every part goes through the same gate and the same admission as a request of its own (310 or 320), and fails by itself.
-What is admitted is appended in runs of one kind, each with one write; the one answer tells of all parts, under
-SYNC_FLUSH when the disk has them. A request of 16 MiB may take a second: it is stored in slices, and between them
-other connections have their turn, while what comes behind it on its own waits. Every connection may bring such a
-request at the same time, so what they take together is limited. Neighbour: :mod:`.group`, which stores.
+Every part passes the same authorization and admission as a separate request (310 or 320), and fails separately.
+Accepted parts are appended in runs of one kind, with one write each. One response reports all parts, once they are
+confirmed.
+
+A request of 16 MiB may take a second. It is stored in slices; between slices other connections are served, while later
+requests of its own connection wait. The total size of requests that are stored in slices is limited.
+:mod:`.send_service` does the append.
 """
 
 from __future__ import annotations
@@ -35,27 +37,27 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Answer, InOrder, Refused, Router
 
 MAX_MESSAGES = 262_144
-"""Messages of one request: the answer names an id of 32 characters for each, and has to fit a frame."""
+"""Maximum number of messages in a request: the response has an id of 32 characters for each and must fit a frame."""
 
 MAX_NEW_TOPICS = 64
-"""Topics that one request brings into being; the next one may bring as many."""
+"""Maximum number of topics that one request creates."""
 
 SLICE_S = 0.005
-"""How long parts are looked at before others have their turn; to append them takes as long again. One part of 4 MiB
-takes longer."""
+"""Time limit for admitting the parts of a slice; appending them takes as long again. A single part of 4 MiB exceeds it.
+"""
 
 MAX_HELD_BYTES = 128 << 20
-"""Bodies of all requests that are stored in slices: what comes beyond them is refused (2), to be sent again."""
+"""Maximum total body size of all requests that are stored in slices; further requests are refused with code 2."""
 
 LARGE_BYTES = 1 << 20
-"""Bodies that take so long to be taken apart that they wait for their turn, where others have begun before."""
+"""Bodies above this size take long to decode; they wait for requests that started before."""
 
 Authorize = Callable[[Connection, RemotingCommand], None]
-"""Raises the refusal of a send that its user must not make."""
+"""Raises an error if the user may not make the send."""
 
 _CODES = {PartKind.LIST: int(RequestCode.SEND_BATCH_MESSAGE), PartKind.MESSAGE: int(RequestCode.SEND_MESSAGE_V2)}
 _Entry = tuple[int, AcceptedSend]
-"""A part that may be stored, and its place in the request."""
+"""Index of a part in the request, and its accepted send."""
 
 
 def _is_list(entry: _Entry) -> bool:
@@ -63,19 +65,19 @@ def _is_list(entry: _Entry) -> bool:
 
 
 class QueueBatchHandlers:
-    """Stores and answers requests for several queues."""
+    """Handles sends for several queues."""
 
     def __init__(
         self, sends: SendService, admission: Admission, answers: SendAnswers, authorize: Authorize | None
     ) -> None:
-        """``authorize`` None lets everybody send everything."""
+        """``authorize`` is None without access control."""
         self._sends = sends
         self._admit = admission.admit
         self._knows_topic = admission.knows_topic
         self._offset_ids = answers.offset_ids
         self._authorize = authorize
         self._turn = asyncio.Lock()
-        """However many requests are under way, one of them goes on in each turn of the loop."""
+        """Lets only one request store a slice per event loop iteration."""
         self._held_bytes = 0
 
     def register(self, router: Router) -> None:
@@ -85,7 +87,7 @@ class QueueBatchHandlers:
     def handle(
         self, connection: Connection, request: RemotingCommand, header: QueueBatchesRequestHeader
     ) -> Answer | Awaitable[Answer] | InOrder:
-        """Store every part that may be; others have their turn in between where that takes long."""
+        """Store all accepted parts; a large request yields to others in between."""
         size = len(request.body)
         if self._held_bytes:
             if self._held_bytes + size > MAX_HELD_BYTES:
@@ -104,7 +106,7 @@ class QueueBatchHandlers:
     def _taken_apart(self, request: RemotingCommand, header: QueueBatchesRequestHeader) -> _Request:
         topics = header.topics.split(TOPIC_SEPARATOR)
         parts = decode_parts(request.body, len(topics))
-        request.body = b""  # the parts have copies
+        request.body = b""  # the parts are copies
         work = _Request(request, parts, self._sends_by_topic(request, topics))
         self._refuse_surplus(work, topics)
         return work
@@ -125,7 +127,7 @@ class QueueBatchHandlers:
         try:
             while work.is_unfinished:
                 async with self._turn:
-                    await asyncio.sleep(0)  # a turn for the dispatch of the last slice, which may take as long
+                    await asyncio.sleep(0)  # lets the dispatch of the last slice run, which may take as long
                     await asyncio.sleep(0)
                     self._store_some(connection, work)
         finally:
@@ -133,7 +135,7 @@ class QueueBatchHandlers:
         return self._answer(connection, work)
 
     def _store_some(self, connection: Connection, work: _Request) -> None:
-        """Store the next parts of a request: what is admitted in one turn of the loop is appended in the same one."""
+        """Store the next slice of a request; parts are appended in the event loop iteration that admits them."""
         entries = self._admitted(connection, work)
         for are_lists, run in groupby(entries, key=_is_list):
             group = list(run)
@@ -147,14 +149,14 @@ class QueueBatchHandlers:
 
     @staticmethod
     def _sends_by_topic(request: RemotingCommand, topics: list[str]) -> list[RemotingCommand]:
-        """Return, for each topic, a send with what the parts for it have in common."""
+        """Return, for each topic, a send request with the common fields of its parts."""
         given = request.ext_fields
         common = {name: given[name] for name in ("a", "c", "d", "g", ACCESS_KEY) if name in given}
         return [RemotingCommand(0, common | {"b": topic, "j": "0"}, opaque=request.opaque) for topic in topics]
 
     def _refuse_surplus(self, work: _Request, topics: list[str]) -> None:
-        """Refuse what is for topics beyond the new ones that a request may make: thousands would hold all others up.
-        The code is one that clients take for what it is: sent by itself it may be stored.
+        """Refuse the parts for unknown topics beyond :data:`MAX_NEW_TOPICS`: creating thousands would block all other
+        requests. Clients send a part with this code again as a separate request.
         """
         if len(topics) <= MAX_NEW_TOPICS:
             return
@@ -168,7 +170,7 @@ class QueueBatchHandlers:
                     work.answers[index] = refusal
 
     def _admitted(self, connection: Connection, work: _Request) -> list[_Entry]:
-        """Return the next parts that may be stored: all that are left, or as many as may hold others up."""
+        """Admit the next parts, until all are admitted or the time limit of a slice is reached."""
         entries: list[_Entry] = []
         admit, born_host = self._admit, self._sends.born_host(connection)
         clock, until = time.monotonic, time.monotonic() + SLICE_S
@@ -195,11 +197,11 @@ class QueueBatchHandlers:
             if clock() > until:
                 return entries
         work.is_unfinished = False
-        work.parts.clear()  # the answer may wait for the disk
+        work.parts.clear()  # free them: the response may wait for the disk
         return entries
 
     def _note_places(self, work: _Request, group: list[_Entry], result: Appended) -> None:
-        """Answer the parts of a run that was stored, as if the disk had them."""
+        """Record the result of the parts of a stored run, with the code for success."""
         new = tuple.__new__
         first, offset_ids, offsets, answers = 0, self._offset_ids, result.queue_offsets, work.answers
         for index, entry in group:
@@ -230,7 +232,7 @@ class QueueBatchHandlers:
 
 
 class _Request:
-    """One request on its way: its parts, and what became of them."""
+    """State of one request: its parts and their results."""
 
     __slots__ = (
         "_sends",
@@ -252,23 +254,23 @@ class _Request:
         self._sends = sends
         self.parts = parts
         self.left = iter(enumerate(parts))
-        """Parts that nobody has looked at."""
+        """Parts that are not admitted yet."""
         self.is_unfinished = True
         self.is_unsaved = False
-        """Whether topics of stored parts have to be saved before the answer."""
+        """Whether topics of stored parts must be saved before the response."""
         self.answers: list[PartResponse | None] = [None] * len(parts)
         self.permitted: set[tuple[int, int]] = set()
-        """Topics and kinds that the user may send."""
+        """Topic indexes and kinds for which the user is authorized."""
         self.messages = 0
         self.stored: list[int] = []
-        """Places of the stored parts: the parts themselves are large."""
+        """Indexes of the stored parts; the parts themselves are freed."""
         self.waiting: list[int] = []
-        """Places of the stored parts that wait for the disk."""
+        """Indexes of the stored parts with WAIT=true."""
         self.end_offset = 0
-        """Where what is stored ends in the log."""
+        """End of the stored parts in the log."""
 
     def send(self, part: Part) -> RemotingCommand:
-        """Return a part as the request that it stands for, until the next part of its topic is asked for."""
+        """Return a part as a send request; valid until the next call for the same topic."""
         kind, topic_index, queue_id, sys_flag, flag, properties, body = part
         send = self._sends[topic_index]
         fields = send.ext_fields
@@ -277,11 +279,11 @@ class _Request:
         return send
 
     def refuse(self, index: int, refusal: RemotingCommand) -> None:
-        """Note why a part is not stored."""
+        """Record the error of a part."""
         self.answers[index] = PartResponse(refusal.code, text=refusal.remark or "")
 
     def set_code(self, code: int) -> None:
-        """Let the parts that wait for the disk be answered with ``code``."""
+        """Set the result code of the parts with WAIT=true."""
         if code != ResponseCode.SUCCESS:
             for index in self.waiting:
                 stored = self.answers[index]
@@ -289,6 +291,6 @@ class _Request:
                 self.answers[index] = stored._replace(code=int(code))
 
     def answer(self) -> RemotingCommand:
-        """Return the answer to all parts."""
+        """Return the response for all parts."""
         assert None not in self.answers
         return response_to(self.request, body=encode_part_responses(answer for answer in self.answers if answer))

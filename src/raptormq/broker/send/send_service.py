@@ -1,6 +1,6 @@
-"""The group handler of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+"""Group handler of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
 
-All sends that one read brought become one append and one answer::
+All sends from one socket read share one append and one response write::
 
     requests --admit--> records --append (one vectored write)--> offsets --template--> one buffer of responses
                  `--> refusals                                      `--> dispatch, after the answers, in the same turn
@@ -46,14 +46,14 @@ _PENDING = attrgetter("pending")
 
 
 class Dispatching(Protocol):
-    """What makes appended records visible to consumers."""
+    """Makes appended records visible to consumers."""
 
     def schedule(self) -> None:
-        """Do so later in this turn of the loop."""
+        """Dispatch later in this event loop iteration."""
 
 
 class SendService:
-    """Handles groups of sends."""
+    """Stores groups of sends and answers them."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class SendService:
         router.on_closed(self._forget_host)
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        """Store and answer a run of sends; raises nothing."""
+        """Store and answer a group of sends; never raises."""
         admitted: list[AcceptedSend] = []
         admit = self._admission.admit
         born_host = self.born_host(connection)
@@ -94,7 +94,7 @@ class SendService:
             self._store_run(connection, list(run), are_lists=are_lists)
 
     def _store_run(self, connection: Connection, admitted: list[AcceptedSend], *, are_lists: bool) -> None:
-        """Store and answer requests of one kind: single messages, or lists."""
+        """Store and answer requests of one kind: single messages or lists."""
         try:
             result = self.append(admitted, are_lists=are_lists)
         except Exception as error:  # noqa: BLE001 - a full disk, or a fault: nothing of the group is stored
@@ -107,11 +107,11 @@ class SendService:
             self._pending_answers.answer(connection, admitted, result)
 
     def append(self, admitted: list[AcceptedSend], *, are_lists: bool) -> Appended:
-        """Store requests of one kind with one write; they are dispatched later in this turn of the loop.
+        """Append requests of one kind with one write; they are dispatched later in this event loop iteration.
 
         Raises:
-            Refused: too much waits for the disk.
-            StorageError: nothing of them was stored.
+            Refused: too many groups wait for the disk.
+            StorageError: none of them was stored.
         """
         if self._pending_answers.is_full:
             raise Refused(ResponseCode.SYSTEM_BUSY, "too many messages wait for the disk")
@@ -124,7 +124,7 @@ class SendService:
         return result
 
     def _time(self, began: float, result: Appended) -> None:
-        """Count how long the messages take until they may be answered: under SYNC_FLUSH until the disk has them."""
+        """Measure the time until the messages are confirmed: under SYNC_FLUSH until they are on disk."""
         if result.end_offset <= self._store.confirmed_offset:
             self._counters.put_times.add(perf_counter() - began, result.message_count)
         else:
@@ -140,8 +140,8 @@ class SendService:
         self._store.on_confirmed(result.end_offset, confirmed)
 
     def any_unsaved(self, admitted: Iterable[AcceptedSend]) -> bool:
-        """Whether the last change of one of their topics is not on disk yet: where a message waits for its time, or for
-        the decision about it, that of the topic it is for.
+        """Whether the last change of one of the topics is not saved yet. For a half, delayed or timer message its final
+        topic is checked.
         """
         unsaved = self._topics_saver.unsaved
         return bool(unsaved) and any((entry.later_topic or entry.pending.topic) in unsaved for entry in admitted)
@@ -159,7 +159,7 @@ class SendService:
             waiting: whether there are sends with WAIT=true.
 
         Raises:
-            StorageError: topics that came into being, or were changed, could not be saved.
+            StorageError: new or changed topics could not be saved.
         """
         if unsaved:
             await self._topics_saver.saved()
@@ -182,17 +182,17 @@ class SendService:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Wait for the answers that wait for a file."""
+        """Wait for the responses that wait until topics are saved."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def born_host(self, connection: Connection) -> bytes:
-        """Return the BORNHOST of what comes by ``connection``."""
+        """Return the BORNHOST of messages from ``connection``."""
         return self._born_hosts.get(connection) or self._learn_host(connection)
 
     def _learn_host(self, connection: Connection) -> bytes:
         host = peer_host(*connection.peer)
         if not connection.is_closed:
-            connection.read_promptly(for_good=True)  # no sender ever waits
+            connection.read_promptly(for_good=True)  # senders need low latency
             self._born_hosts[connection] = host
         return host
 
@@ -205,7 +205,7 @@ class SendService:
             connection.send_raw(encode(refusal))
 
     def refusal(self, connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
-        """Count a send that is not carried out and return its answer."""
+        """Count a refused send and return its response."""
         self._counters.sends_refused += 1
         if isinstance(error, RaptorMQError):
             logger.debug("refused a send from %s: %s", connection.peer_name, error)

@@ -1,4 +1,4 @@
-"""Memory that peers may hold: answers that they do not read, requests that do not get complete."""
+"""Limits the memory that peers can hold: unread responses and incomplete request frames."""
 
 from __future__ import annotations
 

@@ -1,18 +1,19 @@
-"""What the unfinished frames of all connections of a server may take together.
+"""Limits the memory of incomplete frames of all connections of a server.
 
-A frame is kept until its last byte is there, at most 16 MiB for each connection: 40 peers that begin large frames and
-stop would hold 600 MiB until they are taken for idle. The budget counts what is kept. Nothing happens below three
-quarters of it. Above, until it is below again::
+An incomplete frame is kept until its last byte arrives, at most 16 MiB per connection: 40 peers that start large frames
+and stop would hold 600 MiB until the idle time-out. The budget counts these bytes. Below three quarters of it nothing
+is restricted. Above it::
 
-    read on     the connections whose frames lack least, as far as what they lack has room; who lacks little goes first,
-                so that ordinary requests notice nothing, and one that is read always remains
-    wait        all others: nothing is read from them (TCP tells the peer), what they have sent is kept
-    close       who was read and brought next to nothing for ``patience_seconds``, and who had to wait four times as
-                long; largest first, until half of the budget is free. Above the whole of it: the largest at once
+    read        the connections with the fewest missing bytes, as far as these fit the budget, so that ordinary requests
+                are not affected; at least one connection is always read
+    pause       all others: they are not read (TCP flow control stops the peer); received bytes are kept
+    close       connections that were read and made next to no progress for ``patience_seconds``, or were paused for
+                four times as long; largest first, until half of the budget is free. Above the whole budget: the largest at
+                once
 
-A slow but steady sender of a large message therefore gets through. Counting is one addition for a read that ends inside
-a frame; sums are made anew only when so much was kept that they may have come to matter. `connection` is what holds the
-frames, :mod:`raptormq.protocol.frame` what cuts them.
+A slow but steady sender of a large message therefore succeeds. For a read that ends inside a frame the check is one
+addition; sums are recomputed only after enough was received that they may matter. The frames belong to a
+:mod:`~raptormq.transport.connection`; :mod:`raptormq.protocol.frame` decodes them.
 """
 
 from __future__ import annotations
@@ -28,41 +29,41 @@ from raptormq.transport.timing import OneShotTimer
 logger = get_logger(__name__)
 
 CHECK_INTERVAL_S = 0.25
-"""Time between two looks while memory is short."""
+"""Time between two checks while memory is short."""
 _REST_S = 1.0
-"""The same afterwards, until little is kept."""
+"""Time between two checks afterwards, until little memory is held."""
 _WAITERS_PATIENCE = 4
-"""So many times as patient as with the others is the budget with those that it keeps waiting itself."""
+"""Multiple of the patience for connections that the budget has paused."""
 _MIN_PROGRESS_BYTES = 65_536
-"""What counts as progress: clients give a request up after 3 s, and nobody sends a large one at less than 20 KiB/s."""
+"""Minimum progress within the patience; clients time out after 3 s, and 20 KiB/s is too slow for a large request."""
 _SHORT_BYTES = 65_536
-"""Frames that lack so little may use the last eighth of the budget."""
+"""Frames with at most this many missing bytes may use the last eighth of the budget."""
 _MAX_CLOSED_PER_CHECK = 256
 
 
 class Holder(Protocol):
-    """What the budget has to know about a connection."""
+    """A connection as the budget sees it."""
 
     waits_for_room: bool
-    """Nothing is read from it because of the budget."""
+    """True while the budget has paused it."""
 
     @property
     def frames(self) -> FrameDecoder:
-        """Where its unfinished frame is."""
+        """The decoder that holds its incomplete frame."""
 
     @property
     def peer_name(self) -> str:
-        """Who it is, for the log."""
+        """Name of the peer for the log."""
 
     def wait_for_room(self, *, wait: bool) -> None:
-        """Read nothing more, or go on."""
+        """Pause or resume reading."""
 
     def abort(self) -> None:
-        """End it and let go of its unfinished frame."""
+        """Close the connection at once and free its incomplete frame."""
 
 
 class ReceiveBudget:
-    """Keeps the unfinished frames of some connections within bounds."""
+    """Limits the incomplete frames of a set of connections."""
 
     def __init__(
         self,
@@ -71,37 +72,37 @@ class ReceiveBudget:
         connections: Collection[Holder],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``connections`` is looked at whenever need be: the server's own set. ``most_bytes`` has room for a frame."""
+        """``connections`` is the live set of the server. ``most_bytes`` must be larger than one frame."""
         self.closed_count = 0
-        """Connections ended so far."""
+        """Number of closed connections."""
         self._most_bytes = most_bytes
         self._short_from = most_bytes * 3 // 4
         self._patience_seconds = patience_seconds
         self._connections = connections
         self._clock = clock
-        self._kept_since = 0  # the last look: what is kept now is at most that much more than then
+        self._kept_since = 0  # upper bound of the growth since the last check
         self._allowance = self._short_from
-        self._watched: dict[Holder, tuple[int, float]] = {}  # bytes held when it last got on, and when that was
-        self._was_short = False  # and what was freed since is still the allocator's
+        self._watched: dict[Holder, tuple[int, float]] = {}  # bytes held at the last progress, and its time
+        self._was_short = False  # freed memory is not returned to the system yet
         self._next_look = OneShotTimer(self.look)
 
     @property
     def kept_bytes(self) -> int:
-        """What unfinished frames take now."""
+        """Memory of incomplete frames."""
         return sum(each.frames.held_bytes for each in self._connections)
 
     def kept(self, size: int) -> None:
-        """Count what one read left unfinished, at most ``size`` bytes of it new."""
+        """Count a read that ended inside a frame; ``size`` is an upper bound of the new bytes."""
         self._kept_since += size
         if self._kept_since >= self._allowance:
             self.look()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the periodic checks."""
         self._next_look.cancel()
 
     def look(self) -> None:
-        """See what is kept, and do what has to be done."""
+        """Recount, then close, pause and resume connections as needed."""
         self.close()
         self._kept_since = 0
         holders = [each for each in self._connections if each.frames.missing_bytes]
@@ -138,11 +139,11 @@ class ReceiveBudget:
             if then is None or held < then[0] or held - then[0] >= _MIN_PROGRESS_BYTES:
                 then = held, now
             watched[each] = then
-        for each in before:  # finished their frames, or are gone
+        for each in before:  # their frames are complete, or they are closed
             each.wait_for_room(wait=False)
 
     def _close_some(self, holders: list[Holder], total: int) -> int:
-        """Return what is kept then."""
+        """Close late connections; return the memory that is still held."""
         if total > self._most_bytes:
             late, enough = holders, self._most_bytes * 7 // 8
         else:
@@ -153,8 +154,8 @@ class ReceiveBudget:
                 break
             held = each.frames.held_bytes
             logger.warning(
-                "closing the connection from %s: %d bytes of a frame that does not get on, and all unfinished frames"
-                " take %d bytes",
+                "closing the connection from %s: an incomplete frame of %d bytes makes no progress, and all incomplete"
+                " frames take %d bytes",
                 *(each.peer_name, held, total),
             )
             total -= held
@@ -175,14 +176,14 @@ class ReceiveBudget:
             room -= missing
             wait = number > 0 and room < (0 if missing <= _SHORT_BYTES else reserve)
             if wait != each.waits_for_room:
-                self._watched[each] = each.frames.held_bytes, now  # the time for which it waited is not its fault
+                self._watched[each] = each.frames.held_bytes, now  # a pause does not count as lack of progress
                 each.wait_for_room(wait=wait)
 
 
 def trim_heap() -> None:
-    """Let the system have what was freed: glibc keeps pieces of the size of a read for later."""
+    """Return freed memory to the system; glibc keeps blocks of the size of a read."""
     import ctypes  # rarely needed
 
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not everybody's C library has it
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries lack it
     if trim is not None:
         trim(0)

@@ -1,20 +1,20 @@
-"""What the answers that peers have not read yet may take, of all connections of a server together.
+"""Limits the memory of unread responses of all connections of a server.
 
-An answer is kept until the kernel has taken its last byte for the peer. One connection may be owed 64 MiB, so a hundred
-consumers that stopped reading would hold gigabytes. The budget counts what answers take in memory (slices of the mapped
-log take none), and what is being read for answers to come. Nothing happens below three quarters of it. Above, until it
-is below again::
+A response is kept until the kernel has taken its last byte for the peer. One connection may have 64 MiB of unread
+responses, so a hundred consumers that stop reading would hold gigabytes. The budget counts the memory of responses
+(slices of the mapped log take none) and of reads for future responses. Below three quarters of the budget nothing is
+restricted. Above it::
 
-    go on   answers that take no memory
-    wait    all others, before anything is read for them: :class:`Reading`. Small ones go first and may use the last
-            quarter, so that ordinary consumers notice nothing; then those to whom a connection has read before
-    close   who was owed something and has read next to nothing for ``patience_seconds``, largest first, until half of
-            the budget is free. Everybody, when nobody who waits got on for four times as long. Above the whole budget:
-            the largest at once, who read last of all
+    send    responses that take no memory
+    wait    all others, before their data is read: :class:`Reading`. Small responses go first and may use the last
+            quarter, so that ordinary consumers are not affected; then connections that have read a response before
+    close   connections with unread bytes that have read next to nothing for ``patience_seconds``, largest first, until
+            half of the budget is free; any connection, if no waiting read was granted for four times as long. Above the
+            whole budget: the largest at once, recent readers last
 
-Counting is one comparison for an answer that is in the mapped log (over TLS one sum: of all that waits for a peer a
-little is encrypted ahead); sums are made anew only when so much was answered that they may have come to matter.
-`connection` is who is owed, :mod:`~raptormq.transport.memory.receive_budget` bounds requests.
+For a response from the mapped log the check is one comparison (with TLS one sum, because a little is encrypted ahead).
+Sums are recomputed only after enough was sent that they may matter. The unread bytes belong to a
+:mod:`~raptormq.transport.connection`; :mod:`~raptormq.transport.memory.receive_budget` limits requests.
 """
 
 from __future__ import annotations
@@ -35,79 +35,79 @@ from raptormq.transport.tls import AHEAD_BYTES
 logger = get_logger(__name__)
 
 LARGEST_BYTES = 16 << 20
-"""What an answer takes at most; so much is reserved where nobody knows."""
+"""Maximum size of a response; reserved when the size is unknown."""
 SMALL_BYTES = 262_144
-"""What an ordinary pull brings at most: such answers may use the last quarter."""
+"""Maximum size of an ordinary pull response; such responses may use the last quarter."""
 CHECK_INTERVAL_S = 0.1
-"""Time between two looks while memory is short."""
+"""Time between two checks while memory is short."""
 PATIENCE_S = 2.0
-"""How long a request waits for memory that does not say how long it may be held; clients give up after 3 s and more."""
+"""Maximum wait for memory of a request without a hold time; clients time out after 3 s or more."""
 _STARVATION_FACTOR = 4
-"""So many times as long as patience: a trickle of reads does not keep the others waiting for longer."""
+"""Multiple of the patience after which slow readers are closed too, so that a trickle of reads cannot starve others."""
 _MIN_PROGRESS_BYTES = 65_536
-"""Who reads less than so much while patience lasts has stopped reading."""
+"""A peer that reads less than this within the patience has stopped reading."""
 _MERGED_BYTES = 65_536
-"""Small answers are counted together up to so much."""
+"""Small responses are counted together up to this size."""
 _MAX_WAITING = 16_384
-"""Reads that wait for memory; each takes some KiB itself."""
+"""Maximum number of waiting reads; each takes some KiB itself."""
 _MAX_CLOSED_PER_CHECK = 256
 
 
 class PeerConnection(Protocol):
-    """What the budget has to know about a connection. It counts bytes in the order in which they are sent."""
+    """A connection as the budget sees it. Byte counts follow the order of sending."""
 
     reads_answers: bool
-    """It has taken all that was counted before."""
+    """True once the peer has read all counted responses."""
     is_encrypted: bool
-    """What it is sent takes some memory wherever it comes from (``AHEAD_BYTES``)."""
+    """TLS encrypts ahead, so every response takes some memory (``AHEAD_BYTES``)."""
 
     @property
     def sent_bytes(self) -> int:
-        """What was sent by it so far, be it that it waits."""
+        """Bytes sent so far, including queued ones."""
 
     @property
     def taken_bytes(self) -> int:
-        """What the kernel has taken of that, at least."""
+        """Lower bound of the bytes that the kernel has taken."""
 
     @property
     def read_bytes(self) -> int:
-        """What the peer has taken of that, at least; not for often."""
+        """Lower bound of the bytes that the peer has acknowledged; costs a system call."""
 
     @property
     def peer_name(self) -> str:
-        """Who it is, for the log."""
+        """Name of the peer for the log."""
 
     @property
     def is_closed(self) -> bool:
-        """Nothing can be sent any more."""
+        """True once nothing can be sent."""
 
     def abort(self) -> None:
-        """End it and let go of what it was to be sent."""
+        """Close the connection at once and free its queued bytes."""
 
 
 class _UnreadBytes:
-    """What one connection is owed that takes memory."""
+    """Unread bytes of one connection that take memory."""
 
     __slots__ = ("_ahead", "_copied", "_parts", "at", "read", "taken")
 
     def __init__(self, now: float) -> None:
         self._parts: deque[tuple[int, int]] = deque()
-        """Of each answer where it ends, counted like ``sent_bytes``, and what it takes until then."""
-        self._copied = 0  # the sum of that
-        self._ahead = 0  # what TLS has encrypted
+        """End position (as in ``sent_bytes``) and size in memory of each response."""
+        self._copied = 0  # sum of the sizes
+        self._ahead = 0  # encrypted bytes of TLS
         self.taken = 0
-        """What the kernel had taken when it last got on."""
+        """``taken_bytes`` at the last progress."""
         self.read: int | None = None
-        """What the peer itself had taken then, or before; None before the first look."""
+        """``read_bytes`` at or before the last progress; None before the first check."""
         self.at = now
-        """When that was."""
+        """Time of the last progress."""
 
     @property
     def size(self) -> int:
         return self._copied + self._ahead
 
     def encrypted(self, waiting: int) -> None:
-        """Count what is encrypted of ``waiting`` bytes."""
+        """Set the encrypted part of ``waiting`` bytes."""
         self._ahead = min(waiting, AHEAD_BYTES)
 
     def add(self, end: int, size: int) -> None:
@@ -123,11 +123,11 @@ class _UnreadBytes:
 
 
 class _Waiter(NamedTuple):
-    """A read that waits for memory; the lesser is served first."""
+    """A read that waits for memory; smaller tuples are served first."""
 
     is_large: bool
     is_new_peer: bool
-    """Its connection has not read an answer yet."""
+    """The peer has not read a response yet."""
     number: int
     size: int
     peer: PeerConnection
@@ -135,42 +135,42 @@ class _Waiter(NamedTuple):
 
 
 class SendBudget:
-    """Keeps the memory of unread answers within bounds."""
+    """Limits the memory of unread responses."""
 
     def __init__(self, most_bytes: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``most_bytes`` has room for more than one answer."""
+        """``most_bytes`` must be larger than one response."""
         self.is_short = False
-        """Answers that take memory have to wait (:class:`Reading`)."""
+        """Responses that take memory must wait (:class:`Reading`)."""
         self.closed_count = 0
-        """Connections ended so far."""
+        """Number of closed connections."""
         self._most_bytes = most_bytes
         self._short_from = most_bytes * 3 // 4
         self._look_above = self._short_from
         self._patience_seconds = patience_seconds
         self._clock = clock
         self._unread: dict[PeerConnection, _UnreadBytes] = {}
-        self._owed = 0  # at the last look, and what was sent since
+        self._owed = 0  # at the last check, plus bytes sent since
         self._reserved = 0
         self._waiting: list[_Waiter] = []  # a heap
         self._asked_count = 0
         self._granted_at = 0.0
         self._is_watching = False
-        self._was_short = False  # and what was freed since is still the allocator's
+        self._was_short = False  # freed memory is not returned to the system yet
         self._next_look = OneShotTimer(self.look)
 
     @property
     def held_bytes(self) -> int:
-        """What unread answers, and those being read for, take now."""
+        """Memory of unread responses and of granted reads."""
         self._recount()
         return self._owed + self._reserved
 
     @property
     def waiting_count(self) -> int:
-        """Reads that wait for memory."""
+        """Number of reads that wait for memory."""
         return sum(not each.future.done() for each in self._waiting)
 
     def add(self, peer: PeerConnection, size: int) -> None:
-        """Count ``size`` bytes in memory of what ``debtor`` was sent just now, and what is encrypted of all of it."""
+        """Count ``size`` bytes in memory of a response just sent to ``peer``, and the encrypted part of its queue."""
         unread = self._unread.get(peer)
         if unread is None:
             unread = self._unread[peer] = _UnreadBytes(self._clock())
@@ -184,19 +184,19 @@ class SendBudget:
             self.look()
 
     def forget(self, peer: PeerConnection) -> None:
-        """Count nothing for a connection that is gone."""
+        """Remove a closed connection."""
         unread = self._unread.pop(peer, None)
         if unread is not None:
             self._owed -= unread.size
 
     def reserve(self, size: int) -> None:
-        """Count ``size`` bytes that are being read; less than nothing gives back."""
+        """Reserve ``size`` bytes for a read; a negative size releases."""
         self._reserved += size
         if size > 0 and self._owed + self._reserved > self._look_above:
             self.look()
 
     async def room(self, peer: PeerConnection, size: int, seconds: float) -> bool:
-        """Reserve ``size`` bytes once there is room; False when there was none within ``seconds``, or too many wait."""
+        """Wait for room and reserve ``size`` bytes; False if there is none within ``seconds``, or too many wait."""
         if not self.is_short and self._owed + self._reserved + size > self._most(size):
             self.look()
         if self._may_go_first(size) and self._has_room(size):
@@ -223,11 +223,11 @@ class SendBudget:
         return not future.cancelled() and future.result()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the periodic checks."""
         self._next_look.cancel()
 
     def look(self) -> None:
-        """See what is owed, and do what has to be done."""
+        """Recount, then close connections and grant waiting reads as needed."""
         self.close()
         self._recount()
         if self._owed + self._reserved > self._short_from or self._waiting:
@@ -271,8 +271,8 @@ class SendBudget:
             heapq.heapify(self._waiting)
 
     def _watch(self) -> None:
-        """See who has got on. What a peer itself has taken costs a system call: it is asked for at the first look, for
-        who is to be closed, and for all above the whole budget.
+        """Record progress of all connections. ``read_bytes`` costs a system call, so it is read only at the first
+        check, before a connection is closed, and for all connections above the whole budget.
         """
         now, is_over = self._clock(), self._owed + self._reserved > self._most_bytes
         for peer, unread in self._unread.items():
@@ -296,7 +296,7 @@ class SendBudget:
         now, patience, total = self._clock(), self._patience_seconds, self._owed + self._reserved
         is_over = total > self._most_bytes
         is_starved = bool(self._waiting) and now - self._granted_at >= _STARVATION_FACTOR * patience
-        is_starved = is_starved and self._owed > self._most_bytes // 2  # else it is a disk that they wait for
+        is_starved = is_starved and self._owed > self._most_bytes // 2  # else the reads wait for the disk
         enough = self._most_bytes * 7 // 8 if is_over else self._most_bytes // 2
         late = [
             (now - unread.at < patience and unread.at == now, -unread.size, number, peer)
@@ -310,8 +310,8 @@ class SendBudget:
             if not (is_over or is_starved) and self._has_read(peer, self._unread[peer], now):
                 continue
             logger.warning(
-                "closing the connection from %s: it does not read the %d bytes of answers it is owed, and all unread"
-                " answers take %d bytes",
+                "closing the connection from %s: it does not read its %d bytes of responses, and all unread responses"
+                " take %d bytes",
                 *(peer.peer_name, -minus_size, total),
             )
             total += minus_size
@@ -328,7 +328,7 @@ class SendBudget:
             granted.future.set_result(True)
 
     def _may_go_first(self, size: int) -> bool:
-        """Whether nobody waits whose turn comes before that of who asks for ``size`` bytes now."""
+        """Whether no waiting read has priority over a new read of ``size`` bytes."""
         return not self.is_short or (size <= SMALL_BYTES and (not self._waiting or self._waiting[0].is_large))
 
     def _has_room(self, size: int) -> bool:
@@ -340,15 +340,15 @@ class SendBudget:
 
 
 def patience(seconds: float) -> float:
-    """Return how long, in seconds, memory is waited for on behalf of a peer that waits ``seconds`` anyway."""
+    """Return the maximum wait for memory in seconds for a peer that waits ``seconds`` for its response."""
     return max(seconds, PATIENCE_S)
 
 
 class Reading:
-    """What is read for one answer, from before the first byte until the answer is sent; to be used with ``with``."""
+    """Memory reservation for the read of one response, held until the response is sent; a context manager."""
 
     def __init__(self, budget: SendBudget | None, peer: PeerConnection, seconds: float | None = None) -> None:
-        """``seconds`` is how long the peer waits, if it says so. Without a budget there is always room."""
+        """``seconds`` is the hold time of the request, if it has one. Without a budget there is always room."""
         self._budget = budget
         self._peer = peer
         self._until = asyncio.get_running_loop().time() + (PATIENCE_S if seconds is None else seconds)
@@ -356,12 +356,12 @@ class Reading:
 
     @property
     def may_copy(self) -> bool:
-        """Whether what takes memory can be read at once; else :meth:`granted` is to be asked before."""
+        """Whether copies may be read at once; otherwise call :meth:`granted` first."""
         return self._budget is None or not self._budget.is_short
 
     async def granted(self, size: int) -> bool:
-        """Wait until there is room for ``size`` bytes more, 0 for nobody knows how many; False when the peer has gone
-        or stopped waiting by then.
+        """Wait until there is room for ``size`` more bytes (0: unknown); False if the peer is gone or has stopped
+        waiting by then.
         """
         if self._budget is None:
             return True
@@ -373,15 +373,15 @@ class Reading:
         return not self._peer.is_closed
 
     async def granted_mapped(self, size: int) -> bool:
-        """The same for ``size`` bytes that are slices of the mapped log, of which only what TLS encrypts before the
-        peer takes it needs room.
+        """Like :meth:`granted` for slices of the mapped log, which need room only for the bytes that TLS encrypts
+        ahead.
         """
         if self.may_copy or not size or not self._peer.is_encrypted:
             return True
         return await self.granted(min(size, AHEAD_BYTES))
 
     def has(self, size: int) -> None:
-        """Count the ``size`` bytes that have been read so far in place of what was expected."""
+        """Replace the reserved size by the ``size`` bytes read so far."""
         if self._budget is not None and size != self._size:
             self._budget.reserve(size - self._size)
             self._size = size
@@ -392,5 +392,5 @@ class Reading:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give back what was reserved: what was sent is owed now."""
+        """Release the reservation; sent bytes are counted as unread by now."""
         self.has(0)
