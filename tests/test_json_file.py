@@ -82,7 +82,7 @@ def test_a_damaged_file_is_told_of_and_its_backup_read(
     assert file.load(numbers) == [2]
     assert not file.is_newest
     [warning] = caplog.messages
-    assert re.search(rf"{PATH} is damaged \(.*{reason}.*\): its backup {PATH}\.bak is read", warning)
+    assert re.search(rf"{PATH} is damaged \(.*{reason}.*\): using its backup {PATH}\.bak", warning)
 
 
 @pytest.mark.parametrize(("data", "reason"), DAMAGED.values(), ids=DAMAGED)

@@ -8,8 +8,8 @@ is restricted. Above it::
                 are not affected; at least one connection is always read
     pause       all others: they are not read (TCP flow control stops the peer); received bytes are kept
     close       connections that were read and made next to no progress for ``patience_seconds``, or were paused for
-                four times as long; largest first, until half of the budget is free. Above the whole budget: the largest at
-                once
+                four times as long; largest first, until half of the budget is free. Above the whole budget: the
+                largest at once
 
 A slow but steady sender of a large message therefore succeeds. For a read that ends inside a frame the check is one
 addition; sums are recomputed only after enough was received that they may matter. The frames belong to a
