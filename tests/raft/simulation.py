@@ -507,7 +507,7 @@ class Simulation:
         if leader is None or leader.raft is None:
             return
         voters = [voter for voter in leader.raft.status().configuration.voters() if voter != leader.id]
-        if len(voters) < 3:
+        if len(voters) < 3 or not self.has_all_disks(voters, leader):
             self.change(leader)
             return
         kept, *gone = self.rng.sample(voters, len(voters))
@@ -605,10 +605,21 @@ class Simulation:
             self.nodes[member] = added = Node(self, member)
             added.start()
             self.later(30, self.ask_leader, AddMember(member))
-        elif len(voters) > 2 and self.rng.random() < 0.6:
+        elif len(voters) > 2 and self.rng.random() < 0.6 and self.has_all_disks(voters, leader):
             self.ask_leader(RemoveMember(node.id))
         else:
             self.ask_leader(AddMember(node.id))
+
+    def has_all_disks(self, voters: list[str], leader: Node | None) -> bool:
+        """Return whether no voter's disk was wiped: to remove another one then leaves a group that cannot go on."""
+        if leader is None or leader.raft is None:
+            return False
+        members = leader.raft.status().configuration.members
+        return all(
+            self.nodes[member.id].disk.state.incarnation == member.incarnation
+            for member in members
+            if member.id in voters
+        )
 
     def retain(self, node: Node) -> None:
         if node.raft is not None and node.raft._applied.offset > 4:

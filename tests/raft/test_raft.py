@@ -273,6 +273,16 @@ def test_what_a_leader_refuses(proposal: DataAppended | AddMember, reason: str) 
     assert raft.status() == before
 
 
+def test_a_removal_that_leaves_no_majority_is_refused() -> None:
+    raft = leader()
+    for now in range(2100, 3600, 100):  # n2 is silent
+        raft.tick(now)
+        answer(raft, work(raft), ("n1",))
+    with pytest.raises(ProposalRefused, match="without n1 no majority of the group answers"):
+        raft.propose(RemoveMember("n1"))
+    assert raft.propose(RemoveMember("n2")) == Position(100, 3)
+
+
 def test_a_follower_names_the_leader() -> None:
     raft = member()
     with pytest.raises(ProposalRefused, match="no leader is known"):

@@ -1023,6 +1023,10 @@ class Raft:
                     raise ProposalRefused(f"{member_id} is not a member of the group")
                 if configuration.voters() == [member_id]:
                     raise ProposalRefused(f"{member_id} is the last voter of the group")
+                voters = configuration.without(member_id).voters()
+                alive = [voter for voter in voters if voter == self.id or self._is_alive(leadership.progress[voter])]
+                if len(alive) <= len(voters) // 2:
+                    raise ProposalRefused(f"without {member_id} no majority of the group answers")
                 return configuration.without(member_id)
         raise ProposalRefused(f"unknown proposal {proposal!r}")
 
