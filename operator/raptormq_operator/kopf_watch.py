@@ -54,6 +54,11 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = None
+    # With thousands of objects: a list in parts, and few tasks, which do not wait for more to come.
+    settings.watching.chunk_size = 500
+    settings.queueing.worker_limit = 100
+    settings.queueing.idle_timeout = 0.2
+    settings.queueing.exit_timeout = 0.5
     settings.watching.server_timeout = 300
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
@@ -88,7 +93,8 @@ class KopfWatch:
         self._handler = handler
         self._clock = clock
         self._retries: Retries[str] = Retries(BACKOFF_FIRST_S, BACKOFF_MAX_S, clock=clock, vary=vary)
-        self._known: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._known: dict[tuple[str, str, str], str] = {}
+        """uid of each object that there is, by kind, namespace and name."""
         self._held: list[tuple[str, str | None, Mapping[str, Any]]] | None = None
         self.state = WatchState(f"BrokerCluster and Topic in {namespace or 'all namespaces'}", clock())
 
@@ -152,8 +158,9 @@ class KopfWatch:
             places = {_place(body["kind"], body) for body in bodies}
             for body in bodies:
                 self._show(body["kind"], ADDED, body)
-            for place in self._known.keys() - places:
-                self._show(place[0], DELETED, self._known[place])
+            for kind, namespace, name in self._known.keys() - places:
+                uid = self._known[kind, namespace, name]
+                self._show(kind, DELETED, {"metadata": {"namespace": namespace, "name": name, "uid": uid}})
         finally:
             held, self._held = self._held, None
             for kind, what, body in held:
@@ -164,7 +171,9 @@ class KopfWatch:
         after = ""
         while True:
             page = await self._source.page(kind, self._namespace, after=after)
-            bodies += [{**item, "kind": kind, "apiVersion": names.API_VERSION} for item in page["items"]]
+            for item in page["items"]:
+                item["metadata"].pop("managedFields", None)  # most of an object, and nothing to us
+                bodies.append({**item, "kind": kind, "apiVersion": names.API_VERSION})
             after = page["metadata"].get("continue", "")
             if not after:
                 return bodies
@@ -180,8 +189,7 @@ class KopfWatch:
         if what == DELETED:
             self._known.pop(place, None)
         else:
-            metadata = body["metadata"]
-            self._known[place] = {"metadata": {key: metadata[key] for key in ("name", "namespace", "uid")}}
+            self._known[place] = body["metadata"]["uid"]
         self._handler(kind, what, body)
 
 

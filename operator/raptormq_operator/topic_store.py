@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from raptormq_operator.conditions import Reason
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.topic_plan import Claim
@@ -21,11 +23,35 @@ ClusterName = tuple[str, str]
 
 @dataclass(slots=True)
 class _Entry:
-    body: Manifest
-    cluster: ClusterName
+    """A resource: as JSON, in a tenth of the memory of its objects, and what is asked of all of them again and again."""
+
+    text: bytes
+    uid: str
+    version: int
+    created: str
+    deleting: bool
+    waiting: bool
+    """Whether its status says that another one holds its topic, or nothing."""
     topic_name: str
     first_version: int
     """resourceVersion under which it was seen first: of two that were made in the same second, the lower was first."""
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], first_version: int) -> _Entry:
+        metadata = body["metadata"]
+        kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+        conditions = body.get("status", {}).get("conditions", ())
+        holds = any(one["type"] == "Ready" and one["reason"] != Reason.TOPIC_CONFLICT for one in conditions)
+        return cls(
+            text=orjson.dumps({**body, "metadata": kept}),
+            uid=metadata["uid"],
+            version=version_of(metadata),
+            created=metadata["creationTimestamp"],
+            deleting="deletionTimestamp" in metadata,
+            waiting=not holds,
+            topic_name=body["spec"].get("name", metadata["name"]),
+            first_version=first_version,
+        )
 
 
 class _OfCluster:
@@ -48,22 +74,20 @@ class TopicStore:
 
     def see(self, body: Mapping[str, Any]) -> set[ClusterName]:
         """The resource was made or changed; returns the clusters that have Topics to be looked at."""
-        metadata, spec = body["metadata"], body["spec"]
+        metadata = body["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
-        cluster = (namespace, spec["clusterRef"]["name"])
-        before = self._entry(namespace, name)
-        same = before is not None and before.body["metadata"]["uid"] == metadata["uid"]
-        if before is not None and same and version_of(metadata) <= version_of(before.body["metadata"]):
+        cluster = (namespace, body["spec"]["clusterRef"]["name"])
+        before, version = self._entry(namespace, name), version_of(metadata)
+        same = before is not None and before.uid == metadata["uid"]
+        if before is not None and same and version <= before.version:
             return set()  # told twice, or a write of our own whose answer was newer
-        topic_name = spec.get("name", name)
-        first = before.first_version if before is not None and same else version_of(metadata)
+        entry = _Entry.of(body, before.first_version if before is not None and same else version)
         touched = self._take_out(namespace, name)
-        kept = {**body, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
         of_cluster = self._clusters.setdefault(cluster, _OfCluster())
-        of_cluster.entries[name] = _Entry(kept, cluster, topic_name, first)
-        of_cluster.names.setdefault(topic_name, set()).add(name)
+        of_cluster.entries[name] = entry
+        of_cluster.names.setdefault(entry.topic_name, set()).add(name)
         self._places[namespace, name] = cluster
-        of_cluster.changed.update(dict.fromkeys([name, *sorted(of_cluster.names[topic_name])]))
+        of_cluster.changed.update(dict.fromkeys([name, *sorted(of_cluster.names[entry.topic_name])]))
         return touched | {cluster}
 
     def forget(self, namespace: str, name: str) -> set[ClusterName]:
@@ -72,12 +96,11 @@ class TopicStore:
 
     def written(self, body: Mapping[str, Any]) -> None:
         """The body as the API server has answered a write of ours: no reason for another look."""
-        entry = self._entry(body["metadata"]["namespace"], body["metadata"]["name"])
-        if entry is None or entry.body["metadata"]["uid"] != body["metadata"]["uid"]:
-            return
-        if version_of(body["metadata"]) > version_of(entry.body["metadata"]):
-            metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
-            entry.body = {**body, "metadata": metadata}
+        metadata = body["metadata"]
+        entry = self._entry(metadata["namespace"], metadata["name"])
+        if entry is not None and entry.uid == metadata["uid"] and version_of(metadata) > entry.version:
+            cluster = self._places[metadata["namespace"], metadata["name"]]
+            self._clusters[cluster].entries[metadata["name"]] = _Entry.of(body, entry.first_version)
 
     def places(self) -> Collection[tuple[str, str]]:
         """Namespace and name of every resource."""
@@ -87,7 +110,10 @@ class TopicStore:
         """The resource, None when it is gone."""
         of_cluster = self._clusters.get(cluster)
         entry = of_cluster.entries.get(name) if of_cluster else None
-        return entry.body if entry else None
+        if entry is None:
+            return None
+        body: Manifest = orjson.loads(entry.text)
+        return body
 
     def mark_all(self, cluster: ClusterName) -> bool:
         """All Topics of a cluster are to be looked at; False when it has none."""
@@ -125,8 +151,12 @@ class TopicStore:
         of_cluster = self._clusters.get(cluster)
         if of_cluster is None:
             return []
-        entries = (of_cluster.entries[name] for name in of_cluster.names.get(topic_name, ()))
-        return [_claim(entry) for entry in entries if "deletionTimestamp" not in entry.body["metadata"]]
+        entries = ((name, of_cluster.entries[name]) for name in of_cluster.names.get(topic_name, ()))
+        return [
+            Claim(entry.created, entry.waiting, entry.first_version, entry.uid, name)
+            for name, entry in entries
+            if not entry.deleting
+        ]
 
     def _entry(self, namespace: str, name: str) -> _Entry | None:
         cluster = self._places.get((namespace, name))
@@ -144,15 +174,6 @@ class TopicStore:
         if not rivals:
             del of_cluster.names[entry.topic_name]
         return {cluster}
-
-
-def _claim(entry: _Entry) -> Claim:
-    metadata = entry.body["metadata"]
-    waiting = not any(
-        condition["type"] == "Ready" and condition["reason"] != Reason.TOPIC_CONFLICT
-        for condition in entry.body.get("status", {}).get("conditions", ())
-    )
-    return Claim(metadata["creationTimestamp"], waiting, entry.first_version, metadata["uid"], metadata["name"])
 
 
 def version_of(metadata: Mapping[str, Any]) -> int:
