@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from e2e import brokers, evidence, local_disks, operator_duties, records
+from e2e import brokers, evidence, isolation, local_disks, operator_duties, records
 from e2e import spark as spark_jobs
 from e2e.images import build
 from e2e.kubernetes import Kubernetes
@@ -81,6 +81,10 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
         operator_duties.says_what_pods_lack(kubernetes)
     with step("a topic of queueType BatchCQ becomes ready"):
         operator_duties.makes_batch_topics(kubernetes)
+    with step("a broker that answers nobody costs its own cluster alone"):
+        isolation.silent_broker(kubernetes)
+    with step("others' ConfigMaps cost the operator nothing"):
+        isolation.foreign_objects(kubernetes)
     with step("brokers on disks of their nodes keep their messages there"):
         local_disks.serve(kubernetes)
     with step("send every record while a broker is taken away"):

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raptormq.logs import get_logger
 from raptormq_operator import cluster_status, event_diagnostics, pod_diagnostics
@@ -98,13 +98,18 @@ class ClusterReconciler:
         if changed or known is None or known.whole_look_at <= self._clock():
             return await self._look(namespace, name)
         probe = await probe_cluster(known.cluster, self._admin, settings=False)
+        probe = replace(probe, unknown_settings=known.probe.unknown_settings)
         if not probe.same_peers(known.probe, known.cluster):
-            return await self._look(namespace, name)
+            return await self._look(namespace, name, known.cluster, probe)
         self._take_notice((namespace, name), known.cluster, probe)
         known.probe = probe
         return self._next(known)
 
-    async def _look(self, namespace: str, name: str) -> float | None:
+    async def _look(
+        self, namespace: str, name: str, probed: Cluster | None = None, probe: ClusterProbe | None = None
+    ) -> float | None:
+        """Reads, plans, acts and writes the status. With `probe`, of the cluster as `probed`, nobody is asked again: to
+        find out once more who is silent takes seconds."""
         body = await self._api.get("BrokerCluster", namespace, name)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._forget(namespace, name)
@@ -113,7 +118,8 @@ class ClusterReconciler:
         cluster = Cluster.from_object(body, self._surroundings)
         refused = cluster_status.refusal(cluster)
         # One whose spec is refused is asked too: what ran before goes on, and its counts are to be true.
-        probe = await probe_cluster(cluster, self._admin)
+        if probe is None or cluster != probed:
+            probe = await probe_cluster(cluster, self._admin)
         self._take_notice(key, cluster, probe)
         verdict = refused or await self._act(body, cluster, probe)
         await self._writer.write(body, cluster_status.status(cluster, probe), verdict)

@@ -35,7 +35,7 @@ from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.kube.lease import RETRY_PERIOD_S, Candidate, Lease
 from raptormq_operator.kube.reflector import Reflector
 from raptormq_operator.lanes import Key, Lanes
-from raptormq_operator.metrics import LEADER
+from raptormq_operator.metrics import LEADER, READY
 from raptormq_operator.model.cluster import Surroundings
 from raptormq_operator.reconcile_cluster import ClusterReconciler
 from raptormq_operator.reconcile_topics import TopicsReconciler
@@ -50,6 +50,8 @@ STOP_S = 20.0
 """The pod has 30 s."""
 TASKS_S = 8.0
 """Of them for tasks to end, before the lease is released."""
+LOST_S = 3.0
+"""The same when the lease was lost: another process may take it 5 s after that was found out."""
 
 log = get_logger(__name__)
 
@@ -95,7 +97,7 @@ async def run(settings: Settings) -> None:
                 if running.done():
                     running.result()
             finally:
-                await _ended(either)
+                await _ended(either, STOP_S)
                 await health.stop()
 
 
@@ -151,6 +153,8 @@ class Operator:
                 await KopfWatch(self._urgent, namespace, lambda *_: None).check()
             except KubeError as error:
                 errors.append(error)
+                if error.status == 0:  # it does not answer, whatever it is asked for
+                    break
             else:
                 return
         raise errors[0]
@@ -192,17 +196,18 @@ class Operator:
             log.error("the lease is given up: %s", "; ".join(watches.faults()) or "no resources are seen")
         finally:
             LEADER.set(0)
+            READY.clear()  # the next leader says it
             self._watches = None
-            await _ended(tasks)
+            await _ended(tasks, LOST_S if lost else TASKS_S)
             if not lost:
                 await self._lease.release()
 
 
-async def _ended(tasks: Sequence[asyncio.Task[Any]]) -> None:
+async def _ended(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> None:
     """Cancels tasks and waits until they have ended, but not for ever."""
     for task in tasks:
         task.cancel()
-    _, left = await asyncio.wait(tasks, timeout=TASKS_S)
+    _, left = await asyncio.wait(tasks, timeout=seconds)
     for task in left:
         log.error("%s does not end", task.get_name())
 

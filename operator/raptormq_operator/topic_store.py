@@ -23,7 +23,7 @@ ClusterName = tuple[str, str]
 
 @dataclass(slots=True)
 class _Entry:
-    """A resource: as JSON, in a tenth of the memory of its objects, and what is asked of all of them again and again."""
+    """A resource: as JSON, in a tenth of the memory of its objects, and what is asked of all of them all the time."""
 
     text: bytes
     uid: str

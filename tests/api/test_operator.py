@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
+from raptormq.client import AdminClient, TopicConfig
 from tests.api.control_plane import ControlPlane, program
 from tests.api.operator_process import GRACE_S, OperatorProcess, until
-from tests.api.peers import broker
+from tests.api.peers import BROKER_PORT, address_of, broker
 from tests.api.stand_ins import settling
 
 OURS = "/apis/raptormq.io/v1alpha1"
@@ -105,6 +107,17 @@ async def test_a_cluster_and_its_topics(tmp_path: Path, shared_plane: ControlPla
         )
         await until("all topics are", lambda: set(reasons(shared_plane, namespace).values()) == {"Ready"})
         assert operator.ask("/readyz") == (200, "ok\n")
+        address = f"{address_of(broker(namespace, 'demo', 1))}:{BROKER_PORT}"
+        async with AdminClient(name_servers="127.0.0.1:1") as admin:
+            await admin.put_topics(address, [TopicConfig("t5", read_queue_nums=3)])
+
+            async def restored() -> bool:
+                return (await admin.topic_configs(address)).topics["t5"].read_queue_nums == 8
+
+            begun = time.monotonic()
+            while not await restored():
+                assert time.monotonic() - begun < 30
+                await asyncio.sleep(0.1)
         make(shared_plane, namespace, "Topic", "again", name="t0")
         await until(
             "the second one for a name is told", lambda: reasons(shared_plane, namespace)["again"] == "TopicConflict"

@@ -202,7 +202,7 @@ async def test_a_watch_asks_for_our_labels_and_for_bookmarks(free_port: int) -> 
     server = Server()
     server.lines = [event("ADDED", 8), event("BOOKMARK", 9), event("DELETED", 10)]
     async with server.running(free_port) as api:
-        assert await told(api) == [("ADDED", "8"), ("BOOKMARK", "9"), ("DELETED", "10")]
+        assert await told(api) == [("BOOKMARK", "7"), ("ADDED", "8"), ("BOOKMARK", "9"), ("DELETED", "10")]
     assert [each["query"] for each in server.requests] == [
         {
             "watch": "true",

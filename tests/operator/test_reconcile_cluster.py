@@ -281,8 +281,11 @@ async def test_a_broker_that_falls_silent_is_in_the_condition_after_the_next_pul
     operator = Operator(groups=2)
     await operator.until_ready()
     operator.topics_looked_at = 0
-    operator.admin.down.add(operator.cluster.members[1].address)
+    silent = operator.cluster.members[1].address
+    operator.admin.down.add(silent)
+    operator.admin.asked.clear()
     await operator.pulse()
+    assert operator.admin.asked.count(silent) == 1, "each time costs the time-out of a request"
     assert (operator.ready["status"], operator.ready["reason"]) == ("False", "BrokerUnreachable")
     assert operator.topics_looked_at == 1
     operator.admin.down.clear()

@@ -20,10 +20,12 @@ import kopf
 import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
+from prometheus_client import REGISTRY
 
 from raptormq_operator import kopf_watch, service, watches
 from raptormq_operator.handlers import CHILD_SELECTOR
 from raptormq_operator.kube import lease
+from raptormq_operator.metrics import READY
 from raptormq_operator.settings import Settings
 from tests.operator.resources import NAMESPACE, cluster_body, topic_body
 
@@ -264,6 +266,10 @@ async def test_who_sees_nothing_gives_the_lease_back(
         server.delete_definition("topics")
         while server.lease is None or server.lease["spec"]["holderIdentity"] != "":
             await asyncio.sleep(0.02)
+        assert REGISTRY.get_sample_value("raptormq_operator_leader") == 0.0
+        assert not [metric.samples for metric in READY.collect() if metric.samples], (
+            "what is ready is for the next leader to say"
+        )
         server.make_definition("topics", [])
         while server.lease["spec"]["holderIdentity"] != "me":
             await asyncio.sleep(0.02)

@@ -165,7 +165,8 @@ class KubeClient:
         self, kind: str, namespace: str | None, selector: str, version: str, *, seconds: int, quiet: float
     ) -> AsyncIterator[tuple[str, Manifest]]:
         """What happens from a resourceVersion on: `ADDED`, `MODIFIED`, `DELETED` with the object, and `BOOKMARK` with
-        nothing but a newer resourceVersion. The API server ends it after `seconds`.
+        nothing but a newer resourceVersion. A first `BOOKMARK`, with this one, says that the watch has begun. The API
+        server ends it after `seconds`.
 
         Raises:
             KubeError: 410 when the version is too old; it was refused, or nothing has come for `quiet` seconds.
@@ -179,14 +180,16 @@ class KubeClient:
             "labelSelector": selector,
         }
         where = path(kind, namespace)
+        given = {key: text for key, text in query.items() if text}
+        response = await self._open("GET", where, None, None, given, timeout)
 
-        async def begin(**_: object) -> aiohttp.ClientResponse:
-            given = {key: text for key, text in query.items() if text}
-            return await self._open("GET", where, None, None, given, timeout)
+        async def begun(**_: object) -> aiohttp.ClientResponse:
+            return response
 
         try:
+            yield "BOOKMARK", {"metadata": {"resourceVersion": version}}
             async with Watch() as watch:
-                async for event in watch.stream(begin, timeout_seconds=seconds):
+                async for event in watch.stream(begun, timeout_seconds=seconds):
                     if not isinstance(event, dict):
                         raise ValueError(f"not an event: {event!r:.80}")
                     yield event["type"], event["object"]
@@ -194,6 +197,8 @@ class KubeClient:
             raise error_for(int(error.status or 0), str(error.reason)) from error
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise KubeError(0, f"watch {where}: {str(error) or type(error).__name__}") from error
+        finally:
+            response.close()
 
     async def _list(self, kind: str, namespace: str, query: Mapping[str, str]) -> list[Manifest]:
         answer = await self._request("GET", path(kind, namespace), query=query)

@@ -1,0 +1,121 @@
+"""What one cluster, or others' objects, cost everybody else: nothing. A broker that is stopped and answers nobody, and
+a namespace full of large ConfigMaps."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from typing import Any
+
+from e2e.brokers import CLUSTER, NAMESPACE, OPERATOR_NAMESPACE, VICTIM
+from e2e.errors import Failed
+from e2e.kubernetes import Kubernetes
+from e2e.progress import say
+
+BESIDE = "beside"
+FOREIGN = "foreign"
+OPERATOR = "app.kubernetes.io/component=operator"
+TOPICS = 100
+NEW_TOPIC_S = 5.0
+"""With kubectl's own time: a request to a silent broker takes 3 s, and each Topic of its cluster would be one."""
+BIG, TOGETHER = 200, 50
+"""ConfigMaps of 500 kB, and how many of them are made at once."""
+
+
+def silent_broker(kubernetes: Kubernetes) -> None:
+    """The process of a broker is stopped. Its cluster says so, and a Topic of another one is made as fast as ever."""
+    _namespace(kubernetes, BESIDE)
+    _apply(kubernetes, BESIDE, _resource("BrokerCluster", "small", {"nameServers": {"replicas": 1}}))
+    topics = [_resource("Topic", f"many-{number}", {"clusterRef": {"name": "demo"}}) for number in range(TOPICS)]
+    _apply(kubernetes, NAMESPACE, {"apiVersion": "v1", "kind": "List", "items": topics})
+    kubernetes.wait_ready("brokercluster/small", namespace=BESIDE, timeout=120)
+    kubernetes.wait_until("all Topics are ready", partial(_all_ready, kubernetes, NAMESPACE), 120)
+    node, process = _process(kubernetes, VICTIM)
+    kubernetes.on_node(node, "sh", "-c", f"kill -STOP {process}")
+    try:
+        begun = time.monotonic()
+        kubernetes.wait_until("the cluster says so", lambda: not kubernetes.is_ready(CLUSTER, NAMESPACE), 30)
+        say(f"Ready=False after {time.monotonic() - begun:.1f} s")
+        begun = time.monotonic()
+        _apply(kubernetes, BESIDE, _resource("Topic", "new", {"clusterRef": {"name": "small"}}))
+        kubernetes.wait_ready("topic/new", namespace=BESIDE, timeout=30)
+        took = time.monotonic() - begun
+        say(f"a new Topic of another cluster is Ready after {took:.1f} s")
+        if took > NEW_TOPIC_S:
+            raise Failed(f"a new Topic of another cluster took {took:.1f} s")
+    finally:
+        kubernetes.on_node(node, "sh", "-c", f"kill -CONT {process}")
+    kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=120)
+    kubernetes.wait_until("all Topics are ready again", partial(_all_ready, kubernetes, NAMESPACE), 120)
+    many = [f"topic/many-{number}" for number in range(TOPICS)]
+    kubernetes.kubectl("delete", "-n", NAMESPACE, *many, "--timeout=60s", timeout=90)
+    kubernetes.kubectl("delete", "namespace", BESIDE, "--timeout=120s", timeout=150)
+
+
+def foreign_objects(kubernetes: Kubernetes) -> None:
+    """100 MB of ConfigMaps that are none of ours do not even reach the operator, also when it begins anew."""
+    _namespace(kubernetes, FOREIGN)
+    for start in range(0, BIG, TOGETHER):
+        items = [
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": f"big-{number}", "namespace": FOREIGN},
+                "data": {"text": "x" * 500_000},
+            }
+            for number in range(start, start + TOGETHER)
+        ]
+        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        kubernetes.kubectl("create", "-f", "-", manifest=manifest, timeout=120)
+    kubernetes.kubectl("delete", "pod", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR, "--timeout=60s", timeout=90)
+    kubernetes.kubectl(
+        "wait", "--for=condition=Ready", "pod", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR, "--timeout=60s", timeout=90
+    )
+    _apply(kubernetes, FOREIGN, _resource("Topic", "lost", {"clusterRef": {"name": "none"}}))
+    reconciled = partial(_says, kubernetes, "topic/lost", "ClusterNotFound")
+    kubernetes.wait_until("the operator works", reconciled, 60)
+    restarts = _restarts(kubernetes)
+    if restarts:
+        raise Failed(f"the operator was restarted {restarts} times by ConfigMaps that are none of its own")
+    kubernetes.kubectl("delete", "namespace", FOREIGN, "--timeout=120s", timeout=150)
+
+
+def _process(kubernetes: Kubernetes, pod: str) -> tuple[str, str]:
+    """Node of a pod, and the number of its process there."""
+    node: str = kubernetes.get("pod", pod, "-n", NAMESPACE)["spec"]["nodeName"]
+    labels = f"io.kubernetes.pod.name={pod},io.kubernetes.pod.namespace={NAMESPACE}".split(",")
+    container = kubernetes.on_node(node, "crictl", "ps", "-q", "--label", labels[0], "--label", labels[1]).split()[0]
+    template = "{{.info.pid}}"
+    shown = kubernetes.on_node(node, "crictl", "inspect", "--output", "go-template", "--template", template, container)
+    return node, shown.strip()
+
+
+def _all_ready(kubernetes: Kubernetes, namespace: str) -> bool:
+    topics = kubernetes.get("topics", "-n", namespace)["items"]
+    return all(
+        any(one["type"] == "Ready" and one["status"] == "True" for one in topic.get("status", {}).get("conditions", []))
+        for topic in topics
+    )
+
+
+def _says(kubernetes: Kubernetes, resource: str, reason: str) -> bool:
+    return bool(kubernetes.ready(resource, FOREIGN)["reason"] == reason)
+
+
+def _restarts(kubernetes: Kubernetes) -> int:
+    pods = kubernetes.get("pods", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR)["items"]
+    return sum(one["restartCount"] for pod in pods for one in pod["status"]["containerStatuses"])
+
+
+def _namespace(kubernetes: Kubernetes, name: str) -> None:
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(manifest))
+
+
+def _resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "raptormq.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _apply(kubernetes: Kubernetes, namespace: str, manifest: dict[str, Any]) -> None:
+    kubernetes.kubectl("apply", "-n", namespace, "-f", "-", manifest=json.dumps(manifest), timeout=90)
