@@ -3,6 +3,8 @@
     --keep     keep the cluster after a failure, and say how to reach it
     --no-spark only the brokers' part
 
+`python -m e2e operator-scale` measures a large operator instead (`operator_scale`), without kind.
+
 On failure the logs, events and objects are saved to a folder that the last line names.
 """
 
@@ -18,7 +20,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from e2e import brokers, evidence, isolation, local_disks, operator_duties, records
+from e2e import brokers, evidence, isolation, local_disks, operator_duties, operator_scale, records
 from e2e import spark as spark_jobs
 from e2e.images import build
 from e2e.kubernetes import Kubernetes
@@ -28,6 +30,8 @@ from raptormq.errors import RaptorMQError
 
 def main() -> int:
     """Runs everything; the exit code says whether it was well."""
+    if sys.argv[1:2] == ["operator-scale"]:
+        return operator_scale.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m e2e", description="the whole way on a Kubernetes made by kind")
     parser.add_argument("--keep", action="store_true", help="keep the cluster after a failure")
     parser.add_argument("--no-spark", action="store_true", help="only the brokers' part")

@@ -1,4 +1,4 @@
-"""`python -m tests.api.scale`: figures of an operator with many clusters and Topics, one line each.
+"""`python -m e2e operator-scale`: figures of an operator with many clusters and Topics, one line each.
 
     silent    a cluster of 1,500 Topics with a broker that answers nothing, beside a well one (--minutes, default 2)
     restart   20 clusters with 3,040 Topics, an operator begins anew; again with 500 foreign ConfigMaps of 500 kB
@@ -16,11 +16,10 @@ import asyncio
 import http.client
 import json
 import re
-import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +43,7 @@ def say(what: str, figure: str, goal: str) -> None:
 def post(plane: ControlPlane, bodies: Iterable[tuple[str, Any]]) -> None:
     """Makes many objects (path, body) over a few connections."""
     work = list(bodies)
-    context = ssl._create_unverified_context()
+    context = plane.tls
     headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
 
     def some(part: list[tuple[str, Any]]) -> None:
@@ -144,7 +143,7 @@ async def begun_anew(folder: Path, plane: ControlPlane, name: str, objects: int)
         return first, took, cpu, memory
 
 
-async def restart() -> None:
+async def restart(_minutes: float) -> None:
     clusters = [(f"shop-{number}", "demo", 2, 1) for number in range(20)]
     with environment(*clusters) as (folder, plane):
         with OperatorProcess(folder, plane.kubeconfig()) as operator:
@@ -178,7 +177,7 @@ def writes(plane: ControlPlane) -> float:
     )
 
 
-async def made_at_once() -> None:
+async def made_at_once(_minutes: float) -> None:
     with (
         environment(("shop", "demo", 2, 1)) as (folder, plane),
         OperatorProcess(folder, plane.kubeconfig()),
@@ -194,7 +193,7 @@ async def made_at_once() -> None:
         say("API calls of the operator for each", f"{(writes(plane) - before - 1000) / 1000:.1f}", "3")
 
 
-async def idle() -> None:
+async def idle(_minutes: float) -> None:
     clusters = [(f"shop-{number}", "demo", 2, 1) for number in range(31)]
     with environment(*clusters) as (folder, plane):
         plane.namespace("refused")
@@ -214,18 +213,16 @@ async def idle() -> None:
             say("resident", f"{operator.resident_mb():.0f} MB", "< 160 MB")
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """All figures, or those that are named."""
-    parser = argparse.ArgumentParser(prog="python -m tests.api.scale", description="figures of a large operator")
-    parser.add_argument("figures", nargs="*", choices=["silent", "restart", "topics", "idle", []])
+    parser = argparse.ArgumentParser(prog="python -m e2e operator-scale", description="figures of a large operator")
+    measure = {"silent": silent, "restart": restart, "topics": made_at_once, "idle": idle}
+    parser.add_argument("figures", nargs="*", help=f"of {', '.join(measure)}; all of them by default")
     parser.add_argument("--minutes", type=float, default=2.0, help="how long a broker is silent")
-    options = parser.parse_args()
-    chosen = options.figures or ["silent", "restart", "topics", "idle"]
-    measure = {"silent": lambda: silent(options.minutes), "restart": restart, "topics": made_at_once, "idle": idle}
-    for name in chosen:
-        asyncio.run(measure[name]())
+    options = parser.parse_args(arguments)
+    unknown = set(options.figures) - measure.keys()
+    if unknown:
+        parser.error(f"there is no figure {', '.join(sorted(unknown))}")
+    for name in options.figures or measure:
+        asyncio.run(measure[name](options.minutes))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
