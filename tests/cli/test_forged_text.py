@@ -65,7 +65,7 @@ async def test_a_name_server_shows_what_brokers_call_themselves(serving: Serve, 
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(timeout=30)
     assert codes[:2] == [ResponseCode.SUCCESS, ResponseCode.SUCCESS]
-    assert [line for line in lines_of(log) if f"broker {SHOWN}" in line and "came" in line]
+    assert [line for line in lines_of(log) if f"broker {SHOWN}" in line and "is registered" in line]
 
 
 async def test_a_broker_shows_who_is_refused(serving: Serve, tmp_path: Path) -> None:
