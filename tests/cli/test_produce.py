@@ -120,7 +120,9 @@ async def test_after_a_failure_only_what_is_under_way_is_sent(raptormq: Run) -> 
     assert (said.count("\n"), received) == (1, BATCHES_IN_FLIGHT)
 
 
-@pytest.mark.parametrize(("topic", "part"), [("bad topic", b"characters"), ("SCHEDULE_TOPIC_XXXX", b"reserved for brokers")])
+@pytest.mark.parametrize(
+    ("topic", "part"), [("bad topic", b"characters"), ("SCHEDULE_TOPIC_XXXX", b"reserved for brokers")]
+)
 def test_a_topic_that_cannot_be_sent_to_is_one_line(raptormq: Run, dev_server: Any, topic: str, part: bytes) -> None:
     done = raptormq("produce", topic, "-n", dev_server.address("namesrv"), stdin=b"x\n")
     assert done.returncode == 2
