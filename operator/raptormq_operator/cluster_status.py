@@ -6,6 +6,7 @@ pods to the answers, and the first thing that is missing is the reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from raptormq_operator.cluster_probe import ClusterProbe
@@ -32,6 +33,12 @@ def refusal(cluster: Cluster) -> Verdict | None:
             f"these keys belong to the operator, remove them or set the field beside them: {', '.join(denied)}",
         )
     return None
+
+
+def held_by_budget(pods: Sequence[str]) -> Verdict:
+    """A change is written, and its pods have to wait until no other broker is away."""
+    text = f"the disruption budget does not allow to evict {', '.join(pods)} for a change: another broker is away"
+    return Verdict(Reason.PROGRESSING, text)
 
 
 def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnostics = NO_DIAGNOSTICS) -> Verdict:

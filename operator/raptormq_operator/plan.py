@@ -11,7 +11,9 @@ after a crash between two steps the next plan simply starts from what is there. 
     StatefulSet is not settled and that does not answer either. One of the two proves little: while a name server
     restarts, no broker is listed and none is ready, and all of them serve.
 5.  A broker that may serve and is not available is changed while nobody is away or being changed, also one at a time.
-6.  What is owned and wanted no longer is deleted last. Volume claims are never deleted here.
+6.  A change is written first and its pod evicted afterwards, in the same turn: the API server evicts no pod that the
+    disruption budget protects, so a roll and a drain never take two brokers.
+7.  What is owned and wanted no longer is deleted last. Volume claims are never deleted here.
 """
 
 from __future__ import annotations
@@ -58,7 +60,16 @@ class Delete:
     uid: str
 
 
-Step = Apply | Delete
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Eviction of the pods of a StatefulSet that do not run its revision."""
+
+    stateful_set: str
+    revision: str
+    labels: Mapping[str, str]
+
+
+Step = Apply | Delete | Evict
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +105,25 @@ def _broker_changes(observed: Observed, brokers: Sequence[Unit], *, may_disturb:
     away = {_workload(unit) for unit in brokers if _away(observed, unit)}
     may_disturb = may_disturb and not away and all(_rolled(observed, unit) for unit in brokers)
     unavailable = {_workload(unit) for unit in brokers if not _available(observed, unit)}
-    for unit in brokers:
+    # Whose turn has begun goes on.
+    for unit in sorted(brokers, key=lambda unit: not _outdated(observed, unit)):
         key = _workload(unit)
         if key in away:
-            yield from _changes(observed, unit)
+            yield from _turn(observed, unit)
         elif may_disturb and (key in unavailable or not unavailable):
-            changes = _changes(observed, unit)
-            may_disturb = not changes
-            yield from changes
+            steps = _turn(observed, unit)
+            may_disturb = not steps
+            yield from steps
+
+
+def _turn(observed: Observed, unit: Unit) -> list[Step]:
+    """What is to be written; when everything is, the eviction of a pod that does not run it yet."""
+    steps = _changes(observed, unit)
+    if steps or not _outdated(observed, unit):
+        return steps
+    kind, name = _workload(unit)
+    workload = observed.objects[kind, name]
+    return [Evict(name, workload["status"]["updateRevision"], workload["spec"]["selector"]["matchLabels"])]
 
 
 def key_of(manifest: Manifest) -> Key:
@@ -155,9 +177,25 @@ def _settled(observed: Observed, unit: Unit) -> bool:
 
 
 def _rolled(observed: Observed, unit: Unit) -> bool:
+    """False while the pod of a broker goes and comes."""
     key = _workload(unit)
     workload = observed.objects.get(key)
-    return workload is None or _foreign(observed, key) or _all_updated(workload)
+    return workload is None or _foreign(observed, key) or _all_updated(workload) or _outdated(observed, unit)
+
+
+def _outdated(observed: Observed, unit: Unit) -> bool:
+    """True when a StatefulSet's controller has seen its last change and its pod is there and has to be evicted."""
+    key = _workload(unit)
+    workload = observed.objects.get(key)
+    if workload is None or _foreign(observed, key):
+        return False
+    status = workload.get("status", {})
+    return bool(
+        status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
+        and status.get("updateRevision")
+        and status.get("replicas", 0) == workload["spec"]["replicas"]
+        and status.get("updatedReplicas", 0) < workload["spec"]["replicas"]
+    )
 
 
 def _away(observed: Observed, unit: Unit) -> bool:
@@ -165,7 +203,14 @@ def _away(observed: Observed, unit: Unit) -> bool:
 
 
 def _available(observed: Observed, unit: Unit) -> bool:
-    return _settled(observed, unit) and _workload(unit)[1] in observed.registered
+    """True when clients can use it, also when it still waits to be evicted for a change."""
+    key = _workload(unit)
+    if key[1] not in observed.registered:
+        return False
+    if not _outdated(observed, unit):
+        return _settled(observed, unit)
+    workload = observed.objects[key]
+    return bool(workload["status"].get("availableReplicas", 0) == workload["spec"]["replicas"])
 
 
 def _workload(unit: Unit) -> Key:

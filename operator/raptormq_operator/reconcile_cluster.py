@@ -24,7 +24,7 @@ from raptormq_operator.manifests.cluster_objects import Wanted, wanted
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Surroundings
-from raptormq_operator.plan import Apply, Observed, Plan, Step, key_of, plan
+from raptormq_operator.plan import Apply, Delete, Evict, Observed, Plan, key_of, plan
 from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
 from raptormq_operator.retries import Retries
 from raptormq_operator.status_writer import StatusWriter
@@ -163,11 +163,17 @@ class ClusterReconciler:
         objects = wanted(cluster)
         observed = await self._observe(cluster, objects, probe)
         next_steps: Plan = plan(observed, objects)
+        held: list[str] = []
         for step in next_steps.steps:
             try:
-                await self._take(body, step, cluster.namespace)
+                if isinstance(step, Evict):
+                    held += await self._evict(body, step, cluster.namespace)
+                else:
+                    await self._take(body, step, cluster.namespace)
             except Invalid as error:
                 return Verdict(Reason.APPLY_REFUSED, str(error))
+        if held and not next_steps.conflicts:
+            return cluster_status.held_by_budget(held)
         waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
         words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
         return cluster_status.verdict(cluster, next_steps, probe, words)
@@ -203,7 +209,22 @@ class ClusterReconciler:
         found |= {key: manifest for key, manifest in zip(missing, others, strict=True) if manifest is not None}
         return Observed(cluster.uid, found, probe.registered(cluster), probe.answering(cluster))
 
-    async def _take(self, body: Manifest, step: Step, namespace: str) -> None:
+    async def _evict(self, body: Manifest, step: Evict, namespace: str) -> list[str]:
+        """Evicts the pods of before the change; returns those that the disruption budget protects."""
+        held: list[str] = []
+        for pod in await self._api.select("Pod", namespace, names.selector(dict(step.labels))):
+            metadata = pod["metadata"]
+            revision = metadata["labels"].get(names.REVISION_LABEL)
+            if revision == step.revision or "deletionTimestamp" in metadata:
+                continue  # the status of the StatefulSet is older than its pod
+            name = metadata["name"]
+            if await self._api.evict(namespace, name, metadata["uid"]):
+                await self._events.normal(body, "Evicted", f"evicted Pod {name}, which is made anew with its change")
+            else:
+                held.append(name)
+        return held
+
+    async def _take(self, body: Manifest, step: Apply | Delete, namespace: str) -> None:
         if isinstance(step, Apply):
             kind, name = key_of(step.manifest)
             await self._api.apply(step.manifest)

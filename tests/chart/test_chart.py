@@ -116,11 +116,12 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
         "raptormq.io/brokerclusters": {"get", "list", "watch"},
         "raptormq.io/topics": {"get", "list", "watch", "patch"},
         "/pods": {"list"},
+        "/pods/eviction": {"create"},
         "/events": {"get", "list", "create", "patch"},
     }
     assert {name: allowed[name] for name in ours} == ours
     known = {f"{version.rpartition('/')[0]}/{plural}" for version, plural in RESOURCES.values()}
-    assert {name for name in allowed if not name.endswith(("/status", "/finalizers"))} <= known
+    assert {name for name in allowed if not name.endswith(("/status", "/finalizers", "/eviction"))} <= known
 
 
 def test_the_lease_is_the_one_that_the_operator_takes() -> None:

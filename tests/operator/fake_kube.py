@@ -29,6 +29,8 @@ class FakeKube:
         self.reads = 0
         self.refuse: dict[str, KubeError] = {}
         self.refuse_lists: dict[str, KubeError] = {}
+        self.protected: set[str] = set()
+        """Pods that a disruption budget does not let go."""
         self._applied: dict[tuple[Place, str], Manifest] = {}
         self._versions = 0
 
@@ -119,6 +121,12 @@ class FakeKube:
             raise KubeError(404, "not found")
         self._write("merge", current)
         return self.put(_merged(current, patch))
+
+    async def evict(self, namespace: str, pod: str, uid: str) -> bool:
+        if pod in self.protected:
+            return False
+        await self.delete("Pod", namespace, pod, uid)
+        return True
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         current = self.objects.get((kind, namespace, name))

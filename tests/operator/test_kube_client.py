@@ -133,6 +133,18 @@ async def test_what_is_not_there_is_none_and_may_be_deleted(free_port: int) -> N
             await api.apply_status(CONFIG)
 
 
+@pytest.mark.parametrize(("status", "goes"), [(201, True), (404, True), (409, True), (429, False)])
+async def test_a_pod_is_evicted_unless_its_budget_protects_it(free_port: int, status: int, goes: bool) -> None:
+    server = Server()
+    server.answer = (status, {"message": "because"})
+    async with server.running(free_port) as api:
+        assert await api.evict("shop", "demo-broker-0-0-0", "u1") is goes
+    (request,) = server.requests
+    assert (request["method"], request["path"]) == ("POST", "/api/v1/namespaces/shop/pods/demo-broker-0-0-0/eviction")
+    assert (request["body"]["apiVersion"], request["body"]["kind"]) == ("policy/v1", "Eviction")
+    assert request["body"]["deleteOptions"] == {"preconditions": {"uid": "u1"}}
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(409, Conflict), (422, Invalid), (403, Invalid), (400, Invalid), (500, KubeError), (429, KubeError)],

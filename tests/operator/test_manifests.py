@@ -75,6 +75,28 @@ def test_every_object_is_owned_found_and_named_once(name: str) -> None:
         assert [owner["uid"] for owner in metadata["ownerReferences"]] == [cluster.uid]
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"groups": 3}, {"demo-broker": {"groups": 3}}),
+        (
+            {"groups": 2, "replicas": 3, "replication": {"mode": "dledger"}},
+            {"demo-broker-0": {"group": 0}, "demo-broker-1": {"group": 1}},
+        ),
+    ],
+)
+def test_one_broker_may_be_evicted_of_all_single_copies_or_of_each_replicated_group(
+    spec: dict[str, Any], expected: dict[str, dict[str, int]]
+) -> None:
+    objects = wanted(Cluster.from_object(cluster_body(**spec), SURROUNDINGS)).objects
+    budgets = {m["metadata"]["name"]: m["spec"] for m in objects if m["kind"] == "PodDisruptionBudget"}
+    del budgets["demo-namesrv"]
+    assert budgets.keys() == expected.keys()
+    for name, whose in expected.items():
+        assert budgets[name]["selector"]["matchLabels"] == names.broker_labels("demo", whose.get("group"))
+        assert budgets[name]["maxUnavailable"] == 1
+
+
 @pytest.mark.parametrize("name", SPECS)
 def test_pods_fit_the_restricted_standard(name: str) -> None:
     sets = [manifest for manifest in wanted(cluster_of(name)).objects if manifest["kind"] == "StatefulSet"]

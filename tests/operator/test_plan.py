@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from raptormq_operator.manifest_matches import manifest_matches
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted
-from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.manifests.metadata import Manifest, digest
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.plan import Apply, Delete, Key, Observed, Plan, key_of, plan
+from raptormq_operator.plan import Apply, Evict, Key, Observed, Plan, Step, key_of, plan
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
 MAX_ROUNDS = 60
@@ -40,12 +40,15 @@ def cluster_of(spec: dict[str, Any]) -> Cluster:
 
 class World:
     """The objects of a namespace, with a StatefulSet controller and brokers that register when their pod and the name
-    servers run. While the name servers are made anew, no broker is listed and none is ready, but all serve.
+    servers run. While the name servers are made anew, no broker is listed and none is ready, but all serve. The pod of
+    a broker stays until it is evicted.
     """
 
     def __init__(self) -> None:
         self.objects: dict[Key, Manifest] = {}
         self.running: set[str] = set()
+        self.revisions: dict[str, str] = {}
+        """What the pods that run were made from."""
         self.foreign: dict[Key, Manifest] = {}
 
     def occupy(self, key: Key) -> None:
@@ -58,8 +61,11 @@ class World:
         listed = brokers if NAME_SERVERS in self.running else frozenset()
         return Observed(cluster.uid, dict(self.objects), listed, brokers)
 
-    def take(self, step: Apply | Delete) -> None:
-        if isinstance(step, Delete):
+    def take(self, step: Step) -> None:
+        if isinstance(step, Evict):
+            self.go(step.stateful_set)
+            return
+        if not isinstance(step, Apply):
             assert self.objects.pop((step.kind, step.name))["metadata"]["uid"] == step.uid
             if step.kind == "StatefulSet":
                 self.running.discard(step.name)
@@ -70,19 +76,28 @@ class World:
         after["metadata"] |= {"uid": f"uid-{key}", "generation": before["metadata"]["generation"] + 1 if before else 1}
         after["status"] = copy.deepcopy(before["status"]) if before else {}
         self.objects[key] = after
-        if key[0] == "StatefulSet":
-            self.running.discard(key[1])
         if key == ("StatefulSet", NAME_SERVERS):
+            self.running.discard(NAME_SERVERS)
             for name in self.running:
                 self.objects[("StatefulSet", name)]["status"]["availableReplicas"] = 0
+
+    def go(self, name: str) -> None:
+        """The pod of a broker ends."""
+        self.running.discard(name)
+        self.objects[("StatefulSet", name)]["status"] |= dict.fromkeys(("replicas", "availableReplicas"), 0)
 
     def settle(self, name: str) -> None:
         """The controller and the pods of one StatefulSet do their work."""
         workload = self.objects[("StatefulSet", name)]
         replicas = workload["spec"]["replicas"]
+        revision = digest(workload["spec"]["template"])
+        stays = name != NAME_SERVERS and name in self.running
+        self.revisions[name] = self.revisions[name] if stays else revision
         workload["status"] = {
             "observedGeneration": workload["metadata"]["generation"],
-            **dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), replicas),
+            "updateRevision": revision,
+            **dict.fromkeys(("replicas", "availableReplicas"), replicas),
+            "updatedReplicas": replicas if self.revisions[name] == revision else 0,
         }
         self.running.add(name)
         if name == NAME_SERVERS:
@@ -93,8 +108,14 @@ class World:
         return sorted(
             name
             for (kind, name) in self.objects
-            if kind == "StatefulSet" and (kind, name) not in self.foreign and name not in self.running
+            if kind == "StatefulSet" and (kind, name) not in self.foreign
+            if name not in self.running or not self.is_seen(kind, name)
         )
+
+    def is_seen(self, kind: str, name: str) -> bool:
+        """Whether the controller has looked at the last change."""
+        workload = self.objects[(kind, name)]
+        return bool(workload["status"].get("observedGeneration") == workload["metadata"]["generation"])
 
 
 def reach(world: World, cluster: Cluster, faults: Sequence[int] = ()) -> Plan:
@@ -119,16 +140,22 @@ def reach(world: World, cluster: Cluster, faults: Sequence[int] = ()) -> Plan:
 
 
 def check_safety(observed: Observed, objects: Wanted, now: Plan, world: World) -> None:
-    touched = {key_of(step.manifest) if isinstance(step, Apply) else (step.kind, step.name) for step in now.steps}
+    touched = {_touched_by(step) for step in now.steps}
     assert touched.isdisjoint(world.foreign)
     brokers = {key_of(unit.objects[-1]) for unit in objects.brokers}
     serving = {key for key in brokers if key in observed.objects and key[1] in world.running}
-    disturbed = touched & serving
+    disturbed = {("StatefulSet", step.stateful_set) for step in now.steps if isinstance(step, Evict)} & serving
     assert len(disturbed) <= 1
     if disturbed:
         assert serving == brokers, "a serving broker was disturbed while another one was away"
         assert NAME_SERVERS in world.running, "a serving broker was disturbed while the name servers were away"
         assert ("StatefulSet", NAME_SERVERS) not in touched
+
+
+def _touched_by(step: Step) -> Key:
+    if isinstance(step, Apply):
+        return key_of(step.manifest)
+    return ("StatefulSet", step.stateful_set) if isinstance(step, Evict) else (step.kind, step.name)
 
 
 @settings(max_examples=60, deadline=None)
@@ -189,14 +216,55 @@ def test_a_changed_image_rolls_the_name_servers_then_one_broker_at_a_time() -> N
     world, _ = running(groups=2)
     cluster = cluster_of({"groups": 2, "image": "raptormq:next"})
     order: list[str] = []
-    for _ in range(10):
+    for _ in range(20):
         steps = plan(world.look(cluster), wanted(cluster)).steps
         for step in steps:
             world.take(step)
         order += [step.manifest["metadata"]["name"] for step in steps if isinstance(step, Apply)]
+        order += [f"evict {step.stateful_set}" for step in steps if isinstance(step, Evict)]
         for name in world.unsettled():
             world.settle(name)
-    assert order == ["demo-namesrv", "demo-broker-0-0", "demo-broker-1-0"]
+    brokers = ["demo-broker-0-0", "demo-broker-1-0"]
+    assert order == ["demo-namesrv", *(word for name in brokers for word in (name, f"evict {name}"))]
+
+
+def written(world: World, cluster: Cluster) -> str:
+    """A change is written, and the pod of the first broker waits to be evicted."""
+    (step,) = plan(world.look(cluster), wanted(cluster)).steps
+    assert isinstance(step, Apply)
+    world.take(step)
+    name: str = step.manifest["metadata"]["name"]
+    world.settle(name)
+    return name
+
+
+def evicted_in(now: Plan) -> list[str]:
+    return [step.stateful_set for step in now.steps if isinstance(step, Evict)]
+
+
+def test_a_broker_is_not_evicted_for_its_change_while_another_one_is_away() -> None:
+    world, _ = running(groups=3)
+    cluster = cluster_of({"groups": 3, "scheduling": {"nodeSelector": {"disk": "ssd"}}})
+    first = written(world, cluster)
+    other = "demo-broker-2-0"
+    world.go(other)
+    now = plan(world.look(cluster), wanted(cluster))
+    assert evicted_in(now) == []
+    assert changed_in(now) == [other], "it is away, its change may be its cure"
+    world.settle(other)
+    world.take(now.steps[0])
+    world.settle(other)
+    assert evicted_in(plan(world.look(cluster), wanted(cluster))) == [first]
+
+
+def test_whose_turn_has_begun_goes_on_before_the_next_one_is_changed() -> None:
+    world, cluster = running(groups=3)
+    workload = world.objects[("StatefulSet", "demo-broker-2-0")]
+    workload["status"] |= {"updatedReplicas": 0, "updateRevision": "another"}
+    other = cluster_of({"groups": 3, "scheduling": {"nodeSelector": {"disk": "ssd"}}})
+    assert changed_in(plan(world.look(other), wanted(other))) == ["demo-broker-2-0"]
+    now = plan(world.look(cluster), wanted(cluster))
+    assert now.steps == (Evict("demo-broker-2-0", "another", workload["spec"]["selector"]["matchLabels"]),)
 
 
 def changed_in(now: Plan) -> list[str]:

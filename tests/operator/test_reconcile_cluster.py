@@ -117,6 +117,28 @@ async def test_a_failing_pod_is_quoted_until_it_is_well() -> None:
     await operator.until_ready()
 
 
+async def test_a_change_evicts_the_pod_of_before_when_the_budget_lets_it_go() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    workload = operator.kube.objects[("StatefulSet", NAMESPACE, "demo-broker-0-0")]
+    workload["status"] |= {"updatedReplicas": 0, "updateRevision": "new"}
+    labels = names.broker_labels("demo", 0, 0)
+    kinds = {"old": {}, "new": {}, "going": {"deletionTimestamp": "t0"}}
+    for name, more in kinds.items():
+        revision = {names.REVISION_LABEL: "new" if name == "new" else "old"}
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels | revision, **more}
+        operator.kube.put({"kind": "Pod", "metadata": metadata})
+    operator.kube.protected = {"old"}
+    await operator.turn()
+    assert operator.ready["reason"] == "Progressing"
+    assert "the disruption budget does not allow to evict old for a change" in operator.ready["message"]
+    assert operator.names("Pod") == ["going", "new", "old"]
+    operator.kube.protected = set()
+    await operator.turn()
+    assert operator.names("Pod") == ["going", "new"]
+    assert ("Normal", "Evicted") in operator.kube.events()
+
+
 async def test_what_keeps_a_pod_from_beginning_is_quoted() -> None:
     operator = Operator()
     await operator.turn()

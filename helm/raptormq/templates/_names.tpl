@@ -76,6 +76,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list]
+# A roll evicts pods, so that disruption budgets count it.
+- apiGroups: [""]
+  resources: [pods/eviction]
+  verbs: [create]
 - apiGroups: [""]
   resources: [events]
   verbs: [get, list, create, patch]

@@ -76,6 +76,9 @@ class KubeApi(Protocol):
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Deletes exactly this object; nothing happens when it is gone or another one has its name."""
 
+    async def evict(self, namespace: str, pod: str, uid: str) -> bool:
+        """Evicts exactly this pod. False when its disruption budget does not allow that now."""
+
 
 async def configuration() -> Configuration:
     """Where the API server is and who we are: the pod's service account, whose token is read again every minute, or the
@@ -146,6 +149,22 @@ class KubeClient:
         except KubeError as error:
             if error.status not in (404, 409):
                 raise
+
+    async def evict(self, namespace: str, pod: str, uid: str) -> bool:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        try:
+            await self._request("POST", path("Pod", namespace, pod) + "/eviction", body, "application/json")
+        except KubeError as error:
+            if error.status == 429:
+                return False
+            if error.status not in (404, 409):
+                raise
+        return True
 
     async def page(
         self, kind: str, namespace: str | None, selector: str = "", limit: int = PAGE_SIZE, after: str = ""

@@ -31,6 +31,8 @@ def stateful_set(cluster: Cluster, member: Member) -> Manifest:
             "serviceName": names.group_service(cluster.name, member.group),
             # Parallel, because an ordered set never replaces a pod that does not become ready.
             "podManagementPolicy": "Parallel",
+            # The operator evicts the pod in its turn: so the disruption budget counts rolls and drains as one.
+            "updateStrategy": {"type": "OnDelete"},
             "selector": {"matchLabels": labels},
             "persistentVolumeClaimRetentionPolicy": {
                 "whenDeleted": cluster.storage.when_deleted,

@@ -43,7 +43,7 @@ def wanted(cluster: Cluster) -> Wanted:
             services.name_server_service(cluster),
             *(services.group_service(cluster, group) for group in groups),
             services.name_server_budget(cluster),
-            *(services.group_budget(cluster, group) for group in groups),
+            *services.broker_budgets(cluster),
         ),
         name_servers=_unit(config.name_server_config(cluster), name_server.stateful_set(cluster)),
         brokers=tuple(

@@ -30,9 +30,16 @@ def name_server_budget(cluster: Cluster) -> Manifest:
     return _budget(cluster, names.name_server(cluster.name), names.name_server_labels(cluster.name))
 
 
-def group_budget(cluster: Cluster, group: int) -> Manifest:
-    """At most one member of a group is evicted at a time."""
-    return _budget(cluster, names.group_service(cluster.name, group), names.broker_labels(cluster.name, group))
+def broker_budgets(cluster: Cluster) -> list[Manifest]:
+    """At most one broker of what a client can miss is evicted at a time: one of the cluster where each group has a
+    single copy, since a drain would take all groups at once otherwise; one of each group where groups are replicated.
+    """
+    if cluster.replication_mode == "none":
+        return [_budget(cluster, names.brokers(cluster.name), names.broker_labels(cluster.name))]
+    return [
+        _budget(cluster, names.group_service(cluster.name, group), names.broker_labels(cluster.name, group))
+        for group in range(cluster.groups)
+    ]
 
 
 def _headless(cluster: Cluster, name: str, labels: dict[str, str], ports: list[tuple[str, int]]) -> Manifest:
@@ -57,5 +64,10 @@ def _budget(cluster: Cluster, name: str, labels: dict[str, str]) -> Manifest:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(cluster, name, labels),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": labels},
+            # A pod that is not ready serves nobody: its node can be drained, and its broker changed, all the same.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }

@@ -1,7 +1,8 @@
 """Names, labels and ports of everything the operator makes: deterministic, so that a second attempt finds the first.
 
 <cluster>-namesrv                  headless Service, StatefulSet, ConfigMap and budget of the name servers
-<cluster>-broker-<group>           headless Service and budget of a group
+<cluster>-broker                   budget of all brokers, where groups are not replicated
+<cluster>-broker-<group>           headless Service of a group, and its budget where groups are replicated
 <cluster>-broker-<group>-<member>  StatefulSet and ConfigMap of a broker; its pod ends in -0, its claim is store-<pod>
 """
 
@@ -19,6 +20,8 @@ MEMBER_LABEL = f"{GROUP}/member"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 CONFIG_HASH_ANNOTATION = f"{GROUP}/config-hash"
 MANIFEST_HASH_ANNOTATION = f"{GROUP}/manifest-hash"
+REVISION_LABEL = "controller-revision-hash"
+"""Kubernetes' own label of a StatefulSet's pod: the revision of the template that it was made from."""
 TOPIC_FINALIZER = f"{GROUP}/topic"
 
 
@@ -29,6 +32,10 @@ def name_server(cluster: str) -> str:
 def broker(group: int) -> str:
     """RocketMQ's brokerName of a group."""
     return f"broker-{group}"
+
+
+def brokers(cluster: str) -> str:
+    return f"{cluster}-broker"
 
 
 def group_service(cluster: str, group: int) -> str:
