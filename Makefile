@@ -13,7 +13,7 @@ SUITES := tests/api tests/interop tests/faults tests/spark $(SIMULATIONS)
 UNIT_TESTS = $(call PYTEST,$(1)) --numprocesses=2 --dist=$(2) $(addprefix --ignore=,$(SUITES)) -m 'not client'
 TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples docs/hooks tests)
 
-.PHONY: help install format lint lint-workflows docs test test-unit coverage test-interop test-faults test-simulation test-spark test-client test-api mutants demo e2e bench image soak lock clean
+.PHONY: help install format lint lint-workflows docs test test-unit coverage test-interop test-faults test-simulation test-spark test-spark-connect test-client test-api mutants demo e2e bench image soak lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
@@ -66,6 +66,9 @@ test-simulation: install ## a simulated disk, cut at every operation; 5,000 simu
 test-interop: install ## the official clients for Java, Node.js and Go against our broker (900 s)
 	@$(INSTALL) commands javac mvn node npm go
 	$(call PYTEST,900) tests/interop
+
+test-spark-connect: install ## the Spark connector through Spark Connect, in an environment of its own (600 s)
+	timeout 600 $(BIN)/uv run --isolated --no-project --with-editable . --with 'pyspark[connect]==4.3.0' --with pytest python -m tests.spark.connect_check
 
 test-spark: install ## the Spark source in a local session (1200 s)
 	@$(INSTALL) commands java

@@ -125,3 +125,16 @@ def test_executors_may_not_do_more_than_drivers_and_neither_is_root() -> None:
         driver = list(yaml.safe_load_all((EXAMPLES / name).read_text()))[-1]["spec"]["template"]["spec"]
         assert driver["securityContext"] == executor["securityContext"]
         assert driver["containers"][0]["securityContext"] == executor["containers"][0]["securityContext"]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_bodies_of_json_become_columns(spark: SparkSession, name_server: str) -> None:
+    records, topic = flights(30), unique("example-bodies")
+    create_topic(name_server, topic, 2)
+    messages = [Message(topic, json.dumps(each).encode(), keys=(str(n),)) for n, each in enumerate(records)]
+    send(name_server, [*messages, Message(topic, b"{", keys=("damaged",))], 2)
+    found = example("spark_decode_bodies").flights(spark, name_server, topic, "json")
+    by_key = {row["key"]: (row["origin"], row["delay"], row["distance"]) for row in found.collect()}
+    assert by_key.pop("damaged") == (None, None, None)
+    assert by_key == {str(n): (each["origin"], each["delay"], each["distance"]) for n, each in enumerate(records)}
