@@ -13,23 +13,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import http.client
-import json
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from tests.api.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.api.control_plane import ControlPlane
 from tests.api.operator_process import OperatorProcess, until
 from tests.api.peers import broker
+from tests.api.resources import make, peers, post, reasons, topics
 from tests.api.stand_ins import settling
-from tests.api.test_operator import OURS, make, peers, reasons
 
 LONG_S = 300.0
 
@@ -38,38 +34,6 @@ def say(what: str, figure: str, goal: str) -> None:
     """One line."""
     sys.stdout.write(f"{what:70} {figure:>24}   [{goal}]\n")
     sys.stdout.flush()
-
-
-def post(plane: ControlPlane, bodies: Iterable[tuple[str, Any]]) -> None:
-    """Makes many objects (path, body) over a few connections."""
-    work = list(bodies)
-    context = plane.tls
-    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
-
-    def some(part: list[tuple[str, Any]]) -> None:
-        connection = http.client.HTTPSConnection(plane.server.removeprefix("https://"), context=context, timeout=60)
-        for path, body in part:
-            connection.request("POST", path, json.dumps(body), headers)
-            answer = connection.getresponse()
-            text = answer.read()
-            if answer.status >= 300:
-                raise RuntimeError(f"{path}: {text!r:.200}")
-        connection.close()
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(some, [work[start::4] for start in range(4)]))
-
-
-def topics(namespace: str, cluster: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Topic resources for `post`."""
-    for name in names:
-        body = {
-            "apiVersion": "raptormq.io/v1alpha1",
-            "kind": "Topic",
-            "metadata": {"name": name},
-            "spec": {"clusterRef": {"name": cluster}},
-        }
-        yield f"{OURS}/namespaces/{namespace}/topics", body
 
 
 def metric(operator: OperatorProcess, name: str) -> float:
@@ -103,7 +67,7 @@ async def silent(minutes: float) -> None:
         post(plane, topics("sick", "demo", (f"t{number}" for number in range(1500))))
         for namespace, *_ in clusters:
             await until("ready", lambda where=namespace: all_ready(plane, where, "brokerclusters", 1), LONG_S)  # type: ignore[misc]
-        await until("all Topics are ready", lambda: all_ready(plane, "sick", "topics", 1500), LONG_S)
+        await until("all Topics are ready", lambda: all_ready(plane, "sick", "topics", 1500), LONG_S, every=1.0)
         (folder / f"silent-{broker('sick', 'demo', 1)}").touch()
         took = await until("it says so", lambda: not all_ready(plane, "sick", "brokerclusters", 1), LONG_S)
         say("a silent broker: the cluster says Ready=False after", f"{took:.1f} s", "< 10 s")
@@ -186,7 +150,7 @@ async def made_at_once(_minutes: float) -> None:
         await asyncio.sleep(5.0)
         before, begun = writes(plane), time.monotonic()
         await asyncio.to_thread(post, plane, topics("shop", "demo", (f"t{number}" for number in range(1000))))
-        await until("all are ready", lambda: all_ready(plane, "shop", "topics", 1000), LONG_S)
+        await until("all are ready", lambda: all_ready(plane, "shop", "topics", 1000), LONG_S, every=0.5)
         took = time.monotonic() - begun
         await asyncio.sleep(5.0)
         say("1,000 Topics made: all Ready after", f"{took:.1f} s", "< 20 s")

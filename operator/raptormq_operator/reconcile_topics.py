@@ -276,10 +276,12 @@ class TopicsReconciler:
                 return None
             if not topic.deleting:
                 await self._guard(look.body, topic)
-            if look.changed and look.verdict.ready:
+            applied = look.changed and look.verdict.ready
+            if applied:
                 text = f"topic {topic.topic_name} was made or changed on the brokers"
                 await self._events.normal(look.body, "Applied", text)
-            written = await self._writer.write(look.body, topic_plan.status(topic, cluster, look.answers), look.verdict)
+            status = topic_plan.status(topic, cluster, look.answers)
+            written = await self._writer.write(look.body, status, look.verdict, told=applied)
         except KubeError as error:
             log.warning("Topic %s/%s: %s", topic.namespace, topic.name, error)
             return "the API server"

@@ -26,9 +26,11 @@ class StatusWriter:
         self._events = events
         self._now = now
 
-    async def write(self, body: Manifest, status: dict[str, Any], verdict: Verdict) -> Manifest | None:
-        """`body` is the resource as it was read; its old status decides what changes. Returns the resource with the new
-        status, None when nothing was written. Raises `KubeError`."""
+    async def write(
+        self, body: Manifest, status: dict[str, Any], verdict: Verdict, *, told: bool = False
+    ) -> Manifest | None:
+        """`body` is the resource as it was read; its old status decides what changes. With `told` an Event has said it
+        already. Returns the resource with the new status, None when nothing was written. Raises `KubeError`."""
         metadata, before = body["metadata"], body.get("status", {})
         conditions = before.get("conditions", [])
         condition = ready_condition(verdict, metadata["generation"], conditions, self._now())
@@ -44,7 +46,8 @@ class StatusWriter:
             if error.status in (404, 409):  # deleted meanwhile, or made anew under the same name
                 return None
             raise
-        await self._tell(body, conditions, verdict)
+        if not told:
+            await self._tell(body, conditions, verdict)
         return written
 
     def forget(self, kind: str, namespace: str, name: str) -> None:

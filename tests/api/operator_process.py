@@ -88,13 +88,13 @@ class OperatorProcess:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
 
 
-async def until(what: str, condition: Callable[[], Any], timeout: float = 60.0) -> float:
-    """Waits for a condition; returns the seconds that it took."""
+async def until(what: str, condition: Callable[[], Any], timeout: float = 60.0, *, every: float = 0.05) -> float:
+    """Waits for a condition, and asks for it so often; returns the seconds that it took."""
     begun = time.monotonic()
     while not condition():
         if time.monotonic() - begun > timeout:
             raise AssertionError(f"not within {timeout:.0f} s: {what}")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(every)
     return time.monotonic() - begun
 
 

@@ -100,7 +100,7 @@ async def test_the_topic_is_made_on_every_broker() -> None:
     assert operator.admin.topics == {FIRST: {"orders": WANTED}, SECOND: {"orders": WANTED}}
     assert [broker["ready"] for broker in operator.body["status"]["brokers"]] == [True, True]
     assert operator.body["status"]["nameServerAddress"] == CLUSTER.name_server_address
-    assert ("Normal", "Applied") in operator.kube.events()
+    assert operator.kube.events() == [("Normal", "Applied")]
 
 
 async def test_a_topic_that_is_right_is_left_alone() -> None:
