@@ -64,9 +64,11 @@ from raptormq.broker.transaction.transaction_service import TransactionService
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.signing import Credentials, CredentialSource
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.security.acl_handlers import AclHandlers
+from raptormq.security.mounted_users import MountedUser
 from raptormq.security.tables import access_gate
 from raptormq.security.user_handlers import UserHandlers
 from raptormq.storage.fs import FileSystem
@@ -218,9 +220,14 @@ def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
         BrokerAddress(address, f"{host}:{int(port) + _REPLICATION_PORT_STEP}"),
         tables.topics,
         config.policies,
-        ConnectionLimits(credentials=config.security.own_credentials),
+        ConnectionLimits(credentials=_own_credentials(config)),
         config.outgoing_tls,
     )
+
+
+def _own_credentials(config: BrokerConfig) -> Credentials | CredentialSource | None:
+    path = config.security.own_credentials_path
+    return MountedUser(Path(path)).credentials if path else config.security.own_credentials
 
 
 class _Core:

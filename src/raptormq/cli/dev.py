@@ -55,6 +55,7 @@ def data_folder(value: str) -> Path:
 
 
 OWN_CREDENTIALS = "innerClientAuthenticationCredentials"
+_OWN_CREDENTIALS_KEYS = {OWN_CREDENTIALS, "innerClientCredentialsPath"}
 
 _ACCESS_KEYS = ACCESS_KEYS - {"authConfigPath", "authenticationWhitelist", "authorizationWhitelist"}
 """Settings shared by broker and name server; the request codes in the white lists apply to the broker only."""
@@ -77,7 +78,7 @@ class Options:
         Its data is in ``namesrv`` below the data directory.
         """
         folder = self.data_dir / "namesrv"
-        keys = TLS_KEYS | _ACCESS_KEYS if OWN_CREDENTIALS in pairs else TLS_KEYS
+        keys = TLS_KEYS | _ACCESS_KEYS if _OWN_CREDENTIALS_KEYS & pairs.keys() else TLS_KEYS
         return NameServerConfig.from_pairs(
             {key: value for key, value in pairs.items() if key in keys}
             | {
@@ -109,6 +110,8 @@ def own_credentials(security: AccessControl) -> dict[str, str]:
     """Return the credentials, as a setting, that the broker signs its registration with: by default those of the first
     user.
     """
+    if security.own_credentials_path:
+        return {}  # passed on with the other settings
     user = security.own_credentials or security.first_user
     if user is None:
         if security.is_on:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from raptormq.protocol.command import RemotingCommand
@@ -35,6 +35,9 @@ class Credentials:
 
     def __str__(self) -> str:
         return f"{self.access_key} (secret not shown)"
+
+
+CredentialSource = Callable[[], Credentials]
 
 
 def sign(request: RemotingCommand, credentials: Credentials) -> None:

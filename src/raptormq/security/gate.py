@@ -155,10 +155,11 @@ class AccessGate:
             raise denied(f"User:{username} is not found.")
         if user.is_disabled:
             raise denied(f"User:{username} is disabled.")
-        if not is_signed_with(request, user.password):
+        password = next((each for each in user.passwords if is_signed_with(request, each)), None)
+        if password is None:
             raise denied("check signature failed.")
         if self._full_signatures is not None:
-            self._full_signatures.check(connection, request, user.password)
+            self._full_signatures.check(connection, request, password)
 
     def _authorize(self, request: RemotingCommand, source_ip: str) -> None:
         username = request.ext_fields.get(ACCESS_KEY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from raptormq.config_file import integer, known_keys, parse_bool, setting
 from raptormq.errors import BodyError, ConfigError
@@ -64,6 +65,15 @@ class AccessControl:
     user, too.
     """
 
+    super_user_paths: str = setting("", "superUserPaths")
+    """Folders separated by commas, each with the files username and password, and optionally otherPassword, such as a
+    mounted Secret of type kubernetes.io/basic-auth: super users, whom no request changes. Changed files apply within a
+    second.
+    """
+    own_credentials_path: str = setting("", "innerClientCredentialsPath")
+    """Such a folder, with the credentials for the brokers' own requests, instead of
+    ``innerClientAuthenticationCredentials``; its user is a super user, too.
+    """
     demand_full_signature: bool = setting(False, "demandFullSignature", parse=parse_bool)
     """Require full signatures (:mod:`raptormq.protocol.full_signature`), which Apache's clients do not send."""
     full_signature_window_ms: int = setting(60_000, "fullSignatureWindow", parse=integer(1_000, 3_600_000))
@@ -80,6 +90,8 @@ class AccessControl:
                 "authorizationEnabled=true needs authenticationEnabled=true: without signatures every client could "
                 "claim to be a super user"
             )
+        if self.own_credentials is not None and self.own_credentials_path:
+            raise ConfigError("set innerClientAuthenticationCredentials or innerClientCredentialsPath, not both")
         if self.demand_full_signature and not self.authentication:
             raise ConfigError("demandFullSignature=true needs authenticationEnabled=true")
 
@@ -87,6 +99,12 @@ class AccessControl:
     def is_on(self) -> bool:
         """Whether access control is on."""
         return self.authentication or self.authorization
+
+    @property
+    def user_folders(self) -> tuple[Path, ...]:
+        """The folders of ``superUserPaths`` and ``innerClientCredentialsPath``, each once."""
+        texts = [*self.super_user_paths.split(","), self.own_credentials_path]
+        return tuple(Path(text) for text in dict.fromkeys(text.strip() for text in texts) if text)
 
     @property
     def unsigned_codes(self) -> frozenset[int]:

@@ -18,6 +18,7 @@ from raptormq.json_file import JsonFile
 from raptormq.security.acls import AclTable
 from raptormq.security.full_signatures import FullSignatures
 from raptormq.security.gate import AccessGate, PermissionResolver
+from raptormq.security.mounted_users import MountedUsers
 from raptormq.security.settings import AccessControl
 from raptormq.security.users import SUPER, UserChange, UserTable
 from raptormq.storage.fs import FileSystem, TableSaver
@@ -38,6 +39,7 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
     """Read the tables in ``folder`` and create the super users of the settings that do not exist.
 
     Raises:
+        ConfigError: a folder of ``superUserPaths`` or ``innerClientCredentialsPath`` cannot be used.
         StoreDamaged: a file and its backup cannot be read.
     """
     files = filesystem or PrivateFiles()
@@ -57,6 +59,8 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
         marker=str(folder / "acls.made"),
     )
     users = users_file.load(_users) or UserTable()
+    if folders := settings.user_folders:
+        users.fixed = MountedUsers(folders)
     acls = acls_file.load(_acls) or AclTable()
     tables = SecurityTables(users, acls, TableSaver(users_file, users.to_dict), TableSaver(acls_file, acls.to_dict))
     users.on_change(tables.users_saver.save_soon)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from raptormq.errors import BodyError
 from raptormq.protocol.codes import ResponseCode
@@ -27,6 +27,13 @@ class User:
     password: str = field(repr=False)
     type: str = NORMAL
     status: str = "enable"
+    other_password: str = field(default="", repr=False)
+    """Accepted as well, while one password replaces the other; only of users in files (``superUserPaths``)."""
+
+    @property
+    def passwords(self) -> tuple[str, ...]:
+        """All passwords that are accepted."""
+        return (self.password, self.other_password) if self.other_password else (self.password,)
 
     @property
     def is_super(self) -> bool:
@@ -76,8 +83,18 @@ class UserChange:
         )
 
 
+class FixedUsers(Protocol):
+    """Users who are not in the table, and whom no request changes (:mod:`raptormq.security.mounted_users`)."""
+
+    def get(self, username: str) -> User | None:
+        """Return the user; None when there is none of that name."""
+
+    def all(self) -> list[User]:
+        """Return all of them."""
+
+
 class UserTable:
-    """All users by name."""
+    """All users by name. A fixed user counts instead of one of the table that has the same name."""
 
     def __init__(self, saved: dict[str, Any] | None = None) -> None:
         """
@@ -85,6 +102,7 @@ class UserTable:
             BodyError: a saved user has no name or no password.
         """
         self.users: dict[str, User] = {}
+        self.fixed: FixedUsers | None = None
         self._changed: list[Callable[[], None]] = []
         for entry in (saved or {}).get("users", []):
             change = UserChange.of(str(entry.get("username", "")), entry)
@@ -104,11 +122,14 @@ class UserTable:
 
     def get(self, username: str) -> User | None:
         """Return the user; None when there is none."""
-        return self.users.get(username)
+        fixed = self.fixed.get(username) if self.fixed is not None else None
+        return fixed or self.users.get(username)
 
     def matching(self, text: str | None) -> list[User]:
         """Return the users whose name contains ``text``, sorted by name."""
-        return [self.users[name] for name in sorted(self.users) if not text or text in name]
+        fixed = {user.username: user for user in self.fixed.all()} if self.fixed is not None else {}
+        users = self.users | fixed
+        return [users[name] for name in sorted(users) if not text or text in name]
 
     def create(self, change: UserChange) -> None:
         """Create a user.
@@ -118,7 +139,7 @@ class UserTable:
         """
         if change.password is None:
             raise denied("password can not be blank")
-        if change.username in self.users:
+        if self.get(change.username) is not None:
             raise denied("The user is existed")
         self._put(User(change.username, change.password, change.type or NORMAL, change.status or "enable"))
 
@@ -126,8 +147,9 @@ class UserTable:
         """Change the given fields of a user.
 
         Raises:
-            Refused: there is no such user.
+            Refused: there is no such user, or it is fixed.
         """
+        self._refuse_fixed(change.username)
         user = self.users.get(change.username)
         if user is None:
             raise denied("The user is not exist")
@@ -141,9 +163,18 @@ class UserTable:
         )
 
     def delete(self, username: str) -> None:
-        """Delete a user; nothing happens when there is none."""
+        """Delete a user; nothing happens when there is none.
+
+        Raises:
+            Refused: the user is fixed.
+        """
+        self._refuse_fixed(username)
         if self.users.pop(username, None) is not None:
             self._notify()
+
+    def _refuse_fixed(self, username: str) -> None:
+        if self.fixed is not None and self.fixed.get(username) is not None:
+            raise denied(f"User:{username} is defined by files of this server (superUserPaths), change those")
 
     def _put(self, user: User) -> None:
         self.users[user.username] = user

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raptormq.protocol.frame import MAX_FRAME_BYTES
-from raptormq.protocol.signing import Credentials
+from raptormq.protocol.signing import Credentials, CredentialSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +23,5 @@ class ConnectionLimits:
     request opens a new one. For clients; ``None`` keeps the connection."""
     hold_reading: bool = False
     """Stop reading from a clogged peer. For servers only: two ends that both did it could wait for each other."""
-    credentials: Credentials | None = None
-    """Credentials that sign own requests."""
+    credentials: Credentials | CredentialSource | None = None
+    """Credentials that sign own requests; a function is asked for each request, since they may change."""

@@ -150,10 +150,10 @@ class OutgoingRequests:
     def _prepare(self, message: RemotingCommand) -> int:
         message.opaque = opaque = self._next_opaque
         self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients treat as absent
-        if self._limits.credentials is not None:
+        if (credentials := self._limits.credentials) is not None:
             self._signed_count += 1
             moment = SignatureStamp(time.time_ns() // 1_000_000, self._session, self._signed_count)
-            sign_fully(message, self._limits.credentials, moment)
+            sign_fully(message, credentials() if callable(credentials) else credentials, moment)
         return opaque
 
     def answered(self, response: RemotingCommand) -> None:
