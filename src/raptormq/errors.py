@@ -33,6 +33,7 @@ another broker)::
     `- ClientError
        |- NoRoute               no broker serves the topic                 (retriable)
        |- KeyMissing            a message is encrypted with a key that is not there
+       |- ConsumptionStopped    a consumer has stopped at a message that it could not consume
        `- ClientClosed          the producer, consumer or pool was closed
 """
 
@@ -185,6 +186,10 @@ class ServerError(RaptorMQError):
 
 class ClientError(RaptorMQError):
     """Root of the errors that our own client raises about its own state."""
+
+
+class ConsumptionStopped(ClientError):
+    """A consumer has stopped, because a message could not be consumed and its configuration says so."""
 
 
 class NoRoute(ClientError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
@@ -21,6 +22,8 @@ class Reader:
     """Stands where a queue reader stands: learns what is finished."""
 
     def __init__(self) -> None:
+        self.is_paused = False
+        self.locked_until = math.inf
         self.process_queue = ProcessQueue(0)
         self.finished_offsets: list[int] = []
         self._changed = asyncio.Event()

@@ -67,6 +67,8 @@ def test_the_python_program(name_server: str) -> None:
     ("title", "printed"),
     [
         ("Send and consume", "b'17 books'"),
+        ("In order", "account 8 has 600"),
+        ("Plain functions as listeners", "[b'open', b'deposit', b'close']"),
         ("Without asyncio", "b'line 2'"),
         ("From a place, or a time", "b'second'"),
         ("Whole batches", "1000 readings"),
@@ -81,4 +83,4 @@ def test_the_programs_of_the_client_page(name_server: str, title: str, printed: 
 
 
 def test_every_program_of_the_client_page_is_tried() -> None:
-    assert len(PROGRAMS) == CLIENT_PAGE.count("```python") == 8
+    assert len(PROGRAMS) == CLIENT_PAGE.count("```python") == 10

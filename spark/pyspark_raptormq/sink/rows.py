@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark_raptormq.errors import RowError
 from pyspark_raptormq.sink.options import SinkOptions
 from raptormq.client import Delay, Message
+from raptormq.protocol.properties import SHARDING_KEY
 
 _SLICE_ROWS = 512
 _SLICE_BYTES = 256 * 1024
@@ -93,6 +94,10 @@ class RowReader:
                 for message, at_us in zip(messages, columns["deliverTime"].cast(pa.int64()).to_pylist(), strict=True):
                     if at_us is not None:
                         message.delay = Delay.until(at_us // 1000)
+        if "shardingKey" in columns:
+            for message, sharding_key in zip(messages, _strings(columns["shardingKey"]), strict=True):
+                if sharding_key:  # a property has a value
+                    message.properties[SHARDING_KEY] = sharding_key
         return Rows(first, messages, _places(columns), body_bytes)
 
     def _bodies(self, column: pa.Array, first: int) -> list[bytes]:

@@ -22,6 +22,7 @@ from raptormq.cli.sent_lines import SentLines
 from raptormq.client import Message, Producer, ProducerConfig
 from raptormq.client.message import body_too_large
 from raptormq.errors import MessageError, RaptorMQError
+from raptormq.protocol.properties import KEY_SEPARATOR
 from raptormq.protocol.topic_names import check_topic, is_derived_topic
 
 GROUP = "raptormq-cli"
@@ -40,6 +41,11 @@ class Job:
     keys: tuple[str, ...]
     batch_size: int
     timeout_s: float
+
+    @property
+    def sharding_key(self) -> str | None:
+        """What all messages are ordered by: the text of all keys."""
+        return KEY_SEPARATOR.join(self.keys) or None
 
     def message(self, line: bytes) -> Message:
         """Return the message for a line."""
@@ -61,7 +67,8 @@ Examples:
     type=message_key,
     multiple=True,
     metavar="KEY",
-    help="Key of every message, to find it by; may be given more than once.",
+    help="Key of every message, to find it by; may be given more than once. Messages with a key go to the queue of the "
+    "key, in the order of the lines.",
 )
 @click.option("--tag", type=message_tag, metavar="TAG", help="Tag of every message, to filter by.")
 @click.option(
@@ -145,16 +152,18 @@ async def _send_in_batches(
             try:
                 with sent.sending(first_line, len(batch)):
                     if len(batch) == 1:
-                        await producer.send(batch[0], timeout=job.timeout_s)
+                        await producer.send(batch[0], key=job.sharding_key, timeout=job.timeout_s)
                     else:
-                        await producer.send_batch(batch, timeout=job.timeout_s)
+                        await producer.send_batch(batch, key=job.sharding_key, timeout=job.timeout_s)
             except BaseException:
                 batches.close()  # the other senders take no further batch
                 raise
             advance(len(batch), sum(len(message.body) + LINE_FEED_BYTES for message in batch))
 
+    # One request at a time keeps the order of messages with a key.
+    senders = 1 if job.keys else BATCHES_IN_FLIGHT
     # Wait for all requests, also after a failure: only then it is known which lines were sent.
-    for outcome in await asyncio.gather(*(send_some() for _ in range(BATCHES_IN_FLIGHT)), return_exceptions=True):
+    for outcome in await asyncio.gather(*(send_some() for _ in range(senders)), return_exceptions=True):
         if outcome is not None:
             raise outcome
 

@@ -5,8 +5,28 @@ What is imported here is the public interface; the modules behind it may change.
 
 from raptormq.client.admin import AdminClient, FoundMessages
 from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, BlockingPullConsumer
-from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig, MessageModel, ProducerConfig
-from raptormq.client.consumer import BatchListener, Listener, PullConsumer, PullResult, PullStatus, PushConsumer, Sql
+from raptormq.client.config import (
+    ClientConfig,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    MessageModel,
+    OnFailure,
+    Order,
+    ProducerConfig,
+)
+from raptormq.client.consumer import (
+    BatchListener,
+    Listener,
+    PlainListener,
+    PullConsumer,
+    PullResult,
+    PullStatus,
+    PushConsumer,
+    Sql,
+    in_executor,
+    in_loop,
+    message_key,
+)
 from raptormq.client.message import MessageBatch, split_messages
 from raptormq.client.producer import (
     Callback,
@@ -56,7 +76,10 @@ __all__ = [
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "OnFailure",
+    "Order",
     "Perm",
+    "PlainListener",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
@@ -77,6 +100,9 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "in_executor",
+    "in_loop",
+    "message_key",
     "pick_by_key",
     "split_messages",
 ]

@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -39,12 +39,15 @@ from raptormq.client.settings import (
 )
 from raptormq.errors import ConfigError
 from raptormq.protocol.compression import Compression
+from raptormq.protocol.message import MessageExt
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5})")
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 _SOMEWHERE_ELSE = "192.0.2.1"  # reserved for documentation (RFC 5737), so never this host
 _DISCARD_PORT = 9
 _MAX_BATCH_BYTES, _MAX_BATCH_DELAY_MS = 2 * 1024 * 1024, 30_000  # as in the Java client
+_MAX_CONCURRENCY, _MAX_CONSUME_BATCH = 10_000, 32_767
+_SPAN, _SPAN_BY_KEY = 2000, 100_000
 _instances = itertools.count(1)
 
 
@@ -65,6 +68,28 @@ class MessageModel(enum.Enum):
     """Each message goes to every member; offsets are stored on the member's machine, failed messages are not delivered
     again.
     """
+
+
+class Order(enum.Enum):
+    """In which order a `PushConsumer` calls its listeners for the messages of a topic."""
+
+    NONE = "NONE"
+    """Messages are consumed concurrently; a failed message is delivered again later, after newer ones."""
+    BY_QUEUE = "BY_QUEUE"
+    """The messages of a queue are consumed one after the other."""
+    BY_KEY = "BY_KEY"
+    """Messages with the same key are consumed one after the other, messages with different keys in parallel."""
+
+
+class OnFailure(enum.Enum):
+    """What an ordered consumer does with a message that failed `max_reconsume_times` + 1 times."""
+
+    DEAD_LETTER = "DEAD_LETTER"
+    """The message goes to the dead letter queue, and the next one of its key or queue follows."""
+    SKIP = "SKIP"
+    """The message counts as consumed, and an error is logged."""
+    STOP = "STOP"
+    """The consumer stops; the offset of the message is not committed. `PushConsumer.wait` raises the error."""
 
 
 class GeneratedName(str):
@@ -254,14 +279,32 @@ class ConsumerConfig:
     """Folder for the offsets of a broadcasting member, in subfolders for its address and instance name, `DEFAULT` if
     none is set.
     """
-    concurrency: Count = 20
-    """Concurrent listener calls, over all queues (consumeThreadMin)."""
-    consume_batch: Count = 1
-    """Most messages per listener call (consumeMessageBatchMaxSize)."""
+    order: Order = Order.NONE
+    """The order of listener calls. All members of a group need the same value: ordered members take queue locks, which
+    others do not respect.
+    """
+    order_key: Callable[[MessageExt], Hashable] | None = None
+    """With `BY_KEY`: returns the key of a message, `None` for a message without one; default: the sharding key, else
+    the text of all keys. Messages of a topic without a key are consumed one after the other.
+    """
+    on_failure: OnFailure = OnFailure.DEAD_LETTER
+    """With an order: what happens to a message whose retries are used up."""
+    retry_pause: Seconds = 1.0
+    """With an order: pause before a failed message is retried (suspendCurrentQueueTimeMillis); it doubles with each
+    retry. Later messages of the same queue or key wait, others do not.
+    """
+    longest_retry_pause: Seconds = 30.0
+    """Limit of that pause."""
+    concurrency: Annotated[int, Limits(_MAX_CONCURRENCY)] = 20
+    """Concurrent listener calls, over all queues (consumeThreadMin); at most 10,000."""
+    consume_batch: Annotated[int, Limits(_MAX_CONSUME_BATCH)] = 1
+    """Most messages per listener call (consumeMessageBatchMaxSize), at most 32,767; with an order they have one queue
+    or one key.
+    """
     consume_timeout: Seconds = 900.0
     """A listener call that takes longer is cancelled and its messages are retried (consumeTimeout, 15 minutes)."""
     max_reconsume_times: CountOrZero = 16
-    """Redeliveries before a message goes to the dead letter queue."""
+    """Redeliveries before a message goes to the dead letter queue; with an order, retries before `on_failure`."""
     pull_batch: Count = 32
     """Messages per pull (pullBatchSize)."""
     pull_interval: SecondsOrZero | None = None
@@ -287,13 +330,27 @@ class ConsumerConfig:
     """Unfinished messages per queue at which fetching pauses (pullThresholdForQueue)."""
     max_bytes_per_queue: Annotated[int, Limits(LONG_MAX)] = 100 * 1024 * 1024
     """The same in bytes of bodies (pullThresholdSizeForQueue)."""
-    max_span_per_queue: Count = 2000
-    """The same as the distance between the first unfinished and the next offset (consumeConcurrentlyMaxSpan)."""
+    max_span_per_queue: Count | None = None
+    """The same as the distance between the first unfinished and the next offset (consumeConcurrentlyMaxSpan); default:
+    2,000, and 100,000 with `BY_KEY`, so that a key that is retried does not stop its queue. After a crash, at most so
+    many messages are delivered again.
+    """
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.pull_timeout <= self.pull_suspend:
             raise ConfigError("pull_timeout must be longer than pull_suspend")
+        if self.order_key is not None and self.order is not Order.BY_KEY:
+            raise ConfigError("order_key needs order=Order.BY_KEY")
+        if self.longest_retry_pause < self.retry_pause:
+            raise ConfigError("longest_retry_pause must not be shorter than retry_pause")
+
+    @property
+    def span_limit(self) -> int:
+        """`max_span_per_queue`, or its default."""
+        if self.max_span_per_queue is not None:
+            return self.max_span_per_queue
+        return _SPAN_BY_KEY if self.order is Order.BY_KEY else _SPAN
 
 
 def local_address(towards: str) -> str:

@@ -94,7 +94,7 @@ async def reading(
     handed = Handed()
     subscription = Subscription.parse("t", expression, 1)
     settings, outages = config or ConsumerConfig(), BrokerOutages("g")
-    context = ReaderContext(instance, settings, "g", handed, None, pace or PullPace(), outages)
+    context = ReaderContext(instance, settings, "g", handed, None, pace or PullPace(), outages, lambda _: None)
     reader = QueueReader(context, QUEUE, subscription, lambda: whole)
     try:
         yield reader, handed

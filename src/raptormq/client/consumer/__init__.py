@@ -5,7 +5,9 @@ Uses the message sender of the producers for copies of messages that a broker do
 
 from __future__ import annotations
 
+from raptormq.client.consumer.lanes import message_key
 from raptormq.client.consumer.listener_call import BatchListener, Listener
+from raptormq.client.consumer.plain_listeners import PlainListener, in_executor, in_loop
 from raptormq.client.consumer.pull import PullResult, PullStatus
 from raptormq.client.consumer.pull_consumer import PullConsumer
 from raptormq.client.consumer.push_consumer import PushConsumer
@@ -14,9 +16,13 @@ from raptormq.client.consumer.subscription import Sql
 __all__ = [
     "BatchListener",
     "Listener",
+    "PlainListener",
     "PullConsumer",
     "PullResult",
     "PullStatus",
     "PushConsumer",
     "Sql",
+    "in_executor",
+    "in_loop",
+    "message_key",
 ]

@@ -26,6 +26,13 @@ The lock is not taken under the name of the group: Apache RocketMQ treats a grou
 order, and moves its retries to the dead letter queue. The name with %RETRY% needs the same permission. Java clients
 that consume concurrently take no locks. If a broker refuses locks or does not answer, members read without them.
 
+Ordered members need the locks, and take them under the name of the group, as ordered Java clients do: both may be
+members of one group. An ordered member reads only queues that it has locked. It unlocks a queue when its running calls
+have ended, however long they take. A lock counts for 30 s after its last confirmation, half as long as at the broker:
+then no call begins before it is confirmed again. A queue whose lock may have ended at the broker is acquired anew::
+
+    locked -- 20 s: renewed -- 30 s without: no call begins -- 55 s without: given up, acquired anew
+
 Neighbour: `consumer.rebalance` decides which queues are revoked and acquired. Source: Kafka's cooperative rebalancing
 for the order (revoke, commit, assign); RocketMQ `RebalanceImpl.lock` for the locks, which it uses for ordered
 consumption.
@@ -55,17 +62,32 @@ log = get_logger(__name__)
 
 
 _RENEWAL_S = 20.0
+_RENEWAL_AFTER_FAILURE_S = 2.0
+_CONFIRMED_S = 30.0
+"""How long an exclusive lock counts after its confirmation; at brokers it ends after 60 s."""
+_EXPIRED_S = 55.0
+"""After this time without confirmation another member may have had the queue."""
 _MAX_QUEUES_PER_REQUEST = 250
 """Locking 10,000 queues with one request would keep the broker from everything else for 70 ms."""
 
 
 class QueueLocks:
-    """The queue locks of one member of a group."""
+    """The queue locks of one member of a group.
 
-    def __init__(self, instance: ClientInstance, group: str) -> None:
+    Args:
+        exclusive: whether queues may be read only while they are locked, by a member that consumes in order.
+    """
+
+    def __init__(self, instance: ClientInstance, group: str, *, exclusive: bool = False) -> None:
         self._instance = instance
         self._group = group
-        self._lock_group = retry_topic(group)
+        self.exclusive = exclusive
+        self._lock_group = group if exclusive else retry_topic(group)
+        self._confirmed_at: dict[MessageQueue, float] = {}
+        """When an exclusive lock was last requested successfully, in loop time."""
+        self._has_failed = False
+        """A broker has not answered the last request for exclusive locks."""
+        self._confirmed: Callable[[Collection[MessageQueue]], None] = lambda _: None
         self._requested: set[MessageQueue] = set()
         self._lost: set[MessageQueue] = set()
         """Queues that another member had locked at the last request."""
@@ -78,9 +100,20 @@ class QueueLocks:
         self._wanted = asyncio.Event()
         self._renewals: asyncio.Task[None] | None = None
 
-    def start(self, refused: Callable[[Collection[MessageQueue]], None]) -> None:
-        """Renew the locks in the background; `refused` is called with the queues that another member has locked."""
+    def start(
+        self,
+        refused: Callable[[Collection[MessageQueue]], None],
+        confirmed: Callable[[Collection[MessageQueue]], None] = lambda _: None,
+    ) -> None:
+        """Renew the locks in the background; `refused` is called with the queues that another member has locked,
+        `confirmed` with those whose exclusive lock was renewed.
+        """
+        self._confirmed = confirmed
         self._renewals = background(self._renew(refused), f"queue locks of {self._group}")
+
+    def locked_until(self, queue: MessageQueue) -> float:
+        """Return until when a queue may be read, in loop time; always, if locks are not exclusive."""
+        return self._confirmed_at.get(queue, -math.inf) + _CONFIRMED_S if self.exclusive else math.inf
 
     def renew_soon(self) -> None:
         """Renew all locks, and repeat pending unlocks, now."""
@@ -97,7 +130,7 @@ class QueueLocks:
         """Lock queues and return those that no other member has locked, within about a second.
 
         A broker that does not answer yields no queues until `ClientConfig.request_timeout` is over, and then all of
-        them.
+        them; none if locks are exclusive.
         """
         self._requested |= set(queues)
         self._to_unlock -= set(queues)
@@ -114,6 +147,8 @@ class QueueLocks:
         """
         for kept in (self._requested, self._lost, self._late_locks):
             kept.difference_update(queues)
+        for queue in queues:
+            self._confirmed_at.pop(queue, None)
         self._to_unlock |= set(queues)
         at_once = [queue for queue in queues if queue.broker_name not in unreached]
         more = await asyncio.gather(*(self._unlock_at(*each) for each in self._by_master(at_once).items()))
@@ -129,7 +164,7 @@ class QueueLocks:
     async def _lock_within_grace(self, address: str | None, queues: list[MessageQueue]) -> list[MessageQueue]:
         """Lock queues at one broker and wait for a second; a late response counts at the next call."""
         if address is None:
-            return queues
+            return [] if self.exclusive else queues
         locked = self._late_locks.intersection(queues)
         self._late_locks -= locked
         asked = [queue for queue in queues if queue not in locked]
@@ -154,6 +189,7 @@ class QueueLocks:
 
     async def _lock_at(self, address: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         locked: list[MessageQueue] = []
+        asked_at = asyncio.get_running_loop().time()
         try:
             for first in range(0, len(queues), _MAX_QUEUES_PER_REQUEST):
                 # A queue that was unlocked since the renewal began must not be locked again.
@@ -162,11 +198,18 @@ class QueueLocks:
                     response = await self._ask(address, RequestCode.LOCK_BATCH_MQ, part)
                     locked += decode_locked_queues(response.body)
         except RaptorMQError as error:
+            if self.exclusive:
+                log.warning("group %s cannot lock queues at broker %s now: %s", self._group, address, error)
+                self._has_failed = True
+                return []
             log.info("group %s reads without queue locks at broker %s: %s", self._group, address, error)
             return [queue for queue in queues if queue not in self._lost]
         self._lost.difference_update(locked)
         self._lost.update(self._requested.intersection(queues).difference(locked))
         self._late_locks -= self._lost
+        if self.exclusive:
+            self._confirmed_at.update(dict.fromkeys(self._requested.intersection(locked), asked_at))
+            self._confirmed(locked)
         return locked
 
     async def _unlock_at(self, address: str | None, queues: list[MessageQueue]) -> set[str]:
@@ -197,8 +240,11 @@ class QueueLocks:
 
     async def _renew(self, refused: Callable[[Collection[MessageQueue]], None]) -> None:
         while True:
-            await wait_event(self._wanted, _RENEWAL_S)
+            await wait_event(self._wanted, _RENEWAL_AFTER_FAILURE_S if self._has_failed else _RENEWAL_S)
             self._wanted.clear()
+            self._has_failed = False
+            if expired := self._expired():
+                refused(expired)
             requested, to_unlock = self._by_master(self._requested).items(), self._by_master(self._to_unlock).items()
             await asyncio.gather(
                 *(self._lock_at(address, queues) for address, queues in requested if address is not None),
@@ -206,6 +252,14 @@ class QueueLocks:
             )
             if self._lost:
                 refused(self._lost)
+
+    def _expired(self) -> list[MessageQueue]:
+        """Forget and return the queues that another member may have read since the last confirmation."""
+        latest = asyncio.get_running_loop().time() - _EXPIRED_S
+        expired = [queue for queue, confirmed_at in self._confirmed_at.items() if confirmed_at <= latest]
+        for queue in expired:
+            del self._confirmed_at[queue]
+        return expired
 
 
 _UNLOCKED_WAIT_S = 0.2
@@ -221,13 +275,14 @@ class Handover:
     Args:
         locks: the queue locks of the group; `None` when every member reads all queues.
         commits: commits offsets.
-        timeout: seconds that running listener calls get.
+        timeout: seconds that running listener calls get, unless the locks are exclusive.
     """
 
     def __init__(self, locks: QueueLocks | None, commits: OffsetCommitter, timeout: float) -> None:
         self._locks = locks
         self._commits = commits
         self._timeout = timeout
+        self._exclusive = locks is not None and locks.exclusive
         self._revoking: dict[MessageQueue, QueueReader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: dict[str, dict[MessageQueue, float]] = {}
@@ -269,7 +324,8 @@ class Handover:
         def reachable() -> list[QueueReader]:
             return [reader for reader in readers if reader.queue.broker_name not in unreached]
 
-        await asyncio.gather(*(reader.wait_for_calls(self._timeout) for reader in readers))
+        waits_for_end = self._exclusive
+        await asyncio.gather(*(reader.wait_for_calls(self._timeout, until_end=waits_for_end) for reader in readers))
         unreached |= await self._commits.commit(reachable())
         for reader in readers:
             reader.drop()
@@ -278,6 +334,10 @@ class Handover:
             unreached |= await self._locks.unlock([reader.queue for reader in readers], unreached)
         for reader in readers:
             del self._revoking[reader.queue]
+
+    def locked_until(self, queue: MessageQueue) -> float:
+        """Return until when calls for a queue may begin, in loop time."""
+        return self._locks.locked_until(queue) if self._locks is not None else math.inf
 
     async def acquire(
         self, topic: str, queues: Sequence[MessageQueue], unowned: set[MessageQueue]
@@ -294,6 +354,13 @@ class Handover:
         here = [queue for queue in queues if queue not in self._revoking]
         free = await self._locks.lock(here) if self._locks is not None else set(here)
         now = asyncio.get_running_loop().time()
+        if self._exclusive:
+            pending.update(dict.fromkeys(wanted, math.inf))
+            acquired = [queue for queue in here if queue in free]
+            self._forget(pending, acquired)
+            if not pending:
+                del self._pending[topic]
+            return acquired
         for queue in wanted - pending.keys():
             pending[queue] = now + _UNLOCKED_WAIT_S if queue in free else math.inf
             if queue in free:

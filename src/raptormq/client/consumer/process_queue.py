@@ -44,8 +44,8 @@ class RunningCalls:
                 self._idle.set_result(None)
             self._idle = None
 
-    async def wait_idle(self, timeout: float) -> bool:
-        """Wait until no call runs, at most `timeout` seconds; false when some still run."""
+    async def wait_idle(self, timeout: float | None) -> bool:
+        """Wait until no call runs, at most `timeout` seconds, without limit if `None`; false when some still run."""
         if not self.count:
             return True
         if self._idle is None:

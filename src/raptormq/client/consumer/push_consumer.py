@@ -8,24 +8,25 @@
         await asyncio.Event().wait()
 
 `subscribe_batches` takes listeners of whole batches. Every message is delivered at least once: the committed offset is
-that of the first unfinished message, so some messages are delivered again after a crash. Order within a queue is kept
-only if no call fails and `concurrency` is 1.
+that of the first unfinished message, so some messages are delivered again after a crash. `ConsumerConfig.order` keeps
+the order of messages, by queue or by key; without it messages of a queue are consumed concurrently.
 Neighbours: `consumer.rebalance` assigns queues, `consumer.handover` hands them over, `consumer.queue_reader` fetches,
-`consumer.listener_pool` calls listeners, `consumer.send_back` returns failed messages, `consumer.offset_commits`
-commits. Source: RocketMQ `DefaultMQPushConsumer`.
+`consumer.listener_pool` and, in order, `consumer.ordered_pool` call listeners, `consumer.send_back` returns failed
+messages, `consumer.offset_commits` commits. Source: RocketMQ `DefaultMQPushConsumer`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from raptormq.client.background import background
 from raptormq.client.cluster import ClientInstance
-from raptormq.client.config import ClientConfig, ConsumerConfig, GeneratedName, MessageModel
+from raptormq.client.config import ClientConfig, ConsumerConfig, GeneratedName, MessageModel, Order
 from raptormq.client.consumer.broker_outages import BrokerOutages
 from raptormq.client.consumer.handover import Handover, QueueLocks
 from raptormq.client.consumer.inspection import ConsumerInspection, QueueState, RunningInfo
@@ -33,14 +34,17 @@ from raptormq.client.consumer.listener_call import BatchListener, Listener, Whol
 from raptormq.client.consumer.listener_pool import ListenerPool
 from raptormq.client.consumer.local_offsets import DEFAULT_NAME, LocalOffsets
 from raptormq.client.consumer.offset_commits import OffsetCommitter
+from raptormq.client.consumer.ordered_pool import OrderedPool
+from raptormq.client.consumer.paused_queues import PausedQueues
 from raptormq.client.consumer.queue_reader import PullPace, QueueReader, ReaderContext
 from raptormq.client.consumer.rebalance import Rebalancer
 from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.consumer.subscription import Sql, subscription_to
 from raptormq.client.lifecycle import Shutdown, require_loop
 from raptormq.client.listener_checks import require_async, warn_if_plain
+from raptormq.client.message import as_queues
 from raptormq.client.settings import check_setting
-from raptormq.errors import ClientError
+from raptormq.errors import ClientError, ConsumptionStopped
 from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.topic_names import check_group, check_topic, retry_topic
@@ -77,6 +81,10 @@ class PushConsumer:
         self._subscriptions: dict[str, Subscription] = {}
         self._listeners: dict[str, Listener | WholeBatches] = {}
         self._running: _StartedConsumer | None = None
+        self._paused = PausedQueues()
+        self._failure: ConsumptionStopped | None = None
+        self._ending: asyncio.Task[None] | None = None
+        """The stop after that failure."""
         self._shutdown = Shutdown(f"a consumer of {group}")
 
     def subscribe(self, topic: str, expression: str | Sql, listener: Listener) -> None:
@@ -110,8 +118,13 @@ class PushConsumer:
 
         Raises:
             MessageError: the topic name or the expression is invalid.
-            ClientError: the listener cannot be called, or is certainly a plain function.
+            ClientError: the listener cannot be called, or is certainly a plain function, or the consumer has an order.
         """
+        if self._config.order is not Order.NONE:
+            raise ClientError(
+                f"a consumer with order={self._config.order} has no batch listeners: use subscribe, and consume_batch "
+                "for calls with several messages"
+            )
         self._subscribe(topic, expression, WholeBatches(listener))
 
     def _subscribe(self, topic: str, expression: str | Sql, listener: Listener | WholeBatches) -> None:
@@ -146,12 +159,20 @@ class PushConsumer:
             self._subscriptions[retries] = Subscription.parse(retries, "*", time.time_ns() // 1_000_000)
         instance = ClientInstance.acquire(self._client_config)
         try:
-            running = _StartedConsumer(instance, self._group, self._config, self._subscriptions, self._listeners)
+            running = _StartedConsumer(
+                instance,
+                self._group,
+                self._config,
+                self._subscriptions,
+                self._listeners,
+                self._paused,
+                self._stop_after_failure,
+            )
             await running.start()
         except BaseException:
             await instance.release()
             raise
-        self._running = running
+        self._running, self._failure = running, None
 
     async def stop(self) -> None:
         """Wait for running listener calls, commit and leave the group; does nothing when it is stopped, and is bounded
@@ -168,6 +189,57 @@ class PushConsumer:
             require_loop(running.loop)
             self._running = None
             await self._shutdown.run(running.stop(), running.listeners)
+
+    def _stop_after_failure(self, failure: ConsumptionStopped) -> None:
+        self._failure = failure
+        self._ending = background(self.stop(), f"end of a consumer of {self._group}")
+
+    async def wait(self) -> None:
+        """Wait until the consumer is stopped; returns at once when it is not started.
+
+        Raises:
+            ConsumptionStopped: it has stopped because a message could not be consumed, and `on_failure` is `STOP`.
+        """
+        running = self._running
+        if running is not None:
+            await running.ended.wait()
+        await self._shutdown.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pause queues: nothing is fetched and no listener call begins for them. Running calls go on, and the queues
+        stay assigned. The pause lasts until `resume`, even if a queue is assigned to another member in the meantime.
+
+        Args:
+            queues: queues that need not be assigned to this member; `None` for all, now and later.
+
+        Raises:
+            ClientError: a value is not a queue.
+        """
+        self._paused.pause(None if queues is None else as_queues(queues))
+        self._apply_pauses()
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Continue with queues after `pause`; with `None` with all. Queues that are not paused are left alone.
+
+        Raises:
+            ClientError: a value is not a queue.
+        """
+        self._paused.resume(None if queues is None else as_queues(queues))
+        self._apply_pauses()
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The assigned queues that are paused, in order."""
+        return [queue for queue in self.assignment if queue in self._paused]
+
+    def _apply_pauses(self) -> None:
+        for reader in self._running.rebalancer.readers if self._running is not None else ():
+            if reader.queue not in self._paused:
+                reader.resume()
+            else:
+                reader.pause()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -194,6 +266,8 @@ class _StartedConsumer:
         config: ConsumerConfig,
         subscriptions: dict[str, Subscription],
         listeners: dict[str, Listener | WholeBatches],
+        paused: PausedQueues,
+        stopped: Callable[[ConsumptionStopped], None],
     ) -> None:
         self._instance = instance
         self.loop = instance.loop
@@ -201,19 +275,30 @@ class _StartedConsumer:
         self._config = config
         self._started_ms = time.time_ns() // 1_000_000
         self._subscriptions = subscriptions
-        self._listener_pool = ListenerPool(config, group, listeners.get, Redelivery(instance, group, config))
+        self.ended = asyncio.Event()
+        redelivery = Redelivery(instance, group, config)
+        is_ordered = config.order is not Order.NONE
+        self._listener_pool = (
+            OrderedPool(config, group, listeners.get, redelivery, stopped)
+            if is_ordered
+            else ListenerPool(config, group, listeners.get, redelivery)
+        )
         broadcasts = config.message_model is MessageModel.BROADCASTING
         self._local = _local_offsets(instance, config, group) if broadcasts else None
         self._committer = OffsetCommitter(instance, group, config.commit_interval, self._local)
-        self._locks = None if broadcasts else QueueLocks(instance, group)
-        submit = self._listener_pool.submit
-        context = ReaderContext(instance, config, group, submit, self._local, PullPace(), BrokerOutages(group))
+        self._locks = None if broadcasts else QueueLocks(instance, group, exclusive=is_ordered)
+        pool = self._listener_pool
+        pace, outages = PullPace(), BrokerOutages(group)
+        context = ReaderContext(instance, config, group, pool.submit, self._local, pace, outages, pool.resume)
 
         def new_reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
             def whole() -> bool:
                 return isinstance(listeners.get(queue.topic), WholeBatches)
 
-            return QueueReader(context, queue, subscription, whole)
+            reader = QueueReader(context, queue, subscription, whole)
+            if queue in paused:
+                reader.pause()
+            return reader
 
         self.rebalancer = Rebalancer(
             instance,
@@ -235,7 +320,7 @@ class _StartedConsumer:
             raise
         self._listener_pool.start()
         if self._locks is not None:
-            self._locks.start(self.rebalancer.locks_lost)
+            self._locks.start(self.rebalancer.locks_lost, self.rebalancer.locks_confirmed)
         self.rebalancer.start()
         self._committer.start(lambda: self.rebalancer.readers)
 
@@ -254,6 +339,7 @@ class _StartedConsumer:
         await self._close_local()
         await self._instance.unregister_consumer(self._group)
         await self._instance.release()
+        self.ended.set()
 
     async def _close_local(self) -> None:
         if self._local is not None:
@@ -301,7 +387,7 @@ class _StartedConsumer:
         }
         properties = {
             "PROP_CLIENT_VERSION": "V5_3_3",
-            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMEORDERLY": "false" if self._config.order is Order.NONE else "true",
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
             "PROP_NAMESERVER_ADDR": ";".join(self._instance.config.addresses),

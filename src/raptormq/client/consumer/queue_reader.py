@@ -38,6 +38,7 @@ Neighbours: `consumer.rebalance` starts and revokes readers, `consumer.listener_
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -181,6 +182,8 @@ class ReaderContext:
     """Offsets of a broadcasting consumer; `None` when the broker keeps them."""
     pace: PullPace
     outages: BrokerOutages
+    resume: Callable[[QueueReader], None]
+    """Continues with submitted messages after a pause of the queue, or discards them when it is not read any more."""
 
 
 class QueueReader:
@@ -200,8 +203,13 @@ class QueueReader:
         self.subscription = subscription
         self.process_queue: ProcessQueue | None = None
         """The unfinished messages; `None` until the start offset is known, and after the queue was dropped."""
+        self.is_paused = False
+        """The application has paused the queue: nothing is fetched and no call begins."""
+        self.locked_until = math.inf
+        """Until when calls may begin, in loop time; the end of the queue lock of an ordered consumer."""
         config = context.config
         self._instance = context.instance
+        self._resume = context.resume
         self._config = config
         self._group = context.group
         self._submit = context.submit
@@ -209,7 +217,7 @@ class QueueReader:
         self._pace = context.pace
         self._outages = context.outages
         self._whole = whole
-        self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.max_span_per_queue)
+        self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.span_limit)
         self._has_room = asyncio.Event()
         self._crc_retry = CrcRetry()
         self._broker_id = MASTER_ID
@@ -227,22 +235,47 @@ class QueueReader:
         self.process_queue = ProcessQueue(offset)
         self._task.cancel()
         self._task = background(self._run(), f"reader of {self.queue}")
+        self._resume(self)
+
+    def pause(self) -> None:
+        """Stop fetching and submitting; calls that run go on, and what they complete counts."""
+        self.is_paused = True
+
+    def confirm_lock(self, until: float) -> None:
+        """Continue, if calls were blocked, and begin no call after `until` of the loop's clock."""
+        self.locked_until = until
+        if not self.is_paused:
+            self._resume(self)
+
+    def resume(self) -> None:
+        """Continue after `pause`; does nothing for a queue that is not paused."""
+        self.is_paused = False
+        self._has_room.set()
+        self._resume(self)
 
     def revoke(self) -> None:
         """Stop reading and submitting, because the queue goes to another member; completed messages still count."""
         if self.process_queue is not None:
             self.process_queue.revoked = True
         self._task.cancel()
+        self._resume(self)
 
     @property
     def is_busy(self) -> bool:
         """Whether listener calls with messages of the queue are running."""
         return self.process_queue is not None and self.process_queue.calls.count > 0
 
-    async def wait_for_calls(self, timeout: float) -> None:
-        """Wait until no listener call has messages of a revoked queue, at most `timeout` seconds."""
+    async def wait_for_calls(self, timeout: float, *, until_end: bool = False) -> None:
+        """Wait until no listener call has messages of a revoked queue, at most `timeout` seconds; with `until_end` as
+        long as it takes.
+        """
         await cancel_all([self._task])
-        if self.process_queue is not None and not await self.process_queue.calls.wait_idle(timeout):
+        if self.process_queue is None or await self.process_queue.calls.wait_idle(timeout):
+            return
+        if until_end:
+            log.warning("group %s keeps %s until a listener has consumed messages of it", self._group, self.queue)
+            await self.process_queue.calls.wait_idle(None)
+        else:
             log.warning("group %s gives up %s while a listener still has messages of it", self._group, self.queue)
 
     def drop(self) -> None:
@@ -329,7 +362,7 @@ class QueueReader:
         return await call_broker(self._instance.routes, self.queue, ask)
 
     async def _wait_for_room(self, process_queue: ProcessQueue) -> None:
-        while process_queue.is_full(self._limits):
+        while self.is_paused or process_queue.is_full(self._limits):
             self._has_room.clear()
             await self._has_room.wait()
 

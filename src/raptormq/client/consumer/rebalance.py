@@ -253,6 +253,12 @@ class Rebalancer:
                 reader.drop()
         self.trigger()
 
+    def locks_confirmed(self, queues: Collection[MessageQueue]) -> None:
+        """Continue to consume queues whose locks were renewed."""
+        for queue in queues:
+            if (reader := self._readers[queue.topic].get(queue)) is not None:
+                reader.confirm_lock(self._handover.locked_until(queue))
+
     def start(self) -> None:
         """Rebalance now and then periodically."""
         self._task = background(self._run(), f"rebalancing of {self._group}")
@@ -348,6 +354,7 @@ class Rebalancer:
         for queue in await self._handover.acquire(found.topic, missing, self._unowned(found, members)):
             log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
             own[queue] = self._new_reader(queue, subscription)
+            own[queue].locked_until = self._handover.locked_until(queue)
         self._views[found.topic] = _View(members, found.read_queues)
 
     def _unowned(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:

@@ -17,11 +17,15 @@
 A message of an inner batch starts with step 2: brokers other than RaptorMQ's have no position of its own for it, so
 step 1 would send back nothing, or the whole batch. A message that a broker has accepted is completed for its queue; a
 message that is retried here is not. No message is lost either way.
-Neighbours: `consumer.listener_pool` reports failures. Source: RocketMQ `DefaultMQPushConsumerImpl.sendMessageBack`,
-`SendMessageProcessor.handleRetryAndDLQ`.
+An ordered consumer retries messages in place, and sends only those back whose retries are used up: as a copy (step 2),
+which the broker stores as a dead letter.
+Neighbours: `consumer.listener_pool` and `consumer.ordered_pool` report failures. Source: RocketMQ
+`DefaultMQPushConsumerImpl.sendMessageBack`, `SendMessageProcessor.handleRetryAndDLQ`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
 
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
@@ -70,8 +74,20 @@ class Redelivery:
             )
             return True  # the other members have it, and no retry topic serves a single member
         in_batch = is_inner_batch(message.sys_flag)
+        return await self._give(message, (self._send_copy,) if in_batch else (self._send_back_request, self._send_copy))
+
+    async def dead_letter(self, message: MessageExt) -> bool:
+        """Send a message whose retries are used up to the dead letters; false when no broker accepts it now.
+
+        It was retried by this client, so its broker does not know how often, and gets a copy that says so.
+        """
+        if self._config.message_model is MessageModel.BROADCASTING:
+            return await self.send_back(message)
+        return await self._give(message, (self._send_copy,))
+
+    async def _give(self, message: MessageExt, ways: Sequence[Callable[[MessageExt], Awaitable[None]]]) -> bool:
         reason: RaptorMQError | None = None
-        for give in (self._send_copy,) if in_batch else (self._send_back_request, self._send_copy):
+        for give in ways:
             try:
                 await give(message)
             except RaptorMQError as error:

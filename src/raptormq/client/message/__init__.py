@@ -13,6 +13,7 @@ from raptormq.client.message.send_request import (
     SendRequest,
     body_too_large,
     check_encrypted_size,
+    check_sendable,
     compressed,
     is_mergeable,
     is_mergeable_topic,
@@ -23,6 +24,7 @@ from raptormq.client.message.send_request import (
     prepare_message,
     prepare_single,
     split_messages,
+    with_sharding_key,
 )
 from raptormq.client.message.validation import (
     as_bytes,
@@ -46,6 +48,7 @@ __all__ = [
     "check_destination",
     "check_encrypted_size",
     "check_optional_fields",
+    "check_sendable",
     "compressed",
     "decode_batches",
     "decode_messages",
@@ -61,4 +64,5 @@ __all__ = [
     "prepare_message",
     "prepare_single",
     "split_messages",
+    "with_sharding_key",
 ]

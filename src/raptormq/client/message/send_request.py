@@ -17,7 +17,7 @@ for keys, and the ``ListSplitter`` of RocketMQ's batch example.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from raptormq.client.config import ProducerConfig
@@ -184,6 +184,22 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     return SendRequest(
         RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id, now_ms
     )
+
+
+def with_sharding_key(message: Message, key: str) -> Message:
+    """Return a copy of a message with its sharding key, by which consumers keep the order. An empty key selects a queue
+    and is no property, as properties have values.
+
+    Raises:
+        MessageError: this is not a message, or it has another sharding key.
+    """
+    if not isinstance(message, Message):
+        raise invalid_message(message)
+    check_optional_fields(message)
+    present = message.properties.get(names.SHARDING_KEY, key)
+    if present != key:
+        raise MessageError(f"the message has the sharding key {present!r}, and is sent with key={key!r}")
+    return replace(message, properties=message.properties | {names.SHARDING_KEY: key}) if key else message
 
 
 def body_too_large(size: int, config: ProducerConfig) -> MessageError:

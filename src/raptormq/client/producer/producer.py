@@ -21,7 +21,14 @@ from raptormq.client.background import gather_all
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.lifecycle import Shutdown, Startable, require_loop
-from raptormq.client.message import SendRequest, as_messages, prepare_batch, prepare_message
+from raptormq.client.message import (
+    SendRequest,
+    as_messages,
+    check_destination,
+    prepare_batch,
+    prepare_message,
+    with_sharding_key,
+)
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_encoding import EncodingSender
 from raptormq.client.producer.batch_sender import Send
@@ -32,7 +39,8 @@ from raptormq.client.producer.sender import MessageSender, recall
 from raptormq.client.results import SendResult
 from raptormq.client.security import require_keys
 from raptormq.client.settings import check_setting, checked_timeout
-from raptormq.errors import ClientClosed, RequestTimeout
+from raptormq.errors import ClientClosed, RequestTimeout, ServerError
+from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
@@ -150,9 +158,11 @@ class Producer(Startable):
         Args:
             message: the message to send.
             queue: send to this queue; without it the queues take turns and failed brokers are avoided.
-            key: all messages with the same key go to the same queue, the one that Java's hash selector selects.
+            key: the sharding key of the message: all messages with the same key go to the same queue, the one that
+                Java's hash selector selects, and ordered consumers keep their order (`Order.BY_KEY`). Sends keep it
+                when each is awaited before the next one with its key.
             timeout: seconds over all attempts; default `ProducerConfig.send_timeout`. With `auto_batch` a message with
-                a key or a timeout of its own is not merged.
+                a timeout of its own is not merged.
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
@@ -163,10 +173,20 @@ class Producer(Startable):
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         sender = self._running()
-        if self._batch_queue is not None and key is None and timeout is None:
-            merged = self._batch_queue.add(message, queue)
+        if key is not None:
+            message = _keyed(message, key, queue)
+        if self._batch_queue is not None and timeout is None:
+            by_key = key is not None and queue is None
+            target = await sender.queue_of(message.topic, key, self._config.send_timeout) if by_key else queue
+            if (batch_queue := self._batch_queue) is None:
+                raise ClientClosed(CLOSED)
+            merged = batch_queue.add(message, target)
             if merged is not None:
-                return await merged
+                try:
+                    return await merged
+                except ServerError as error:
+                    if not (by_key and error.code == ResponseCode.INVALID_PARAMETER):
+                        raise  # otherwise the topic may have fewer queues now, and the key another one
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         return await sender.send(outgoing, queue, key, self._seconds(timeout))
 
@@ -231,7 +251,10 @@ class Producer(Startable):
         MiB as encoded; encryption makes messages larger. Arguments and errors are those of `send`.
         """
         self._running()
-        outgoing = prepare_batch(as_messages(messages), self._ids, time.time_ns() // 1_000_000, self._config)
+        listed = as_messages(messages)
+        if key is not None:
+            listed = [_keyed(message, key, queue) for message in listed]
+        outgoing = prepare_batch(listed, self._ids, time.time_ns() // 1_000_000, self._config)
         wait = self._seconds(timeout)
         return await self._send_batch(outgoing, queue, key, wait, lambda: True)  # a caller that gives up cancels this
 
@@ -241,6 +264,8 @@ class Producer(Startable):
         Errors are those of `send` that occur before the message is sent.
         """
         sender = self._running()
+        if key is not None:
+            message = _keyed(message, key, queue)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         await sender.send_oneway(outgoing, queue, key, self._config.send_timeout)
 
@@ -283,6 +308,8 @@ class Producer(Startable):
         """
         sender, instance = self._running(), self._own_instance()
         timeout = self._seconds(timeout)
+        if key is not None:
+            message = _keyed(message, key, queue)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         deadline = asyncio.get_running_loop().time() + timeout
         with instance.shared(PendingReplies).expect(outgoing, instance.client_id, timeout) as reply:
@@ -343,6 +370,11 @@ class Producer(Startable):
         assert self._instance is not None
         require_loop(self._instance.loop)
         return self._instance
+
+
+def _keyed(message: Message, key: str, queue: MessageQueue | None) -> Message:
+    check_destination(queue, getattr(message, "topic", ""), key)
+    return with_sharding_key(message, key)
 
 
 def _outcome(done: asyncio.Task[SendResult]) -> SendResult | BaseException:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection
 from raptormq.client.cluster import ROUTE_ERRORS, ClientInstance, TopicQueues, require_success
 from raptormq.client.config import ProducerConfig
 from raptormq.client.lifecycle import require_loop
-from raptormq.client.message import Encryptor, SendRequest, check_destination, check_encrypted_size
+from raptormq.client.message import Encryptor, SendRequest, check_destination, check_encrypted_size, check_sendable
 from raptormq.client.producer.attempts import Attempts
 from raptormq.client.producer.broker_features import BatchSupport
 from raptormq.client.producer.in_flight import InFlight
@@ -145,6 +145,23 @@ class MessageSender:
                     await self._pause(pause, outgoing.topic, deadline)
                 if not is_awaited():
                     raise
+
+    async def queue_of(self, topic: str, key: str | None, timeout: float) -> MessageQueue | None:
+        """Return the queue of a key, `None` without a key.
+
+        Raises:
+            MessageError: the topic is not a topic name.
+            NoRoute: no broker serves the topic.
+            TransportError: no name server answered in time.
+        """
+        if key is None:
+            return None
+        require_loop(self._loop)
+        check_sendable(topic)
+        found = self._routes.cached(topic)
+        if found is None or not found.write_queues:
+            found = await self.find(topic, timeout)
+        return pick_by_key(found.write_queues, key)
 
     def encrypt(self, outgoing: SendRequest) -> SendRequest:
         """Return a message, or each message of a batch, encrypted if this producer encrypts.

@@ -1,0 +1,85 @@
+"""Plain functions as listeners: called in the event loop, in threads or in processes.
+
+    consumer.subscribe("orders", "*", in_executor(handle, ThreadPoolExecutor(20)))
+    consumer.subscribe("orders", "*", in_executor(handle, lambda: ProcessPoolExecutor(4)))
+
+A function that runs in a thread or a process cannot be interrupted. A call that is cancelled, by a timeout or because
+the consumer stops, therefore ends when the function has ended. Until then its messages are not delivered again, and
+their queue is not given up.
+
+Neighbours: `consumer.listener_call` awaits the result. Source: none, Java's listeners are plain and have threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor
+
+from raptormq.client.consumer.listener_call import Listener
+from raptormq.client.results import ConsumeResult
+from raptormq.errors import ClientError
+from raptormq.protocol.message import MessageExt
+
+PlainListener = Callable[[list[MessageExt]], ConsumeResult | None]
+"""A plain function. It returns `None` or a `ConsumeResult`; after an exception the messages are delivered again."""
+
+
+def in_loop(function: PlainListener) -> Listener:
+    """Return a listener that calls a plain function in the event loop. The function must not block: while it runs,
+    nothing else does.
+
+    Raises:
+        ClientError: the function cannot be called.
+    """
+    _require_callable(function)
+
+    async def call(messages: list[MessageExt]) -> ConsumeResult | None:
+        return function(messages)
+
+    return call
+
+
+def in_executor(function: PlainListener, executor: Executor | Callable[[], Executor]) -> Listener:
+    """Return a listener that calls a plain function in an executor.
+
+    Args:
+        function: for processes a function of a module, because it is pickled with its messages and its result.
+        executor: threads or processes, which the application shuts down after the consumer has stopped; or a function
+            that returns them, which is called at the first message, and again when a process has ended unexpectedly.
+            At most `ConsumerConfig.concurrency` calls run at a time.
+
+    Raises:
+        ClientError: the function cannot be called, or the executor is none.
+    """
+    _require_callable(function)
+    if not isinstance(executor, Executor) and not callable(executor):
+        raise ClientError(f"an executor is one of concurrent.futures, or a function that returns one, not {executor!r}")
+    current: Executor | None = executor if isinstance(executor, Executor) else None
+
+    async def call(messages: list[MessageExt]) -> ConsumeResult | None:
+        nonlocal current
+        if current is None:
+            assert not isinstance(executor, Executor)
+            current = executor()
+        used = current
+        try:
+            running = used.submit(function, messages)
+            result = asyncio.wrap_future(running)
+            try:
+                return await asyncio.shield(result)
+            except asyncio.CancelledError:
+                if not running.cancel():
+                    await asyncio.wait([result])
+                raise
+        except BrokenExecutor:
+            if current is used and not isinstance(executor, Executor):
+                current = None
+            raise
+
+    return call
+
+
+def _require_callable(function: object) -> None:
+    if not callable(function):
+        raise ClientError(f"a listener is a function of a list of messages, not {function!r}")

@@ -1,0 +1,290 @@
+"""Messages in order, from our producer to ordered consumers, over real sockets and files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import (
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageExt,
+    OnFailure,
+    Order,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    in_executor,
+    in_loop,
+    message_key,
+)
+from raptormq.errors import ClientError, ConsumptionStopped
+from tests.client.embedded_cluster import Cluster
+from tests.client.eventually import eventually
+from tests.turns import some_turns
+
+BY_KEY = ConsumerConfig(
+    consume_from=ConsumeFromWhere.FIRST,
+    order=Order.BY_KEY,
+    concurrency=50,
+    retry_pause=0.01,
+    longest_retry_pause=0.05,
+    rebalance_interval=1.0,
+    commit_interval=0.1,
+)
+
+
+def with_settings(config: ConsumerConfig, **settings: object) -> ConsumerConfig:
+    return replace(config, **settings)  # type: ignore[arg-type]
+
+
+async def bodies_of(name_servers: str, topic: str) -> list[bytes]:
+    """All bodies of a topic."""
+    async with PullConsumer(name_servers=name_servers) as consumer:
+        consumer.assign(await consumer.queues(topic))
+        found: list[bytes] = []
+        while messages := await consumer.poll(timeout=0.3):
+            found += [each.body for each in messages]
+        return found
+
+
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto_batch"])
+async def test_what_our_producer_sends_by_key_is_consumed_by_key(tmp_path: Path, auto_batch: bool) -> None:
+    keys, each = [f"account {number}" for number in range(8)], 12
+    seen: dict[str, list[int]] = defaultdict(list)
+    running: set[str] = set()
+    together = 0
+
+    async def consume(messages: list[MessageExt]) -> None:
+        nonlocal together
+        [message] = messages
+        key = message_key(message)
+        assert key is not None
+        assert key not in running
+        running.add(key)
+        together = max(together, len(running))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        running.remove(key)
+        seen[key].append(int(message.body))
+
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers, auto_batch=auto_batch) as producer:
+            for number in range(each):
+                await asyncio.gather(*(producer.send(Message("t", b"%d" % number), key=key) for key in keys))
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=BY_KEY)
+        consumer.subscribe("t", "*", consume)
+        async with consumer:
+            await eventually(lambda: sum(map(len, seen.values())) == each * len(keys))
+    assert seen == {key: list(range(each)) for key in keys}
+    assert together == len(keys)
+
+
+async def test_auto_batch_merges_sends_by_key_for_each_queue_in_order(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 4)
+        async with Producer("p", name_servers=cluster.name_servers, auto_batch=True, batch_max_delay_ms=50) as producer:
+            await producer.queues("t")
+            sends = [producer.send(Message("t", b"%d" % number), key=f"k{number % 10}") for number in range(200)]
+            results = await asyncio.gather(*sends)
+            single = await producer.send(Message("t", b"last"), key="k3", timeout=3)
+        queues = {f"k{number % 10}": result.queue for number, result in enumerate(results)}
+        assert len(set(queues.values())) == 4
+        assert all(result.queue == queues[f"k{number % 10}"] for number, result in enumerate(results))
+        assert single.queue == queues["k3"]
+        async with PullConsumer(name_servers=cluster.name_servers) as consumer:
+            consumer.assign(await consumer.queues("t"))
+            stored: dict[str, list[int]] = defaultdict(list)
+            born: set[int] = set()
+            while messages := await consumer.poll(timeout=0.3):
+                for message in messages:
+                    born.add(message.born_timestamp)
+                    if message.body != b"last":
+                        stored[message_key(message) or ""].append(int(message.body))
+    assert stored == {f"k{first}": list(range(first, 200, 10)) for first in range(10)}
+    assert len(born) < 20  # requests, not messages
+
+
+@pytest.mark.parametrize("order", [Order.BY_QUEUE, Order.BY_KEY])
+async def test_a_failing_message_is_retried_in_place_and_then_a_dead_letter(tmp_path: Path, order: Order) -> None:
+    seen: list[bytes] = []
+
+    async def consume(messages: list[MessageExt]) -> None:
+        seen.extend(message.body for message in messages)
+        if messages[0].body == b"bad":
+            raise ValueError("as planned")
+
+    config = with_settings(BY_KEY, order=order, max_reconsume_times=2)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            for body in (b"bad", b"next", b"last"):
+                await producer.send(Message("t", body), key="a")
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=config)
+        consumer.subscribe("t", "*", consume)
+        async with consumer:
+            await eventually(lambda: b"last" in seen)
+        assert seen == [b"bad", b"bad", b"bad", b"next", b"last"]
+        assert await bodies_of(cluster.name_servers, "%DLQ%g") == [b"bad"]
+
+
+async def test_a_failing_key_blocks_only_itself_and_keeps_the_offset_back(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    fails = True
+
+    async def consume(messages: list[MessageExt]) -> None:
+        if fails and messages[0].body == b"a0":
+            raise ValueError("as planned")
+        seen.append(messages[0].body)
+
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            for number in range(30):
+                for key in ("b", "a", "c"):
+                    await producer.send(Message("t", b"%s%d" % (key.encode(), number)), key=key)
+        consumer = PushConsumer(
+            "g", name_servers=cluster.name_servers, config=with_settings(BY_KEY, max_reconsume_times=10_000)
+        )
+        consumer.subscribe("t", "*", consume)
+        async with consumer, PullConsumer(name_servers=cluster.name_servers, group="g") as reader:
+            await eventually(lambda: len(seen) == 60)
+            assert not any(body.startswith(b"a") for body in seen)
+            [queue] = await reader.queues("t")
+            while await reader.committed(queue) != 1:  # b0 is consumed, a0 is not
+                await asyncio.sleep(0.01)
+            fails = False
+            await eventually(lambda: len(seen) == 90)
+            assert [body for body in seen if body.startswith(b"a")] == [b"a%d" % number for number in range(30)]
+            while await reader.committed(queue) != 90:
+                await asyncio.sleep(0.01)
+
+
+async def test_skip_goes_on_and_stop_stops_with_the_reason(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            for body in (b"good", b"bad", b"next"):
+                await producer.send(Message("t", body), key="a")
+
+        async def consume(messages: list[MessageExt]) -> None:
+            seen.append(messages[0].body)
+            if messages[0].body == b"bad":
+                raise ValueError("as planned")
+
+        seen: list[bytes] = []
+        config = with_settings(BY_KEY, max_reconsume_times=1, on_failure=OnFailure.STOP)
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=config)
+        consumer.subscribe("t", "*", consume)
+        await consumer.start()
+        with pytest.raises(ConsumptionStopped, match=r"offset 1 of t@broker-0:0, failed 2 times in group g"):
+            await consumer.wait()
+        assert seen == [b"good", b"bad", b"bad"]
+        assert consumer.assignment == []
+
+        seen = []
+        config = with_settings(config, on_failure=OnFailure.SKIP)
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=config)
+        consumer.subscribe("t", "*", consume)
+        async with consumer:
+            await eventually(lambda: b"next" in seen)
+        await consumer.wait()
+        assert seen == [b"bad", b"bad", b"next"]
+
+
+def one_more(messages: list[MessageExt]) -> None:
+    """Append the body to the file of the key: what processes share."""
+    path, key = messages[0].properties["path"], message_key(messages[0])
+    with Path(f"{path}/{key}").open("ab") as file:
+        file.write(messages[0].body + b" ")
+
+
+@pytest.mark.parametrize("kind", ["loop", "threads", "processes"])
+async def test_plain_functions_keep_the_order_too(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "seen"
+    folder.mkdir()
+    made: list[Executor] = []
+
+    def processes() -> Executor:
+        made.append(ProcessPoolExecutor(2, mp_context=get_context("spawn")))
+        return made[-1]
+
+    def threads() -> Executor:
+        made.append(ThreadPoolExecutor(8))
+        return made[-1]
+
+    executors = {"threads": threads, "processes": processes}
+    listener = in_loop(one_more) if kind == "loop" else in_executor(one_more, executors[kind])
+    expected = b"".join(b"%d " % number for number in range(20))
+    try:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.create_topic("t", 2)
+            async with Producer("p", name_servers=cluster.name_servers) as producer:
+                for number in range(20):
+                    for key in ("a", "b", "c"):
+                        await producer.send(Message("t", b"%d" % number, properties={"path": str(folder)}), key=key)
+            consumer = PushConsumer("g", name_servers=cluster.name_servers, config=BY_KEY)
+            consumer.subscribe("t", "*", listener)
+            async with consumer:
+                await eventually(lambda: sum(path.stat().st_size for path in folder.iterdir()) == 3 * len(expected))
+    finally:
+        for executor in made:
+            executor.shutdown()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == dict.fromkeys("abc", expected)
+
+
+@pytest.mark.parametrize("order", list(Order))
+async def test_pausing_stops_calls_and_fetching_until_it_is_resumed(tmp_path: Path, order: Order) -> None:
+    seen: list[bytes] = []
+
+    async def consume(messages: list[MessageExt]) -> None:
+        seen.append(messages[0].body)
+
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 2)
+        config = with_settings(BY_KEY, order=order)
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=config)
+        consumer.subscribe("t", "*", consume)
+        async with consumer, Producer("p", name_servers=cluster.name_servers) as producer:
+            one, other = await producer.queues("t")
+            await eventually(lambda: {one, other} <= set(consumer.assignment))
+            consumer.pause([one])
+            assert consumer.paused == [one]
+            for _ in range(5):
+                await producer.send(Message("t", b"one"), queue=one)
+                await producer.send(Message("t", b"other"), queue=other)
+            await eventually(lambda: len(seen) == 5)
+            await some_turns()
+            assert seen == [b"other"] * 5
+            consumer.pause()
+            consumer.resume([one])
+            await eventually(lambda: len(seen) == 10)
+            await producer.send(Message("t", b"late"), queue=other)
+            await some_turns()
+            assert b"late" not in seen
+            consumer.resume()
+            assert consumer.paused == []
+            await eventually(lambda: seen[-1] == b"late")
+
+
+async def test_ordered_consumers_have_no_batch_listeners_and_order_key_needs_an_order() -> None:
+    consumer = PushConsumer("g", config=BY_KEY)
+
+    async def consume(batch: object) -> None: ...
+
+    with pytest.raises(ClientError, match=r"no batch listeners: use subscribe, and consume_batch"):
+        consumer.subscribe_batches("t", "*", consume)
+    with pytest.raises(ClientError, match=r"a list of MessageQueue"):
+        consumer.pause(["t"])  # type: ignore[list-item]
+    with pytest.raises(ClientError, match=r"an executor is one of concurrent.futures"):
+        in_executor(one_more, "threads")  # type: ignore[arg-type]
+    with pytest.raises(ClientError, match=r"a listener is a function"):
+        in_loop(None)  # type: ignore[arg-type]
