@@ -36,6 +36,8 @@ CLUSTERS: list[Case] = [
     ("demo", {"config": {"a b": "x"}}, "configuration key"),
     ("demo", {"config": {"a": "x\ny"}}, "should match"),
     ("demo", {"metrics": {"port": 10911}}, "must differ"),
+    ("demo", {"metrics": {"enabled": False, "port": 10911}}, "must differ"),
+    ("demo", {"metrics": {"port": 9876}}, "must differ"),
     ("demo", {"storage": {"size": "lots"}}, "should match"),
     ("demo", {"storage": {"size": "0Gi"}}, "must be above 0"),
     ("demo", {"storage": {"size": "1.0625Ti"}}, ""),
@@ -65,7 +67,9 @@ TOPICS: list[Case] = [
     ("orders", {"name": "rules"}, "cannot have the name of its cluster"),
     ("orders", {"name": "broker-0"}, "cannot have the name of its cluster or of a broker"),
     ("orders", {"name": "no spaces"}, "should match"),
-    ("orders", {"writeQueues": 9}, "must not exceed readQueues"),
+    ("orders", {"readQueues": 8, "writeQueues": 9}, "must not exceed readQueues"),
+    ("orders", {"readQueues": 4}, ""),
+    ("orders", {"writeQueues": 16}, ""),
     ("orders", {"queueType": "BatchCQ"}, ""),
 ]
 TOPIC_CHANGES: list[Case] = [

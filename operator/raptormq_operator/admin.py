@@ -7,19 +7,25 @@ servers' or not.
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol, Self, TypeVar
 
 from raptormq.client import AdminClient, ClientConfig, ClientTls, TopicConfig
 from raptormq.client.security import tls_from_environment
-from raptormq.errors import ConfigError, ConnectionClosed, MessageError, RaptorMQError, ServerError
+from raptormq.errors import ConfigError, ConnectError, ConnectionClosed, MessageError, RaptorMQError, ServerError
 from raptormq_operator.model.cluster import Tls
 
 T = TypeVar("T")
 
 TOPICS_AT_ONCE = 500
 """Topics of one request that changes them: about 100 kB."""
+
+CONNECT_TIMEOUT_S = 3.0
 
 Listing = Mapping[tuple[str, str, int], str]
 """(cluster name, broker name, broker id) -> address, as a name server lists them."""
@@ -33,6 +39,16 @@ class TopicAnswer:
     write_queues: int
     perm: int
     attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFigures:
+    """What a broker says about itself (GET_BROKER_RUNTIME_INFO, 28)."""
+
+    unknown_settings: str = ""
+    """What it says of settings that it does not know, most often nothing."""
+    max_offset: int | None = None
+    """Where its commit log ends, in bytes; it only grows, unless a disk is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +85,17 @@ class Admin(Protocol):
 class ClusterAdmin(Protocol):
     """Every call is bounded in time and raises only `raptormq.errors.RaptorMQError`."""
 
+    async def connect(self, address: str) -> None:
+        """Resolves the name and opens a connection, as a client does that has none yet."""
+
     async def listed_brokers(self, name_server: str) -> Listing:
         """Brokers that a name server lists (106)."""
 
-    async def unknown_settings(self, broker: str) -> str:
-        """What the broker says of settings that it does not know (28), most often nothing."""
+    async def figures(self, broker: str) -> BrokerFigures:
+        """What the broker says about itself (28)."""
+
+    async def certificate_end(self, address: str) -> datetime | None:
+        """When the certificate ends that the server shows; None for a cluster without TLS."""
 
     async def topics_digest(self, broker: str) -> str:
         """The same for as long as the broker's topics are the same (21); an answer is a sign of life."""
@@ -122,6 +144,19 @@ class Questions:
     def __init__(self, clients: Mapping[ClientConfig, AdminClient]) -> None:
         self._clients = clients
 
+    async def connect(self, address: str) -> None:
+        await _connected(address)
+
+    async def certificate_end(self, address: str) -> datetime | None:
+        if all(config.tls is None for config in self._clients):
+            return None
+        from cryptography import x509  # 8 MB that an operator of plain clusters can do without
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        shown = await _connected(address, context)
+        return x509.load_der_x509_certificate(shown).not_valid_after_utc if shown else None
+
     async def listed_brokers(self, name_server: str) -> Listing:
         info = await self._ask(lambda client: client.cluster_info(name_server))
         return {
@@ -130,9 +165,10 @@ class Questions:
             for broker_id, address in group.broker_addrs.items()
         }
 
-    async def unknown_settings(self, broker: str) -> str:
-        figures = await self._ask(lambda client: client.runtime_info(broker))
-        return figures.get("unknownSettings", "")
+    async def figures(self, broker: str) -> BrokerFigures:
+        table = await self._ask(lambda client: client.runtime_info(broker))
+        end = table.get("commitLogMaxOffset", "")
+        return BrokerFigures(table.get("unknownSettings", ""), int(end) if end.isdecimal() else None)
 
     async def topics_digest(self, broker: str) -> str:
         answer = await self._ask(lambda client: client.topic_configs(broker))
@@ -199,3 +235,27 @@ class Questions:
             except ConnectionClosed:
                 continue  # the server wants connections of the other kind
         return await attempt(last)
+
+
+async def _connected(address: str, context: ssl.SSLContext | None = None) -> bytes | None:
+    """Opens a connection and closes it again; returns the certificate that the server has shown (DER), if any.
+
+    Raises:
+        ConnectError: nobody answers, or the name has no address.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    except TimeoutError as error:
+        raise ConnectError(f"no new connection to {address} within {CONNECT_TIMEOUT_S:g} s") from error
+    except (OSError, UnicodeError) as error:
+        raise ConnectError(f"no new connection to {address}: {error}") from error
+    try:
+        connection = writer.get_extra_info("ssl_object")
+        shown: bytes | None = connection.getpeercert(binary_form=True) if connection is not None else None
+        return shown
+    finally:
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raptormq.errors import RaptorMQError, ServerError
-from raptormq_operator.admin import Admin, ClusterAdmin, Listing
+from raptormq_operator.admin import Admin, BrokerFigures, ClusterAdmin, Listing
 from raptormq_operator.model.cluster import Cluster, Member
 
 
@@ -22,10 +22,15 @@ class ClusterProbe:
 
     name_servers: Mapping[str, Listing | str]
     brokers: Mapping[str, str | None]
-    unknown_settings: frozenset[str] = frozenset()
-    """What brokers say of settings that they do not know; most often all say the same, or nothing."""
+    figures: Mapping[str, BrokerFigures] = field(default_factory=dict)
+    """What brokers say about themselves; empty when they were not asked."""
     topics: Mapping[str, str] = field(default_factory=dict)
     """Digest of the topics of each broker that answers."""
+
+    @property
+    def unknown_settings(self) -> frozenset[str]:
+        """What brokers say of settings that they do not know; most often all say the same, or nothing."""
+        return frozenset(each.unknown_settings for each in self.figures.values() if each.unknown_settings)
 
     def silent(self) -> dict[str, str]:
         """Brokers that do not answer, and what went wrong: nobody needs to ask them again to find out."""
@@ -58,51 +63,74 @@ class ClusterProbe:
         """Names of the members that answer themselves."""
         return frozenset(member.name for member in cluster.members if self.brokers[member.address] is None)
 
+    def serving(self, cluster: Cluster) -> frozenset[str]:
+        """Names of the members that answer themselves and that clients find: each name server that answers lists
+        them."""
+        found = [server for server, said in self.name_servers.items() if not isinstance(said, str)]
+        missing = {member.name for server in found for member in self.missing(server, cluster)}
+        return self.answering(cluster) - missing
+
+    def informed(self, cluster: Cluster) -> frozenset[str]:
+        """Name servers that answer and list every broker that answers. Of one that does not answer they cannot know."""
+        answering = self.answering(cluster)
+        return frozenset(
+            server
+            for server, said in self.name_servers.items()
+            if not isinstance(said, str)
+            and all(member.name not in answering for member in self.missing(server, cluster))
+        )
+
     def registered(self, cluster: Cluster) -> frozenset[str]:
         """Names of the members that every name server lists and that answer themselves."""
         missing = {member for server in self.name_servers for member in self.missing(server, cluster)}
         return self.answering(cluster) - {member.name for member in missing}
 
 
-async def probe_cluster(cluster: Cluster, admin: Admin, *, settings: bool = True) -> ClusterProbe:
-    """Asks each name server for its brokers (106) and each broker for its topics (21) and, with `settings`, for the
-    settings that it does not know (28)."""
+async def probe_cluster(cluster: Cluster, admin: Admin, *, figures: bool = True) -> ClusterProbe:
+    """Asks each name server for its brokers (106) and each broker for its topics (21) and, with `figures`, about itself
+    (28).
+
+    Each is connected to anew before it is asked: a connection from before works where no new client gets through any
+    more, because the name has no address or a network policy is in the way.
+    """
     asking = admin.speaking(cluster.tls)
     servers = cluster.name_server_addresses
     brokers = [member.address for member in cluster.members]
     listings, signs = await asyncio.gather(
         asyncio.gather(*(_listing(asking, server) for server in servers)),
-        asyncio.gather(*(_sign_of_life(asking, broker, settings=settings) for broker in brokers)),
+        asyncio.gather(*(_sign_of_life(asking, broker, figures=figures) for broker in brokers)),
     )
     answers = dict(zip(brokers, signs, strict=True))
     return ClusterProbe(
         dict(zip(servers, listings, strict=True)),
         {broker: sign if isinstance(sign, str) else None for broker, sign in answers.items()},
-        frozenset(sign.unknown_settings for sign in signs if not isinstance(sign, str) and sign.unknown_settings),
+        {broker: sign.figures for broker, sign in answers.items() if isinstance(sign, _Sign) and sign.figures},
         {broker: sign.topics for broker, sign in answers.items() if not isinstance(sign, str)},
     )
 
 
 class _Sign(NamedTuple):
     topics: str
-    unknown_settings: str
+    figures: BrokerFigures | None
 
 
 async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
     try:
+        await admin.connect(name_server)
         return await admin.listed_brokers(name_server)
     except RaptorMQError as error:
         return str(error)
 
 
-async def _sign_of_life(admin: ClusterAdmin, broker: str, *, settings: bool) -> _Sign | str:
+async def _sign_of_life(admin: ClusterAdmin, broker: str, *, figures: bool) -> _Sign | str:
     """What the broker says, or what went wrong."""
     try:
+        await admin.connect(broker)
         try:
             topics = await admin.topics_digest(broker)
         except ServerError as error:  # a refusal is a sign of life, too
             topics = str(error)
-        return _Sign(topics, await admin.unknown_settings(broker) if settings else "")
+        return _Sign(topics, await admin.figures(broker) if figures else None)
     except RaptorMQError as error:
         return str(error)
 

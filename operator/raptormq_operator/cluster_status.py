@@ -6,16 +6,18 @@ pods to the answers, and the first thing that is missing is the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raptormq_operator.cluster_probe import ClusterProbe
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.manifests.config import denied_keys
 from raptormq_operator.model import names
-from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.cluster import Cluster, Member
 from raptormq_operator.plan import Plan
 from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
+
+NOTHING: Mapping[str, Mapping[str, Any]] = {}
 
 
 def refusal(cluster: Cluster) -> Verdict | None:
@@ -49,14 +51,32 @@ def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnos
     if plan.conflicts:
         text = f"made by someone else, remove or give the cluster another name: {', '.join(plan.conflicts)}"
         return Verdict(Reason.NAME_CONFLICT, text)
+    held = _held(plan)
     if plan.steps:
-        return Verdict(Reason.PROGRESSING, f"{len(plan.steps)} objects are being changed")
+        return Verdict(Reason.PROGRESSING, "; ".join([f"{len(plan.steps)} objects are being changed", *held]))
     if words.failing:
-        return Verdict(Reason.PODS_FAILING, words.failing)
+        return Verdict(Reason.PODS_FAILING, "; ".join([words.failing, *held]))
     if plan.waiting:
         text = f"pods are not available yet: {', '.join(plan.waiting)}"
-        return Verdict(Reason.PODS_NOT_READY, f"{text}; {words.waiting}" if words.waiting else text)
-    return gaps_in(cluster, probe) or _ready(cluster, probe)
+        texts = [text, *filter(None, [words.waiting]), *held]
+        return Verdict(Reason.PODS_NOT_READY, "; ".join(texts), blocked=bool(words.waiting))
+    gaps = gaps_in(cluster, probe)
+    if gaps is not None:
+        return Verdict(gaps.reason, "; ".join([gaps.message, *held]))
+    if plan.staying:
+        text = f"something else sets fields again after they were applied: {'; '.join(plan.staying)}"
+        return Verdict(Reason.OBJECT_DIFFERS, "; ".join([text, *held]))
+    if held:
+        return Verdict(Reason.PROGRESSING, "; ".join(held))
+    return _ready(cluster, probe)
+
+
+def _held(plan: Plan) -> list[str]:
+    """Which brokers wait with which change, and why; those that wait alike together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for held in plan.held:
+        alike.setdefault((held.change, held.why), []).append(held.broker)
+    return [f"waiting to be changed ({change}): {', '.join(names)}, as {why}" for (change, why), names in alike.items()]
 
 
 def _ready(cluster: Cluster, probe: ClusterProbe) -> Verdict:
@@ -82,28 +102,46 @@ def gaps_in(cluster: Cluster, probe: ClusterProbe) -> Verdict | None:
     return Verdict(Reason.NOT_REGISTERED, "; ".join(lists)) if lists else None
 
 
-def status(cluster: Cluster, probe: ClusterProbe) -> dict[str, Any]:
-    """The status without conditions."""
+def status(
+    cluster: Cluster,
+    probe: ClusterProbe,
+    plan: Plan | None = None,
+    previous: Mapping[str, Mapping[str, Any]] = NOTHING,
+    now: str = "",
+) -> dict[str, Any]:
+    """The status without conditions. There is no plan for a spec that is refused: no broker runs that.
+
+    `previous` are the brokers of the status before, by name: what waited then waits since then.
+    """
     members = cluster.members
-    registered = probe.registered(cluster)
-    servers = cluster.name_servers.replicas
-    knowing = sum(not probe.missing(server, cluster) for server in probe.name_servers)
+    serving = probe.serving(cluster)
+    informed = probe.informed(cluster)
+    updated = plan.updated if plan is not None else frozenset()
+    held = {each.broker: each for each in plan.held} if plan is not None else {}
+
+    def broker(member: Member) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "name": member.name,
+            "group": member.broker_name,
+            "address": member.address,
+            "ready": member.name in serving,
+            "updated": member.name in updated,
+        }
+        waits = held.get(member.name)
+        if waits is not None:
+            since = previous.get(member.name, {}).get("waiting", {}).get("since", now)
+            found["waiting"] = {"change": waits.change, "reason": waits.why, "since": since}
+        return found
+
     return {
         "observedGeneration": cluster.generation,
         "groups": cluster.groups,
         "selector": names.selector(names.broker_labels(cluster.name)),
-        "brokersReady": f"{len(registered)}/{len(members)}",
-        "nameServersReady": f"{knowing}/{servers}",
+        "brokersReady": f"{len(serving)}/{len(members)}",
+        "brokersUpdated": f"{len(updated)}/{len(members)}",
+        "nameServersReady": f"{len(informed)}/{cluster.name_servers.replicas}",
         "nameServerAddress": cluster.name_server_address,
-        "brokers": [
-            {
-                "name": member.name,
-                "group": member.broker_name,
-                "address": member.address,
-                "ready": member.name in registered,
-            }
-            for member in members
-        ],
+        "brokers": [broker(member) for member in members],
     }
 
 

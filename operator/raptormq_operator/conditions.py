@@ -1,6 +1,8 @@
-"""The Ready condition of both resources and its closed list of reasons. Pure; the time is passed in.
+"""The conditions of both resources and their closed lists of types and reasons. Pure; the time is passed in.
 
 A reason is for machines and never changes its meaning; the message is for people and names the thing that is missing.
+Beside Ready there are conditions for what needs attention although clients can work. They have status True while it is
+so, and are not there otherwise.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from enum import StrEnum
 from typing import Any
 
 from raptormq.logs import printable
+
+MAX_MESSAGE = 32_768
+"""The API's own limit for the message of a condition (metav1.Condition)."""
 
 
 class Reason(StrEnum):
@@ -25,8 +30,10 @@ class Reason(StrEnum):
     """An object that someone else made has a name that the operator needs."""
     APPLY_REFUSED = "ApplyRefused"
     """The API server refused an object; the message says why."""
+    OBJECT_DIFFERS = "ObjectDiffers"
+    """A field differs again after it was applied: something else sets it, too."""
     PROGRESSING = "Progressing"
-    """Objects are being made or changed."""
+    """Objects are being made or changed, or brokers wait for their turn."""
     PODS_NOT_READY = "PodsNotReady"
     """All objects are as wanted, pods are not available yet."""
     PODS_FAILING = "PodsFailing"
@@ -53,12 +60,27 @@ class Reason(StrEnum):
     """The topic is being deleted from the brokers."""
 
 
+class Concern(StrEnum):
+    """Type of a condition beside Ready; its reason is the same word."""
+
+    MESSAGES_LOST = "MessagesLost"
+    """The store of a broker is another one than before, or ends earlier."""
+    CLAIM_DIFFERS = "ClaimDiffers"
+    """A volume claim that was there before has another size or class than the spec's."""
+    SECRET_MISSING = "SecretMissing"
+    """A Secret that the spec names is not there."""
+    CERTIFICATE_EXPIRES = "CertificateExpires"
+    """A certificate ends soon, or has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a resource is ready, and why."""
 
     reason: Reason
     message: str
+    blocked: bool = False
+    """It waits for what does not come by itself, such as a StorageClass, a quota or a node."""
 
     @property
     def ready(self) -> bool:
@@ -68,15 +90,31 @@ class Verdict:
 def ready_condition(
     verdict: Verdict, generation: int, previous: Sequence[Mapping[str, Any]], now: str
 ) -> dict[str, Any]:
-    """The Ready condition. `lastTransitionTime` moves to `now` (RFC 3339) only when the status itself changes."""
-    status = "True" if verdict.ready else "False"
-    before = next((condition for condition in previous if condition["type"] == "Ready"), None)
+    """The Ready condition."""
+    return _condition("Ready", verdict.ready, verdict.reason, verdict.message, generation, previous, now)
+
+
+def concern_conditions(
+    concerns: Mapping[Concern, str], generation: int, previous: Sequence[Mapping[str, Any]], now: str
+) -> list[dict[str, Any]]:
+    """The conditions beside Ready, in the order of their types. Values are messages."""
+    return [
+        _condition(concern, True, concern, concerns[concern], generation, previous, now) for concern in sorted(concerns)
+    ]
+
+
+def _condition(
+    what: str, holds: bool, reason: str, message: str, generation: int, previous: Sequence[Mapping[str, Any]], now: str
+) -> dict[str, Any]:
+    """`lastTransitionTime` moves to `now` (RFC 3339) only when the status itself changes."""
+    status = "True" if holds else "False"
+    before = next((condition for condition in previous if condition["type"] == what), None)
     unchanged = before is not None and before["status"] == status
     return {
-        "type": "Ready",
+        "type": str(what),
         "status": status,
-        "reason": str(verdict.reason),
-        "message": printable(verdict.message),  # it may hold what a broker has answered
+        "reason": str(reason),
+        "message": printable(message)[:MAX_MESSAGE],  # it may hold what a broker has answered
         "observedGeneration": generation,
         "lastTransitionTime": before["lastTransitionTime"] if before is not None and unchanged else now,
     }

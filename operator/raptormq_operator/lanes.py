@@ -22,13 +22,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
-from raptormq_operator.metrics import QUEUE_DEPTH, RUN_SECONDS, RUNS
+from raptormq_operator.metrics import IN_PROGRESS_SINCE, LAST_LOOK, QUEUE_DEPTH, RUN_SECONDS, RUNS
 from raptormq_operator.retries import Retries
 
 BACKOFF_FIRST_S = 0.5
@@ -116,6 +117,7 @@ class Lanes:
                 await asyncio.get_running_loop().create_future()
         finally:
             self._group = None
+            QUEUE_DEPTH.set(0)
             for lane in self._lanes.values():
                 _cancel_timer(lane)
 
@@ -147,11 +149,13 @@ class Lanes:
         self._count(-1)
         if delay is None:
             del self._lanes[key]
+            LAST_LOOK.labels(*_labels(key))  # removing one that never was is an error
+            LAST_LOOK.remove(*_labels(key))
         else:
             lane.timer = self._call_later(delay, self.look, key)
 
     async def _attempt(self, key: Key, changed: bool) -> float | None:
-        with RUN_SECONDS.labels(key.kind).time():
+        with _in_progress(key), RUN_SECONDS.labels(key.kind).time():
             try:
                 async with asyncio.timeout(self._run_limit):
                     delay = await self._reconcile(key, changed)
@@ -194,6 +198,20 @@ async def bounded(calls: Iterable[Awaitable[T]], at_once: int = CALLS_AT_ONCE) -
             if asyncio.iscoroutine(call):
                 call.close()  # never begun: the first error has ended the rest
     return [results[number] for number in sorted(results)]
+
+
+@contextmanager
+def _in_progress(key: Key) -> Iterator[None]:
+    IN_PROGRESS_SINCE.labels(*_labels(key)).set_to_current_time()
+    try:
+        yield
+    finally:
+        IN_PROGRESS_SINCE.remove(*_labels(key))
+        LAST_LOOK.labels(*_labels(key)).set_to_current_time()
+
+
+def _labels(key: Key) -> tuple[str, str, str]:
+    return key.kind, key.namespace, key.name
 
 
 def _cancel_timer(lane: _Lane) -> None:

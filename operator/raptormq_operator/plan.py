@@ -14,19 +14,24 @@ after a crash between two steps the next plan simply starts from what is there. 
 6.  A change is written first and its pod evicted afterwards, in the same turn: the API server evicts no pod that the
     disruption budget protects, so a roll and a drain never take two brokers.
 7.  What is owned and wanted no longer is deleted last. Volume claims are never deleted here.
+8.  A difference that an apply does not change (`convergence`) is no reason for a step: it holds up nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from raptormq_operator.manifest_matches import manifest_matches
+from raptormq_operator.differences import Difference, differences
 from raptormq_operator.manifests.cluster_objects import Unit, Wanted
 from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.model import names
 
 Key = tuple[str, str]
 """Kind and name; everything is in the namespace of the cluster."""
+
+MAX_WORDS = 5
+_HASHES = (names.CONFIG_HASH_ANNOTATION, names.MANIFEST_HASH_ANNOTATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +46,21 @@ class Observed:
     objects: Mapping[Key, Manifest]
     registered: frozenset[str] = frozenset()
     answering: frozenset[str] = frozenset()
+    accepted: Mapping[Key, frozenset[Difference]] = field(default_factory=dict)
+    """Differences that an apply left as they are: the API server's way to write the same."""
+    contested: Mapping[Key, frozenset[Difference]] = field(default_factory=dict)
+    """Differences that came back after an apply, and that are not to be applied again yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply of the manifest; `exists` only chooses the word in the event."""
+    """Server-side apply of the manifest, which is there with these differences, or is not there."""
 
     manifest: Manifest
     exists: bool
+    unit: Key | None = None
+    """The last object of what it is changed with: when one of the objects is refused the rest is left as it is."""
+    differences: frozenset[Difference] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,36 +85,64 @@ Step = Apply | Delete | Evict
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A broker whose change has to wait."""
+
+    broker: str
+    change: str
+    """What would change, in words."""
+    why: str
+    """What it waits for, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """`steps` may be taken now, in order. `waiting` names the workloads whose pods are not available yet, `conflicts`
-    the foreign objects that are in the way. All three empty: the cluster is as it is wanted."""
+    """`steps` may be taken now, in order. `waiting` names the workloads whose pods do not serve yet, `conflicts` the
+    foreign objects that are in the way, `held` the brokers that are not changed yet, `staying` what differs after an
+    apply, too. All of them empty: the cluster is as it is wanted."""
 
     steps: tuple[Step, ...]
     waiting: tuple[str, ...]
     conflicts: tuple[str, ...]
+    held: tuple[Held, ...] = ()
+    staying: tuple[str, ...] = ()
+    updated: frozenset[str] = frozenset()
+    """Names of the brokers whose pods run what is wanted."""
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to do or to wait for."""
+        return not (self.steps or self.waiting or self.conflicts or self.held or self.staying)
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
     """The steps that are safe now."""
     name_server_steps = _changes(observed, wanted.name_servers)
-    name_servers_settled = _settled(observed, wanted.name_servers)
     steps = [*_shared_changes(observed, wanted.shared), *name_server_steps]
-    brokers_may_change = name_servers_settled and not name_server_steps
-    steps += _broker_changes(observed, wanted.brokers, may_disturb=brokers_may_change)
+    broker_steps = list(_broker_changes(observed, wanted, name_servers_change=bool(name_server_steps)))
+    steps += broker_steps
     steps += _leftovers(observed, wanted)
-    workloads = [wanted.name_servers, *wanted.brokers]
+    changing = {step.unit for step in broker_steps if isinstance(step, Apply) and step.unit is not None}
+    changing |= {("StatefulSet", step.stateful_set) for step in broker_steps if isinstance(step, Evict)}
     return Plan(
         steps=tuple(steps),
-        waiting=tuple(_workload(unit)[1] for unit in workloads if not _settled(observed, unit)),
+        waiting=tuple(_waiting(observed, wanted)),
         conflicts=tuple(
             f"{kind} {name}" for kind, name in map(key_of, wanted.objects) if _foreign(observed, (kind, name))
+        ),
+        held=tuple(_held(observed, wanted, changing, name_servers_change=bool(name_server_steps))),
+        staying=tuple(_staying(observed, wanted)),
+        updated=frozenset(
+            _workload(unit)[1] for unit in wanted.brokers if _updated(observed, unit) and not _changes(observed, unit)
         ),
     )
 
 
-def _broker_changes(observed: Observed, brokers: Sequence[Unit], *, may_disturb: bool) -> Iterable[Step]:
-    """Steps of all brokers that are away, and of at most one that may serve, if `may_disturb`."""
+def _broker_changes(observed: Observed, wanted: Wanted, *, name_servers_change: bool) -> Iterator[Step]:
+    """Steps of all brokers that are away, and of at most one that may serve while the name servers are well."""
+    brokers = wanted.brokers
     away = {_workload(unit) for unit in brokers if _away(observed, unit)}
+    may_disturb = _settled(observed, wanted.name_servers) and not name_servers_change
     may_disturb = may_disturb and not away and all(_rolled(observed, unit) for unit in brokers)
     unavailable = {_workload(unit) for unit in brokers if not _available(observed, unit)}
     # Whose turn has begun goes on.
@@ -124,6 +164,72 @@ def _turn(observed: Observed, unit: Unit) -> list[Step]:
     kind, name = _workload(unit)
     workload = observed.objects[kind, name]
     return [Evict(name, workload["status"]["updateRevision"], workload["spec"]["selector"]["matchLabels"])]
+
+
+def _held(observed: Observed, wanted: Wanted, changing: set[Key], *, name_servers_change: bool) -> Iterator[Held]:
+    """Brokers with a change that is no step now. The reasons are those of `_broker_changes`."""
+    for unit in wanted.brokers:
+        key = _workload(unit)
+        changes = [step for step in _changes(observed, unit) if isinstance(step, Apply)]
+        if key not in changing and (changes or _outdated(observed, unit)):
+            found = [difference for step in changes for difference in sorted(step.differences)]
+            why = _why_held(observed, wanted, changing, name_servers_change=name_servers_change)
+            yield Held(key[1], in_words(found) if changes else "eviction of the pod from before the change", why)
+
+
+def _why_held(observed: Observed, wanted: Wanted, changing: set[Key], *, name_servers_change: bool) -> str:
+    servers = _workload(wanted.name_servers)[1]
+    if name_servers_change:
+        return f"{servers} is changed first"
+    brokers = wanted.brokers
+    groups = (
+        ("does not serve", [unit for unit in brokers if _away(observed, unit)]),
+        ("is being made anew", [unit for unit in brokers if not _rolled(observed, unit)]),
+        ("is not available", [] if _settled(observed, wanted.name_servers) else [wanted.name_servers]),
+        ("is changed first", [unit for unit in brokers if _workload(unit) in changing]),
+        ("is not available to all clients", [unit for unit in brokers if not _available(observed, unit)]),
+    )
+    for words, units in groups:
+        if units:
+            return f"{', '.join(_workload(unit)[1] for unit in units)} {words}"
+    return "another broker is changed first"
+
+
+def in_words(found: Iterable[Difference]) -> str:
+    """What a change is about: `image raptormq:2, configuration`."""
+    words: dict[str, None] = {}
+    for difference in found:
+        name = difference.field.rpartition("]")[2].lstrip(".") or difference.field
+        if name.endswith(_HASHES):
+            continue
+        if name == "image":
+            words[f"image {difference.wants.strip(chr(34))}"] = None
+        elif name.startswith("data."):
+            words["configuration"] = None
+        else:
+            words[name.removeprefix("spec.template.spec.").removeprefix("spec.")] = None
+    texts = list(words) or ["fields that are no longer wanted"]
+    more = [f"{len(texts) - MAX_WORDS} more fields"] if len(texts) > MAX_WORDS else []
+    return ", ".join(texts[:MAX_WORDS] + more)
+
+
+def _waiting(observed: Observed, wanted: Wanted) -> Iterator[str]:
+    """Name servers serve as soon as they are ready; a roll waits until they are available (`minReadySeconds`)."""
+    if not _serving(observed, wanted.name_servers):
+        yield _workload(wanted.name_servers)[1]
+    for unit in wanted.brokers:
+        if not _settled(observed, unit):
+            yield _workload(unit)[1]
+
+
+def _staying(observed: Observed, wanted: Wanted) -> Iterator[str]:
+    for manifest in wanted.objects:
+        kind, name = key_of(manifest)
+        current = observed.objects.get((kind, name))
+        if current is not None and not _foreign(observed, (kind, name)):
+            left = _left(observed, current, manifest)
+            if left and left <= observed.contested.get((kind, name), frozenset()):
+                yield f"{kind} {name}: {', '.join(map(str, sorted(left)))}"
 
 
 def key_of(manifest: Manifest) -> Key:
@@ -157,7 +263,7 @@ def _changes(observed: Observed, unit: Unit) -> list[Step]:
     """Steps of a unit that is changed as one: none while a foreign object is in the way."""
     if any(_foreign(observed, key_of(manifest)) for manifest in unit.objects):
         return []
-    return [step for manifest in unit.objects for step in _change(observed, manifest)]
+    return [step for manifest in unit.objects for step in _change(observed, manifest, _workload(unit))]
 
 
 def _shared_changes(observed: Observed, unit: Unit) -> list[Step]:
@@ -165,10 +271,36 @@ def _shared_changes(observed: Observed, unit: Unit) -> list[Step]:
     return [step for manifest in unit.objects for step in _changes(observed, Unit((manifest,)))]
 
 
-def _change(observed: Observed, manifest: Manifest) -> Iterable[Step]:
-    current = observed.objects.get(key_of(manifest))
-    if current is None or not manifest_matches(current, manifest):
-        yield Apply(manifest, exists=current is not None)
+def _change(observed: Observed, manifest: Manifest, unit: Key) -> Iterable[Step]:
+    key = key_of(manifest)
+    current = observed.objects.get(key)
+    if current is None:
+        yield Apply(manifest, exists=False, unit=unit)
+        return
+    left = _left(observed, current, manifest)
+    if not left <= observed.contested.get(key, frozenset()):
+        yield Apply(manifest, exists=True, unit=unit, differences=left)
+
+
+def _left(observed: Observed, current: Manifest, manifest: Manifest) -> frozenset[Difference]:
+    """What differs, without what is only written another way."""
+    return frozenset(differences(current, manifest)) - observed.accepted.get(key_of(manifest), frozenset())
+
+
+def _serving(observed: Observed, unit: Unit) -> bool:
+    key = _workload(unit)
+    workload = observed.objects.get(key)
+    if workload is None or _foreign(observed, key):
+        return False
+    return _all_updated(workload) and workload["status"].get("readyReplicas", 0) == workload["spec"]["replicas"]
+
+
+def _updated(observed: Observed, unit: Unit) -> bool:
+    """True when the pods of a unit run what its StatefulSet says."""
+    workload = observed.objects.get(_workload(unit))
+    if workload is None or any(_foreign(observed, key_of(manifest)) for manifest in unit.objects):
+        return False
+    return _all_updated(workload)
 
 
 def _settled(observed: Observed, unit: Unit) -> bool:

@@ -1,4 +1,5 @@
-"""Amounts as Kubernetes writes them: ``250m``, ``1.5Gi``, ``20G``."""
+"""Amounts as Kubernetes writes them: ``250m``, ``1.5Gi``, ``20G``; what is no whole number of bytes, as 1.3333Gi, it
+writes in thousandths, millionths (``1431619973939200u``) or billionths of one."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 _SUFFIXES = {
+    "n": Decimal("0.000000001"),
+    "u": Decimal("0.000001"),
     "m": Decimal("0.001"),
     "": Decimal(1),
     "k": Decimal(10**3),
@@ -22,7 +25,7 @@ _SUFFIXES = {
     "Pi": Decimal(2**50),
     "Ei": Decimal(2**60),
 }
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|[MGTPE]|[KMGTPE]i)?")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(n|u|m|k|[MGTPE]|[KMGTPE]i)?")
 
 
 def quantity(value: Any) -> Decimal | None:

@@ -10,21 +10,25 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from raptormq.logs import get_logger
+from raptormq_operator import clock as time_of_day
 from raptormq_operator import cluster_status, event_diagnostics, pod_diagnostics
 from raptormq_operator.admin import Admin
 from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
+from raptormq_operator.convergence import Convergence
+from raptormq_operator.differences import differences
 from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted
 from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.metrics import STEPS
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Surroundings
-from raptormq_operator.plan import Apply, Delete, Evict, Observed, Plan, key_of, plan
+from raptormq_operator.plan import Apply, Delete, Evict, Observed, Plan, Step, in_words, key_of, plan
 from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
 from raptormq_operator.retries import Retries
 from raptormq_operator.status_writer import StatusWriter
@@ -60,6 +64,17 @@ class _Known:
     whole_look_at: float
 
 
+@dataclass(slots=True)
+class _Outcome:
+    """Of the steps of one plan."""
+
+    changed: bool = False
+    refused: list[str] = field(default_factory=list)
+    """What the API server said of objects that it does not take."""
+    protected: list[str] = field(default_factory=list)
+    """Pods that a disruption budget protects."""
+
+
 class ClusterReconciler:
     """One call brings one cluster as far as it can safely go now.
 
@@ -79,6 +94,7 @@ class ClusterReconciler:
         *,
         clock: Callable[[], float] = time.monotonic,
         vary: Callable[[], float] = random.random,
+        now: Callable[[], str] = time_of_day.timestamp,
     ) -> None:
         self._api = api
         self._admin = admin
@@ -88,6 +104,9 @@ class ClusterReconciler:
         self._probes = probes
         self._look_at_topics = look_at_topics
         self._clock = clock
+        self._vary = vary
+        self._now = now
+        self._convergence: dict[Name, Convergence] = {}
         self._known: dict[Name, _Known] = {}
         self._retries: Retries[Name] = Retries(RETRY_FIRST_S, RETRY_MAX_S, clock=clock, vary=vary)
         self._refused: Retries[Name] = Retries(REFUSED_FIRST_S, REFUSED_MAX_S, clock=clock, vary=vary)
@@ -97,8 +116,8 @@ class ClusterReconciler:
         known = self._known.get((namespace, name))
         if changed or known is None or known.whole_look_at <= self._clock():
             return await self._look(namespace, name)
-        probe = await probe_cluster(known.cluster, self._admin, settings=False)
-        probe = replace(probe, unknown_settings=known.probe.unknown_settings)
+        probe = await probe_cluster(known.cluster, self._admin, figures=False)
+        probe = replace(probe, figures=known.probe.figures)
         if not probe.same_peers(known.probe, known.cluster):
             return await self._look(namespace, name, known.cluster, probe)
         self._take_notice((namespace, name), known.cluster, probe)
@@ -121,8 +140,14 @@ class ClusterReconciler:
         if probe is None or cluster != probed:
             probe = await probe_cluster(cluster, self._admin)
         self._take_notice(key, cluster, probe)
-        verdict = refused or await self._act(body, cluster, probe)
-        await self._writer.write(body, cluster_status.status(cluster, probe), verdict)
+        next_steps = None
+        if refused is None:
+            next_steps, verdict = await self._act(body, cluster, probe)
+        else:
+            verdict = refused
+        previous = {broker["name"]: broker for broker in body.get("status", {}).get("brokers", [])}
+        status = cluster_status.status(cluster, probe, next_steps, previous, self._now())
+        await self._writer.write(body, status, verdict)
         known = _Known(cluster, probe, verdict.reason in REFUSALS, self._whole_look_at(key, verdict))
         self._known[key] = known
         return self._next(known)
@@ -152,31 +177,58 @@ class ClusterReconciler:
     def _forget(self, namespace: str, name: str) -> None:
         key = (namespace, name)
         self._known.pop(key, None)
+        self._convergence.pop(key, None)
         self._retries.succeeded(key)
         self._refused.succeeded(key)
         self._probes.forget(namespace, name)
         self._writer.forget("BrokerCluster", namespace, name)
         self._look_at_topics(namespace, name)
 
-    async def _act(self, body: Manifest, cluster: Cluster, probe: ClusterProbe) -> Verdict:
-        """Take the steps that are safe now; return what is to be said of it."""
+    async def _act(self, body: Manifest, cluster: Cluster, probe: ClusterProbe) -> tuple[Plan, Verdict]:
+        """Take the steps that are safe now; return the plan and what is to be said of it.
+
+        Steps that change nothing have only shown how the API server writes what is wanted: then it is planned again,
+        so that they hold up nothing.
+        """
+        convergence = self._convergence.setdefault(
+            (cluster.namespace, cluster.name), Convergence(clock=self._clock, vary=self._vary)
+        )
         objects = wanted(cluster)
         observed = await self._observe(cluster, objects, probe)
-        next_steps: Plan = plan(observed, objects)
-        held: list[str] = []
-        for step in next_steps.steps:
-            try:
-                if isinstance(step, Evict):
-                    held += await self._evict(body, step, cluster.namespace)
-                else:
-                    await self._take(body, step, cluster.namespace)
-            except Invalid as error:
-                return Verdict(Reason.APPLY_REFUSED, str(error))
-        if held and not next_steps.conflicts:
-            return cluster_status.held_by_budget(held)
+        while True:
+            observed = replace(observed, accepted=convergence.accepted, contested=convergence.contested())
+            next_steps: Plan = plan(observed, objects)
+            outcome = await self._take_all(body, next_steps.steps, observed, convergence)
+            if outcome.refused:
+                text = "; ".join(dict.fromkeys(outcome.refused))
+                return next_steps, Verdict(Reason.APPLY_REFUSED, text)
+            if outcome.changed or not next_steps.steps:
+                break
+        if outcome.protected and not next_steps.conflicts:
+            return next_steps, cluster_status.held_by_budget(outcome.protected)
+        convergence.converged(_as_wanted(observed, objects))
         waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
         words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
-        return cluster_status.verdict(cluster, next_steps, probe, words)
+        return next_steps, cluster_status.verdict(cluster, next_steps, probe, words)
+
+    async def _take_all(
+        self, body: Manifest, steps: Sequence[Step], observed: Observed, convergence: Convergence
+    ) -> _Outcome:
+        """A refusal leaves the rest of the same unit as it is, and nothing else."""
+        outcome, units = _Outcome(), set()
+        for step in steps:
+            if isinstance(step, Evict):
+                outcome.protected += await self._evict(body, step)
+                outcome.changed = True
+            elif not (isinstance(step, Apply) and step.unit in units):
+                try:
+                    outcome.changed |= await self._take(body, step, observed, convergence)
+                except Invalid as error:
+                    outcome.refused.append(str(error))
+                    if isinstance(step, Apply):
+                        units.add(step.unit)
+                        STEPS.labels("refused", key_of(step.manifest)[0]).inc()
+        return outcome
 
     async def _words(self, cluster: Cluster, waiting: Sequence[Manifest]) -> PodDiagnostics:
         """What the pods of StatefulSets say, and what Kubernetes says of those that have not begun.
@@ -209,9 +261,10 @@ class ClusterReconciler:
         found |= {key: manifest for key, manifest in zip(missing, others, strict=True) if manifest is not None}
         return Observed(cluster.uid, found, probe.registered(cluster), probe.answering(cluster))
 
-    async def _evict(self, body: Manifest, step: Evict, namespace: str) -> list[str]:
+    async def _evict(self, body: Manifest, step: Evict) -> list[str]:
         """Evicts the pods of before the change; returns those that the disruption budget protects."""
-        held: list[str] = []
+        protected: list[str] = []
+        namespace = body["metadata"]["namespace"]
         for pod in await self._api.select("Pod", namespace, names.selector(dict(step.labels))):
             metadata = pod["metadata"]
             revision = metadata["labels"].get(names.REVISION_LABEL)
@@ -219,17 +272,38 @@ class ClusterReconciler:
                 continue  # the status of the StatefulSet is older than its pod
             name = metadata["name"]
             if await self._api.evict(namespace, name, metadata["uid"]):
+                STEPS.labels("evicted", "Pod").inc()
                 await self._events.normal(body, "Evicted", f"evicted Pod {name}, which is made anew with its change")
             else:
-                held.append(name)
-        return held
+                protected.append(name)
+        return protected
 
-    async def _take(self, body: Manifest, step: Apply | Delete, namespace: str) -> None:
-        if isinstance(step, Apply):
-            kind, name = key_of(step.manifest)
-            await self._api.apply(step.manifest)
-            reason, verb = ("Updated", "changed") if step.exists else ("Created", "made")
-            await self._events.normal(body, reason, f"{verb} {kind} {name}")
+    async def _take(self, body: Manifest, step: Apply | Delete, observed: Observed, convergence: Convergence) -> bool:
+        """Returns whether it changed anything."""
+        if isinstance(step, Delete):
+            await self._api.delete(step.kind, body["metadata"]["namespace"], step.name, step.uid)
+            await self._say(body, "Deleted", "deleted", step.kind, step.name)
+            return True
+        key = key_of(step.manifest)
+        after = await self._api.apply(step.manifest)
+        if not step.exists:
+            await self._say(body, "Created", "made", *key)
+        elif convergence.applied(key, step.differences, observed.objects[key], after):
+            await self._say(body, "Updated", "changed", *key, in_words(sorted(step.differences)))
         else:
-            await self._api.delete(step.kind, namespace, step.name, step.uid)
-            await self._events.normal(body, "Deleted", f"deleted {step.kind} {step.name}")
+            return False
+        return True
+
+    async def _say(self, body: Manifest, reason: str, verb: str, kind: str, name: str, what: str = "") -> None:
+        STEPS.labels(verb, kind).inc()
+        await self._events.normal(body, reason, f"{verb} {kind} {name}" + (f": {what}" if what else ""))
+
+
+def _as_wanted(observed: Observed, objects: Wanted) -> set[tuple[str, str]]:
+    """Keys of the objects that are as they are wanted."""
+    return {
+        key
+        for key, manifest in ((key_of(manifest), manifest) for manifest in objects.objects)
+        if key in observed.objects
+        and set(differences(observed.objects[key], manifest)) <= observed.accepted.get(key, frozenset())
+    }

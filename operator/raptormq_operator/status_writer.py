@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from raptormq_operator.conditions import Reason, Verdict, ready_condition
+from raptormq_operator.conditions import Concern, Reason, Verdict, concern_conditions, ready_condition
 from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.metadata import Manifest
-from raptormq_operator.metrics import READY
+from raptormq_operator.metrics import READY, REASON
 
 QUIET_REASONS = frozenset(
     {Reason.READY, Reason.PROGRESSING, Reason.PODS_NOT_READY, Reason.CLUSTER_NOT_READY, Reason.DELETING}
 )
-"""Reasons that belong to normal life; all others are worth a warning Event."""
+"""Reasons that belong to normal life unless they block; all others are worth a warning Event."""
+NO_CONCERNS: Mapping[Concern, str] = {}
 
 
 class StatusWriter:
@@ -25,17 +26,25 @@ class StatusWriter:
         self._api = api
         self._events = events
         self._now = now
+        self._reasons: dict[tuple[str, str, str], Reason] = {}
 
     async def write(
-        self, body: Manifest, status: dict[str, Any], verdict: Verdict, *, told: bool = False
+        self,
+        body: Manifest,
+        status: dict[str, Any],
+        verdict: Verdict,
+        concerns: Mapping[Concern, str] = NO_CONCERNS,
+        *,
+        told: bool = False,
     ) -> Manifest | None:
         """`body` is the resource as it was read; its old status decides what changes. With `told` an Event has said it
         already. Returns the resource with the new status, None when nothing was written. Raises `KubeError`."""
         metadata, before = body["metadata"], body.get("status", {})
-        conditions = before.get("conditions", [])
-        condition = ready_condition(verdict, metadata["generation"], conditions, self._now())
-        READY.labels(body["kind"], metadata["namespace"], metadata["name"]).set(verdict.ready)
-        after = {**status, "conditions": [condition]}
+        previous: list[dict[str, Any]] = before.get("conditions", [])
+        condition = ready_condition(verdict, metadata["generation"], previous, self._now())
+        further = concern_conditions(concerns, metadata["generation"], previous, self._now())
+        self._measure(body, verdict)
+        after = {**status, "conditions": [condition, *further]}
         if after == before:
             return None
         address = {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]}
@@ -47,16 +56,47 @@ class StatusWriter:
                 return None
             raise
         if not told:
-            await self._tell(body, conditions, verdict)
+            await self._tell(body, previous, condition, verdict)
+        for each in further:
+            if not _said_before(previous, each, "message"):
+                await self._events.warning(body, each["reason"], each["message"])
         return written
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """The resource is gone: its metric goes too."""
+        """The resource is gone: its metrics go too."""
         READY.labels(kind, namespace, name)  # removing one that never was is an error
         READY.remove(kind, namespace, name)
+        self._forget_reason((kind, namespace, name))
 
-    async def _tell(self, body: Manifest, before: list[dict[str, Any]], verdict: Verdict) -> None:
-        if any(condition["type"] == "Ready" and condition["reason"] == verdict.reason for condition in before):
-            return
-        say = self._events.normal if verdict.reason in QUIET_REASONS else self._events.warning
-        await say(body, str(verdict.reason), verdict.message)
+    def _measure(self, body: Manifest, verdict: Verdict) -> None:
+        place = (body["kind"], body["metadata"]["namespace"], body["metadata"]["name"])
+        READY.labels(*place).set(verdict.ready)
+        if self._reasons.get(place) != verdict.reason:
+            self._forget_reason(place)
+            self._reasons[place] = verdict.reason
+            REASON.labels(*place, verdict.reason).set(1)
+
+    def _forget_reason(self, place: tuple[str, str, str]) -> None:
+        reason = self._reasons.pop(place, None)
+        if reason is not None:
+            REASON.remove(*place, reason)
+
+    async def _tell(
+        self, body: Manifest, previous: list[dict[str, Any]], condition: dict[str, Any], verdict: Verdict
+    ) -> None:
+        """A warning says the words of the condition, again when they change; what is normal is said once."""
+        if verdict.reason in QUIET_REASONS and not verdict.blocked:
+            if not _said_before(previous, condition, "reason"):
+                await self._events.normal(body, condition["reason"], condition["message"])
+        elif not _said_before(previous, condition, "message"):
+            await self._events.warning(body, condition["reason"], condition["message"])
+
+
+def _said_before(previous: list[dict[str, Any]], condition: dict[str, Any], field: str) -> bool:
+    """Whether the condition was there with the same reason and the same value of this field."""
+    return any(
+        before["type"] == condition["type"]
+        and before["reason"] == condition["reason"]
+        and before[field] == condition[field]
+        for before in previous
+    )

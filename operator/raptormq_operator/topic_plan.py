@@ -130,5 +130,11 @@ def status(topic: Topic, cluster: Cluster | None, answers: Mapping[str, Answer])
         }
         for member in (cluster.members if cluster else ())
     ]
-    base = {"observedGeneration": topic.generation, "topicName": topic.topic_name, "brokers": brokers}
+    base = {
+        "observedGeneration": topic.generation,
+        "topicName": topic.topic_name,
+        "readQueues": topic.read_queues,
+        "writeQueues": topic.write_queues,
+        "brokers": brokers,
+    }
     return base | ({"nameServerAddress": cluster.name_server_address} if cluster else {})

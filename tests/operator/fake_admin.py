@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from raptormq.errors import ConnectError, RaptorMQError, ServerError
 from raptormq.protocol.bodies.topic_config import TopicConfig
-from raptormq_operator.admin import BrokerTopics, Listing, TopicAnswer
+from raptormq_operator.admin import BrokerFigures, BrokerTopics, Listing, TopicAnswer
 from raptormq_operator.model.cluster import Cluster, Tls
 
 
@@ -24,6 +25,12 @@ class FakeAdmin:
     """Brokers that were asked for all their topics."""
     asked: list[str] = field(default_factory=list)
     """Whoever was asked anything."""
+    unresolved: set[str] = field(default_factory=set)
+    """Addresses to which no new connection can be opened; those that are there go on."""
+    max_offsets: dict[str, int] = field(default_factory=dict)
+    """Where the commit logs of brokers end."""
+    certificate: datetime | None = None
+    """When the certificate of all servers ends."""
     complaint: str = ""
     """What all brokers say of their settings."""
 
@@ -40,9 +47,16 @@ class FakeAdmin:
         self._reach(name_server, self.listings)
         return self.listings[name_server]
 
-    async def unknown_settings(self, broker: str) -> str:
+    async def connect(self, address: str) -> None:
+        if address in self.unresolved:
+            raise ConnectError(f"no new connection to {address}")
+
+    async def certificate_end(self, address: str) -> datetime | None:
+        return self.certificate
+
+    async def figures(self, broker: str) -> BrokerFigures:
         self._reach(broker, self.topics)
-        return self.complaint
+        return BrokerFigures(self.complaint, self.max_offsets.get(broker))
 
     async def topics_digest(self, broker: str) -> str:
         self._reach(broker, self.topics)

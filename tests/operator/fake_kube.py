@@ -7,6 +7,7 @@ changes of the spec; deletion takes the owned objects along. `settle` plays the 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from raptormq_operator.kube.errors import Conflict, KubeError
@@ -27,6 +28,8 @@ class FakeKube:
         self.objects: dict[Place, Manifest] = {}
         self.writes: list[tuple[str, str, str]] = []
         self.reads = 0
+        self.rewrite: Callable[[Manifest], Manifest] = lambda manifest: manifest
+        """How the API server writes what was applied."""
         self.refuse: dict[str, KubeError] = {}
         self.refuse_lists: dict[str, KubeError] = {}
         self.protected: set[str] = set()
@@ -90,9 +93,14 @@ class FakeKube:
         base: Manifest = copy.deepcopy(current) if current else {"metadata": {"generation": 0}}
         without = _without(base, self._applied.get((place, manager), {}), manifest)
         merged = _merged(without, manifest)
+        for field in {"selector"} & manifest.get("spec", {}).keys():  # an atomic map
+            merged["spec"][field] = copy.deepcopy(manifest["spec"][field])
+        merged = self.rewrite(merged)
         if current is None or merged.get("spec") != current.get("spec"):
             merged["metadata"]["generation"] = base["metadata"]["generation"] + 1
         self._applied[(place, manager)] = copy.deepcopy(manifest)
+        if current is not None and merged == current:
+            return copy.deepcopy(current)
         return self.put(merged)
 
     async def apply_status(self, manifest: Manifest) -> Manifest:

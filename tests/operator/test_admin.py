@@ -107,7 +107,7 @@ async def test_refusals_and_absence_are_our_errors() -> None:
             await admin.all_topics(broker.address)
     async with ClientAdmin() as asking:
         admin = asking.speaking(None)
-        for question in (admin.unknown_settings, admin.topics_digest):
+        for question in (admin.figures, admin.topics_digest, admin.connect):
             with pytest.raises(ConnectError):
                 await question(broker.address)
 

@@ -11,7 +11,7 @@ from raptormq_operator.cluster_probe import ClusterProbe
 from raptormq_operator.conditions import Reason
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.plan import Observed, Plan, plan
+from raptormq_operator.plan import Held, Observed, Plan, plan
 from raptormq_operator.pod_diagnostics import PodDiagnostics
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
@@ -36,6 +36,7 @@ def test_ready_when_everyone_lists_everyone() -> None:
         "group": "broker-1",
         "address": "demo-broker-1-0-0.demo-broker-1.shop.svc.cluster.local:10911",
         "ready": True,
+        "updated": False,
     }
 
 
@@ -47,6 +48,51 @@ def test_one_name_server_that_misses_one_broker_is_enough() -> None:
     assert verdict.message == f"{SERVERS[1]} does not list demo-broker-1-0"
     status = cluster_status.status(CLUSTER, probe)
     assert (status["brokersReady"], status["nameServersReady"]) == ("1/2", "1/2")
+
+
+def test_a_name_server_that_is_away_takes_no_broker_away() -> None:
+    probe = dataclasses.replace(WELL, name_servers={**WELL.name_servers, SERVERS[1]: "nobody answers"})
+    status = cluster_status.status(CLUSTER, probe)
+    assert (status["brokersReady"], status["nameServersReady"]) == ("2/2", "1/2")
+    assert [broker["ready"] for broker in status["brokers"]] == [True, True]
+    nobody = dataclasses.replace(WELL, name_servers=dict.fromkeys(SERVERS, "nobody answers"))
+    status = cluster_status.status(CLUSTER, nobody)
+    assert (status["brokersReady"], status["nameServersReady"]) == ("2/2", "0/2")
+
+
+def test_a_broker_that_is_away_takes_no_name_server_away() -> None:
+    partial = {("demo", "broker-1", 0): SECOND.address}
+    listing = {SERVERS[0]: LISTING, SERVERS[1]: partial}
+    probe = dataclasses.replace(WELL, name_servers=listing, brokers={FIRST.address: "gone", SECOND.address: None})
+    status = cluster_status.status(CLUSTER, probe)
+    assert (status["brokersReady"], status["nameServersReady"]) == ("1/2", "2/2")
+
+
+def test_how_far_a_roll_is_and_who_waits_since_when() -> None:
+    held = (Held("demo-broker-1-0", "image raptormq:2", "demo-broker-0-0 is being made anew"),)
+    rolling = Plan((), ("demo-broker-0-0",), (), held, updated=frozenset({"demo-broker-0-0"}))
+    status = cluster_status.status(CLUSTER, WELL, rolling, {}, "t1")
+    assert status["brokersUpdated"] == "1/2"
+    waiting = {"change": "image raptormq:2", "reason": "demo-broker-0-0 is being made anew", "since": "t1"}
+    assert [broker.get("waiting") for broker in status["brokers"]] == [None, waiting]
+    previous = {broker["name"]: broker for broker in status["brokers"]}
+    again = cluster_status.status(CLUSTER, WELL, rolling, previous, "t2")
+    assert again["brokers"][1]["waiting"]["since"] == "t1"
+    words = "waiting to be changed (image raptormq:2): demo-broker-1-0, as demo-broker-0-0 is being made anew"
+    verdict = cluster_status.verdict(CLUSTER, rolling, WELL)
+    assert (verdict.reason, verdict.message) == (
+        Reason.PODS_NOT_READY,
+        f"pods are not available yet: demo-broker-0-0; {words}",
+    )
+    held_only = dataclasses.replace(rolling, waiting=())
+    verdict = cluster_status.verdict(CLUSTER, held_only, WELL)
+    assert (verdict.reason, verdict.message) == (Reason.PROGRESSING, words), "Ready when the last one has changed"
+
+
+def test_a_difference_that_stays_is_named() -> None:
+    plan = Plan((), (), (), staying=("Service demo-broker-0: spec.selector is {}, wanted x",))
+    verdict = cluster_status.verdict(CLUSTER, plan, WELL)
+    assert (verdict.reason, "spec.selector" in verdict.message) == (Reason.OBJECT_DIFFERS, True)
 
 
 def test_a_broker_listed_under_another_address_is_missing() -> None:

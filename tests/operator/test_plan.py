@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raptormq_operator.manifest_matches import manifest_matches
+from raptormq_operator.differences import Difference, differences
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted
 from raptormq_operator.manifests.metadata import Manifest, digest
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.plan import Apply, Evict, Key, Observed, Plan, Step, key_of, plan
+from raptormq_operator.plan import Apply, Evict, Held, Key, Observed, Plan, Step, in_words, key_of, plan
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
 MAX_ROUNDS = 60
@@ -96,7 +96,7 @@ class World:
         workload["status"] = {
             "observedGeneration": workload["metadata"]["generation"],
             "updateRevision": revision,
-            **dict.fromkeys(("replicas", "availableReplicas"), replicas),
+            **dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), replicas),
             "updatedReplicas": replicas if self.revisions[name] == revision else 0,
         }
         self.running.add(name)
@@ -164,7 +164,7 @@ def test_it_converges_from_nothing_whatever_step_is_the_last_before_a_crash(
     spec: dict[str, Any], faults: list[int]
 ) -> None:
     world, cluster = World(), cluster_of(spec)
-    assert reach(world, cluster, faults) == Plan((), (), ())
+    assert reach(world, cluster, faults).done
     assert set(world.objects) == {key_of(manifest) for manifest in wanted(cluster).objects}
 
 
@@ -175,9 +175,9 @@ def test_it_converges_from_any_cluster_to_any_other(
 ) -> None:
     world = World()
     reach(world, cluster_of(old))
-    assert reach(world, cluster_of(new), faults) == Plan((), (), ())
+    assert reach(world, cluster_of(new), faults).done
     objects = wanted(cluster_of(new)).objects
-    assert all(manifest_matches(world.objects[key_of(manifest)], manifest) for manifest in objects)
+    assert not any(differences(world.objects[key_of(manifest)], manifest) for manifest in objects)
     assert set(world.objects) == {key_of(manifest) for manifest in objects}
 
 
@@ -328,3 +328,84 @@ def test_scaling_the_name_servers_restarts_no_broker() -> None:
     cluster = cluster_of({"groups": 2, "nameServers": {"replicas": 3}})
     steps = plan(world.look(cluster), wanted(cluster)).steps
     assert [step.manifest["metadata"]["name"] for step in steps if isinstance(step, Apply)] == ["demo-namesrv"]
+
+
+def test_who_waits_for_what_while_a_broker_cannot_come_back() -> None:
+    world, _ = running(groups=3)
+    cluster = cluster_of({"groups": 3, "image": "raptormq:next"})
+    names = sorted(world.running - {NAME_SERVERS})
+    steps = plan(world.look(cluster), wanted(cluster)).steps
+    for step in steps:
+        world.take(step)
+    assert plan(world.look(cluster), wanted(cluster)).held == tuple(
+        Held(name, "image raptormq:next", "demo-namesrv is not available") for name in names
+    )
+    world.settle(NAME_SERVERS)
+    now = plan(world.look(cluster), wanted(cluster))
+    assert [held.why for held in now.held] == [f"{names[0]} is changed first"] * 2
+    for step in now.steps:
+        world.take(step)
+    world.settle(names[0])
+    assert evicted_in(plan(world.look(cluster), wanted(cluster))) == names[:1]
+    world.go(names[0])
+    now = plan(world.look(cluster), wanted(cluster))
+    assert now.steps == ()
+    assert now.held == tuple(Held(name, "image raptormq:next", f"{names[0]} does not serve") for name in names[1:])
+    assert now.updated == frozenset(), "the first one has no pod yet"
+    assert reach(world, cluster).updated == frozenset(names)
+
+
+def test_a_broker_whose_change_is_written_waits_for_its_eviction() -> None:
+    world, _ = running(groups=2)
+    cluster = cluster_of({"groups": 2, "scheduling": {"nodeSelector": {"disk": "ssd"}}})
+    first = written(world, cluster)
+    world.objects[("StatefulSet", NAME_SERVERS)]["status"]["availableReplicas"] = 0
+    now = plan(world.look(cluster), wanted(cluster))
+    assert (now.steps, now.held[0].broker, now.updated) == ((), first, frozenset())
+    assert now.held[0].change == "eviction of the pod from before the change"
+
+
+def test_name_servers_that_are_ready_serve_though_they_are_not_available_yet() -> None:
+    """`minReadySeconds` is for rolls."""
+    world, cluster = running(groups=2)
+    world.objects[("StatefulSet", NAME_SERVERS)]["status"]["availableReplicas"] = 0
+    assert plan(world.look(cluster), wanted(cluster)).done
+    changed = cluster_of({"groups": 2, "flush": "SYNC"})
+    now = plan(world.look(changed), wanted(changed))
+    assert changed_in(now) == []
+    assert {held.why for held in now.held} == {"demo-namesrv is not available"}
+
+
+def test_a_difference_that_an_apply_does_not_change_holds_up_nobody() -> None:
+    world, _ = running(groups=2)
+    cluster = cluster_of({"groups": 2})
+    key = ("Service", "demo-broker-0")
+    world.objects[key]["spec"]["selector"]["theirs"] = "x"
+    now = plan(world.look(cluster), wanted(cluster))
+    (step,) = now.steps
+    assert isinstance(step, Apply)
+    assert [difference.field for difference in step.differences] == ["spec.selector"]
+    seen = world.look(cluster)
+    assert plan(
+        Observed(cluster.uid, seen.objects, seen.registered, seen.answering, {key: step.differences}), wanted(cluster)
+    ).done
+    contested = Observed(cluster.uid, seen.objects, seen.registered, seen.answering, {}, {key: step.differences})
+    now = plan(contested, wanted(cluster))
+    assert (now.steps, len(now.staying)) == ((), 1)
+    assert now.staying[0].startswith("Service demo-broker-0: spec.selector is ")
+
+
+def test_changes_in_words() -> None:
+    broker = "spec.template.spec.containers[name=broker]"
+    fields = [
+        "data.broker.conf",
+        "metadata.annotations.raptormq.io/manifest-hash",
+        f"{broker}.image",
+        f"{broker}.resources.limits.memory",
+        "spec.template.spec.tolerations",
+    ]
+    found = [Difference(field, '"a"', '"b"') for field in fields]
+    assert in_words(found) == "configuration, image b, resources.limits.memory, tolerations"
+    assert in_words(found[1:2]) == "fields that are no longer wanted"
+    many = [Difference(f"spec.f{number}", "1", "2") for number in range(7)]
+    assert in_words(many) == "f0, f1, f2, f3, f4, 2 more fields"

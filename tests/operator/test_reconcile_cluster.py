@@ -10,6 +10,7 @@ from raptormq_operator.admin import TopicAnswer
 from raptormq_operator.cluster_probe import LatestProbes
 from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.reconcile_cluster import PULSE_S, REFUSED_FIRST_S, RESYNC_S, RETRY_FIRST_S, ClusterReconciler
@@ -41,6 +42,7 @@ class Operator:
             self._look_at_topics,
             clock=lambda: self.time,
             vary=lambda: 0.5,
+            now=lambda: self.now,
         )
         self.body = self.kube.put(cluster_body(**spec))
         self.cluster = Cluster.from_object(self.body, SURROUNDINGS)
@@ -360,3 +362,86 @@ async def test_what_is_known_of_a_cluster_goes_with_it() -> None:
     operator.topics_looked_at = 0
     assert await operator.turn() is None
     assert (operator.probes.get(NAMESPACE, "demo"), operator.topics_looked_at) == (None, 1)
+
+
+async def test_what_the_server_writes_another_way_is_applied_once_and_holds_up_nobody() -> None:
+    """`value: ""` of a toleration is dropped, and a Service gets a selector in another form."""
+
+    def rewrite(manifest: Manifest) -> Manifest:
+        if manifest["kind"] == "StatefulSet":
+            manifest["spec"]["serviceName"] = manifest["spec"]["serviceName"].upper()
+        return manifest
+
+    operator = Operator(groups=2)
+    operator.kube.rewrite = rewrite
+    await operator.until_ready()
+    writes = len(operator.kube.writes)
+    await operator.turn()
+    assert operator.kube.writes[writes:] == []
+    body = {**operator.body, "spec": {**operator.body["spec"], "image": "raptormq:next"}}
+    operator.kube.put({**body, "status": operator.status})
+    await operator.until_ready()
+    images = {
+        manifest["spec"]["template"]["spec"]["containers"][0]["image"]
+        for (kind, _, _), manifest in operator.kube.objects.items()
+        if kind == "StatefulSet"
+    }
+    assert images == {"raptormq:next"}
+    assert operator.status["brokersUpdated"] == "2/2"
+
+
+async def test_a_field_that_something_else_sets_again_and_again_is_named_and_applied_later_and_later() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    service = ("Service", NAMESPACE, "demo-broker-0")
+    applies = []
+    for _ in range(60):
+        operator.kube.objects[service]["spec"]["selector"]["theirs"] = "x"
+        before = len(operator.kube.writes)
+        await operator.turn()
+        applies += [
+            operator.time for verb, kind, _ in operator.kube.writes[before:] if (verb, kind) == ("apply", "Service")
+        ]
+        operator.time += 1.0
+    assert applies == [0.0, 2.0, 6.0, 14.0, 30.0]
+    assert (operator.ready["status"], operator.ready["reason"]) == ("False", "ObjectDiffers")
+    assert "Service demo-broker-0: spec.selector is " in operator.ready["message"]
+    operator.time += 60.0
+    await operator.turn()
+    await operator.turn()
+    assert operator.ready["status"] == "True"
+
+
+async def test_a_key_in_the_selector_of_a_service_is_taken_out() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    service = ("Service", NAMESPACE, "demo-broker-0")
+    wanted = dict(operator.kube.objects[service]["spec"]["selector"])
+    operator.kube.objects[service]["spec"]["selector"]["theirs"] = "x"
+    await operator.turn()
+    assert operator.kube.objects[service]["spec"]["selector"] == wanted
+
+
+async def test_who_takes_no_new_connection_is_not_reachable() -> None:
+    operator = Operator(groups=2)
+    await operator.until_ready()
+    operator.admin.unresolved.add(operator.cluster.members[0].address)
+    await operator.pulse()
+    assert (operator.ready["status"], operator.ready["reason"]) == ("False", "BrokerUnreachable")
+    assert operator.status["brokersReady"] == "1/2"
+
+
+async def test_an_object_that_is_refused_leaves_the_others_to_be_made() -> None:
+    operator = Operator(groups=2)
+    operator.kube.refuse["PodDisruptionBudget"] = Invalid(422, "a budget is nonsense")
+    await operator.turn()
+    assert operator.names("StatefulSet") == ["demo-broker-0-0", "demo-broker-1-0", "demo-namesrv"]
+    assert (operator.ready["reason"], operator.ready["message"]) == ("ApplyRefused", "a budget is nonsense")
+
+
+async def test_a_refused_configuration_leaves_its_broker_as_it_is() -> None:
+    operator = Operator()
+    operator.kube.refuse["ConfigMap"] = Invalid(422, "too large")
+    await operator.turn()
+    assert operator.names("StatefulSet") == []
+    assert operator.names("Service") == ["demo-broker-0", "demo-namesrv"]

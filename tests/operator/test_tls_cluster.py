@@ -17,7 +17,7 @@ from raptormq_operator.model.cluster import Cluster
 from tests.certificates import Authority
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
-HERE = {"bindAddress": "127.0.0.1", "listenPort": "0"}
+HERE = {"bindAddress": "127.0.0.1", "listenPort": "0", "metricsPort": "-1"}
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,6 @@ async def test_a_broker_registers_and_both_answer_the_operator(
     async with ClientAdmin() as asking:
         admin = asking.speaking(cluster.tls)
         assert await admin.listed_brokers(name_server.address) == {("demo", "broker-0", 0): broker.address}
-        assert await admin.unknown_settings(broker.address) == ""
+        assert (await admin.figures(broker.address)).unknown_settings == ""
     await broker.stop()
     await name_server.stop()

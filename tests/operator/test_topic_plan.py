@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from raptormq_operator import topic_plan
 from raptormq_operator.admin import TopicAnswer
@@ -20,6 +21,19 @@ def test_defaults_are_those_of_rocketmq() -> None:
     assert TopicAnswer(8, 8, 6, {"queue.type": "SimpleCQ", "message.type": "NORMAL"}) == GOOD
     assert Topic.from_object(topic_body(permissions="ReadOnly")).perm == 4
     assert Topic.from_object(topic_body(permissions="WriteOnly")).perm == 2
+
+
+def test_one_number_of_queues_follows_the_other() -> None:
+    cases: list[tuple[dict[str, Any], tuple[int, int]]] = [
+        ({"readQueues": 4}, (4, 4)),
+        ({"writeQueues": 16}, (16, 16)),
+        ({}, (8, 8)),
+    ]
+    for spec, expected in cases:
+        topic = Topic.from_object(topic_body(**spec))
+        assert (topic.read_queues, topic.write_queues) == expected
+    status = topic_plan.status(Topic.from_object(topic_body(writeQueues=16)), None, {})
+    assert (status["readQueues"], status["writeQueues"]) == (16, 16)
 
 
 def test_a_broker_that_does_not_mention_defaults_has_them() -> None:

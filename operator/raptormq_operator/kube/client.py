@@ -23,6 +23,7 @@ from kubernetes.aio.watch import Watch
 from raptormq.errors import ConfigError
 from raptormq_operator.kube.errors import KubeError, error_for
 from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.metrics import API_CALLS
 from raptormq_operator.model import names
 
 REQUEST_TIMEOUT_S = 30.0
@@ -37,8 +38,10 @@ RESOURCES = {
     "ConfigMap": ("v1", "configmaps"),
     "Event": ("v1", "events"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "Pod": ("v1", "pods"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "Secret": ("v1", "secrets"),
     "Service": ("v1", "services"),
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Topic": (names.API_VERSION, "topics"),
@@ -268,10 +271,12 @@ class KubeClient:
             )
             answer = await self._api.call_api(verb, url, headers, data, _request_timeout=timeout)
             response: aiohttp.ClientResponse = answer.response
+            API_CALLS.labels(method, _kind_in(where), response.status).inc()
             if response.status < 400:
                 return response
             text = await response.text()
         except (aiohttp.ClientError, ApiException, TimeoutError, ValueError, OSError) as error:
+            API_CALLS.labels(method, _kind_in(where), 0).inc()
             raise KubeError(0, f"{method} {where}: {str(error) or type(error).__name__}") from error
         raise error_for(response.status, _message(text, f"{method} {where}: HTTP {response.status}"))
 
@@ -282,6 +287,12 @@ def path(kind: str, namespace: str | None, name: str | None = None) -> str:
     prefix = f"/api/{version}" if "/" not in version else f"/apis/{version}"
     collection = f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"
     return collection if name is None else f"{collection}/{name}"
+
+
+def _kind_in(where: str) -> str:
+    """Kind of what a path leads to."""
+    parts = where.split("/")
+    return next((kind for kind, (_, plural) in RESOURCES.items() if plural in parts), "")
 
 
 def _path_of(manifest: Manifest) -> str:

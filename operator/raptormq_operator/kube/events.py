@@ -1,4 +1,5 @@
-"""Events for people: a few, with fixed reasons. They expire within an hour; the conditions hold the truth.
+"""Events for people: a few, with fixed reasons. They expire within an hour; the conditions hold the truth, and the log
+has one line for each.
 
 The name of an Event is made of the object, the reason and the message, so the same thing said again counts up the Event
 that is there and makes no new one.
@@ -6,6 +7,7 @@ that is there and makes no new one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +38,7 @@ class EventRecorder:
         await self._record(about, "Warning", reason, message)
 
     async def _record(self, about: Manifest, kind: str, reason: str, message: str) -> None:
+        log_about(about, kind == "Warning", reason, message)
         try:
             await self._write(_event(about, kind, reason, message[:MAX_MESSAGE], self._now()))
         except KubeError as error:
@@ -50,6 +53,15 @@ class EventRecorder:
             count = 1 + (before or {}).get("count", 0)
             again = {"count": count, "lastTimestamp": event["lastTimestamp"]}
             await self._api.merge("Event", where["namespace"], where["name"], again)
+
+
+def log_about(about: Manifest, warning: bool, reason: str, message: str) -> None:
+    """One line about a resource: `BrokerCluster shop/demo: Created: made Service demo-namesrv`."""
+    level = logging.WARNING if warning else logging.INFO
+    where = {key: about["metadata"][key] for key in ("namespace", "name")}
+    fields = {"kind": about["kind"], **where, "reason": reason}
+    place = f"{about['kind']} {where['namespace']}/{where['name']}"
+    log.log(level, "%s: %s: %s", place, reason, message, extra={"fields": fields})
 
 
 def _event(about: Manifest, kind: str, reason: str, message: str, now: str) -> Manifest:

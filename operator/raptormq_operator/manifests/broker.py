@@ -19,9 +19,7 @@ START_PERIOD_S = 2
 def stateful_set(cluster: Cluster, member: Member) -> Manifest:
     """StatefulSet of a member; its template changes whenever its ConfigMap does."""
     labels = names.broker_labels(cluster.name, member.group, member.index)
-    annotations = pod.config_annotations(config.broker_config(cluster, member))
-    if cluster.metrics_enabled:
-        annotations |= {"prometheus.io/scrape": "true", "prometheus.io/port": str(cluster.metrics_port)}
+    annotations = pod.config_annotations(config.broker_config(cluster, member)) | pod.scrape_annotations(cluster)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",

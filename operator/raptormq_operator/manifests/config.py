@@ -54,7 +54,18 @@ DENIED_BROKER_KEYS = frozenset(
 )
 DENIED_BROKER_PREFIXES = ("dLeger", "storePath", "tls.")
 DENIED_NAME_SERVER_KEYS = frozenset(
-    {"bindAddress", "configStorePath", "enableControllerInNamesrv", "kvConfigPath", "listenPort", "rocketmqHome"}
+    {
+        "bindAddress",
+        "configStorePath",
+        "enableControllerInNamesrv",
+        "kvConfigPath",
+        "listenPort",
+        "metricsHost",
+        "metricsPort",
+        "metricsPromExporterHost",
+        "metricsPromExporterPort",
+        "rocketmqHome",
+    }
 )
 DENIED_NAME_SERVER_PREFIXES = ("tls.",)
 _REGISTRATION_KEY = "registerNameServerPeriod"
@@ -149,6 +160,7 @@ def name_server_properties(cluster: Cluster) -> dict[str, str]:
         **cluster.name_servers.config,
         "kvConfigPath": f"{DATA_DIRECTORY}/kvConfig.json",
         "listenPort": str(names.NAME_SERVER_PORT),
+        "metricsPort": str(cluster.metrics_port),
         **_tls_properties(cluster),
     }
 

@@ -10,12 +10,14 @@ from raptormq_operator.model.cluster import Cluster
 _DNS_S = 5
 """So old may be the addresses that CoreDNS tells brokers, unless it is told otherwise."""
 
+_START_S = 60
+
 
 def stateful_set(cluster: Cluster) -> Manifest:
     """StatefulSet of all name servers; Kubernetes rolls them one by one, as they share nothing."""
     name = names.name_server(cluster.name)
     labels = names.name_server_labels(cluster.name)
-    annotations = pod.config_annotations(config.name_server_config(cluster))
+    annotations = pod.config_annotations(config.name_server_config(cluster)) | pod.scrape_annotations(cluster)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -35,11 +37,16 @@ def stateful_set(cluster: Cluster) -> Manifest:
 
 def _pod_spec(cluster: Cluster) -> Manifest:
     servers = cluster.name_servers
-    ports = {"remoting": names.NAME_SERVER_PORT}
+    ports = {"remoting": names.NAME_SERVER_PORT, "metrics": cluster.metrics_port}
     container = pod.container(cluster, "namesrv", config.NAME_SERVER_FILE, servers.resources, ports)
     container["volumeMounts"].append({"name": "state", "mountPath": config.DATA_DIRECTORY})
     check = {"tcpSocket": {"port": "remoting"}, "periodSeconds": 5, "timeoutSeconds": 3}
-    container |= {"readinessProbe": check | {"failureThreshold": 2}, "livenessProbe": check | {"failureThreshold": 6}}
+    container |= {
+        # A second after it listens it is ready, not at the end of a period.
+        "startupProbe": check | {"periodSeconds": 1, "failureThreshold": _START_S},
+        "readinessProbe": check | {"failureThreshold": 2},
+        "livenessProbe": check | {"failureThreshold": 6},
+    }
     spec = pod.pod_spec(cluster, servers.scheduling, container, names.name_server(cluster.name))
     spec["volumes"].append({"name": "state", "emptyDir": {}})
     spec["topologySpreadConstraints"] = [pod.spread(names.name_server_labels(cluster.name), strictly=False)]

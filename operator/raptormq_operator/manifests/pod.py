@@ -96,6 +96,13 @@ def config_annotations(config_map: Manifest) -> dict[str, str]:
     return {names.CONFIG_HASH_ANNOTATION: digest(config_map["data"])}
 
 
+def scrape_annotations(cluster: Cluster) -> dict[str, str]:
+    """By which Prometheus finds the metrics of a pod, unless that is not wanted."""
+    if not cluster.metrics_enabled:
+        return {}
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(cluster.metrics_port)}
+
+
 def _scheduling(scheduling: Scheduling) -> Manifest:
     spec: Manifest = {}
     if scheduling.node_selector:

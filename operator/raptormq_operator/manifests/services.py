@@ -14,7 +14,7 @@ from raptormq_operator.model.cluster import Cluster
 def name_server_service(cluster: Cluster) -> Manifest:
     """Headless Service of the name servers."""
     labels = names.name_server_labels(cluster.name)
-    ports = [("remoting", names.NAME_SERVER_PORT)]
+    ports = [("remoting", names.NAME_SERVER_PORT), ("metrics", cluster.metrics_port)]
     return _headless(cluster, names.name_server(cluster.name), labels, ports)
 
 

@@ -14,6 +14,10 @@ from raptormq.protocol.topic_attributes import MESSAGE_TYPE, QUEUE_TYPE
 
 PERMISSIONS = {"ReadWrite": READ_WRITE, "ReadOnly": int(Perm.READ), "WriteOnly": int(Perm.WRITE)}
 
+DEFAULT_QUEUES = 8
+"""Where the spec gives neither number; brokers give as many to a topic that they make by themselves
+(`defaultTopicQueueNums`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -49,8 +53,8 @@ class Topic:
             finalizers=tuple(metadata.get("finalizers", ())),
             cluster=spec["clusterRef"]["name"],
             topic_name=spec.get("name", metadata["name"]),
-            read_queues=spec["readQueues"],
-            write_queues=spec["writeQueues"],
+            read_queues=spec.get("readQueues", spec.get("writeQueues", DEFAULT_QUEUES)),
+            write_queues=spec.get("writeQueues", spec.get("readQueues", DEFAULT_QUEUES)),
             queue_type=spec["queueType"],
             message_type=spec["messageType"],
             perm=PERMISSIONS[spec["permissions"]],

@@ -1,0 +1,132 @@
+"""How an object of the API server differs from what a manifest wants.
+
+The server adds defaults, leaves out what is empty and writes quantities in one form; other controllers add fields of
+their own. None of that is a difference. What is compared as one value follows the types of server-side apply
+(Kubernetes documentation, "Server-Side Apply", merge strategy):
+
+    map                   each field that is wanted; others' fields stay
+    atomic map            as one value: a further key in the selector of a Service selects other pods
+    list of maps by keys  each item that is wanted, found by its keys; admission may insert others
+    atomic list           item by item; another length is a difference
+
+What else the server writes another way is not known here: an apply that changes nothing shows it (`convergence`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from raptormq_operator.quantity import quantity
+
+_ATOMIC_MAPS = frozenset({"labelSelector", "namespaceSelector", "nodeSelector", "selector"})
+_KEYS_OF_LISTS = {
+    "containers": ("name",),
+    "imagePullSecrets": ("name",),
+    "ownerReferences": ("uid",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+    # Of a container, and of a Service.
+    "ports": ("containerPort", "port", "protocol"),
+}
+"""Fields that identify an item of the list."""
+_WITH_QUANTITIES = frozenset({"limits", "requests"})
+_MAX_TEXT = 120
+_ABSENT = object()
+
+
+class Difference(NamedTuple):
+    """A field that has another value than the wanted one. Values are JSON texts, "" where there is none."""
+
+    field: str
+    """`spec.template.spec.containers[name=broker].image`."""
+    has: str
+    wants: str
+
+    def __str__(self) -> str:
+        return f"{self.field} is {_cut(self.has) or 'not set'}, wanted {_cut(self.wants)}"
+
+
+def differences(observed: Any, wanted: Any) -> tuple[Difference, ...]:
+    """Everything that `wanted` has and `observed` has not. Both are JSON values."""
+    return tuple(_differences(observed, wanted, ""))
+
+
+def _differences(observed: Any, wanted: Any, path: str) -> Iterator[Difference]:
+    field = path.rpartition(".")[2].partition("[")[0]
+    if _is_empty(wanted) and (observed is _ABSENT or _is_empty(observed)):
+        return
+    if isinstance(wanted, dict) and isinstance(observed, dict):
+        if field in _ATOMIC_MAPS:
+            if _without_empty(observed) != _without_empty(wanted):
+                yield _difference(path, observed, wanted)
+            return
+        for key, value in wanted.items():
+            yield from _differences(observed.get(key, _ABSENT), value, f"{path}.{key}" if path else str(key))
+    elif isinstance(wanted, list) and isinstance(observed, list):
+        yield from _in_lists(observed, wanted, path, _KEYS_OF_LISTS.get(field))
+    elif not _same(observed, wanted, path):
+        yield _difference(path, observed, wanted)
+
+
+def _in_lists(observed: list[Any], wanted: list[Any], path: str, keys: tuple[str, ...] | None) -> Iterator[Difference]:
+    if keys is None:
+        if len(observed) != len(wanted):
+            yield _difference(path, observed, wanted)
+            return
+        for number, (has, wants) in enumerate(zip(observed, wanted, strict=True)):
+            yield from _differences(has, wants, f"{path}[{number}]")
+        return
+    by_keys = {_identity(item, keys): item for item in observed}
+    for item in wanted:
+        identity = _identity(item, keys)
+        where = ",".join(f"{key}={value}" for key, value in identity)
+        yield from _differences(by_keys.get(identity, _ABSENT), item, f"{path}[{where}]")
+
+
+def _identity(item: Any, keys: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
+    return tuple((key, item[key]) for key in keys if isinstance(item, Mapping) and key in item)
+
+
+def _same(observed: Any, wanted: Any, path: str) -> bool:
+    if observed is _ABSENT:
+        return False
+    if isinstance(observed, bool) != isinstance(wanted, bool):  # True == 1 in Python, not in JSON
+        return False
+    return bool(observed == wanted) or (_is_quantity(path) and _same_quantity(observed, wanted))
+
+
+def _is_quantity(path: str) -> bool:
+    """`....resources.requests.cpu`: the server writes 1000m as 1 and 1.3333Gi in millionths of a byte."""
+    parents = path.split(".")[-3:-1]
+    return parents[:1] == ["resources"] and parents[-1] in _WITH_QUANTITIES
+
+
+def _same_quantity(observed: Any, wanted: Any) -> bool:
+    has, wants = quantity(observed), quantity(wanted)
+    return has is not None and has == wants
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_empty(inner) for key, inner in value.items() if not _is_empty(inner)}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_empty(value: Any) -> bool:
+    """What the server leaves out in most places, whoever wrote it."""
+    return value is None or value in ({}, [], "")
+
+
+def _difference(path: str, observed: Any, wanted: Any) -> Difference:
+    return Difference(path, "" if observed is _ABSENT else _text(observed), _text(wanted))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
