@@ -26,8 +26,8 @@ REQUESTS, SETTINGS, *OTHERS = (
 )
 PAGES = "".join((REQUESTS, SETTINGS, *OTHERS))
 
-FIELDS = {"attemptId", "maxMsgBytes", "maxMsgNums", "topicId"}
-"""Fields of requests."""
+FIELDS = {"attemptId", "maxMsgBytes", "maxMsgNums", "switchTimerEngine", "topicId"}
+"""Fields of requests, and a command of mqadmin."""
 FIGURES = {
     "commitLogDiskRatio", "putMessageDistributeTime", "dledgerLastAppendTimeMs", "consumerProgress",
     "remainHowManyDataToFlush",

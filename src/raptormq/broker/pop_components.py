@@ -55,8 +55,9 @@ class PopComponents:
             revive_topic(identity.cluster_name), copies, config.pulling, clock,
         )  # fmt: skip
         pop_service = PopService(
-            store, topics, checkpoints, orderly, resets, identity.broker_name, copies, config.pulling, clock
-        )
+            store, topics, groups, checkpoints, orderly, resets, identity.broker_name, copies, config.pulling,
+            config.pop_order, clock,
+        )  # fmt: skip
         ready = self.revival.ready
         subscriptions = SubscriptionFilters(registry, policies)
         host, _ = decode_host(store_host)
@@ -68,6 +69,7 @@ class PopComponents:
             groups,
             subscriptions,
             policies,
+            config.pulling,
             counters,
             statistics,
             clock,

@@ -363,8 +363,10 @@ def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
     return (
         UserHandlers(security, core.gate),
         AclHandlers(security.users, security.acls, security.acls_saver),
-        TopicHandlers(core.store, core.topics, core.groups, core.barrier, config.identity, config.policies),
-        GroupHandlers(core.store, core.groups, core.topics, core.barrier, pulls.reset),
+        TopicHandlers(
+            core.store, core.topics, core.groups, core.barrier, config.identity, config.policies, config.metadata
+        ),
+        GroupHandlers(core.store, core.groups, core.topics, core.barrier, pulls.reset, config.metadata),
         GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),
         CleanupHandlers(core.store, core.topics, core.address),

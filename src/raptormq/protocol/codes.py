@@ -111,9 +111,11 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    DELETE_TOPIC_IN_BROKER_LIST = 5002
+    DELETE_SUBSCRIPTION_GROUP_LIST = 5003
     SEND_QUEUE_BATCHES = 30320  # RaptorMQ only, see protocol/queue_batches.py
     CONVERT_QUEUE = (
-        31001  # RaptorMQ only; RocketMQ has no codes from 3011 to 200049, and the binary header ends at 32767
+        31001  # RaptorMQ only; RocketMQ has no codes from 5004 to 200049, and the binary header ends at 32767
     )
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

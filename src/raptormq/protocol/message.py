@@ -87,7 +87,9 @@ class Message:
 
     ``tags`` is the single tag by which brokers filter, without ``||``. ``keys`` are the words by which the message can
     be found, without spaces. ``properties`` are those of the application. If ``wait_stored`` is false, the broker
-    responds before the message is flushed or replicated. ``delay`` defers the delivery to consumers.
+    responds before the message is flushed or replicated. ``delay`` defers the delivery to consumers. ``priority``, 0 or
+    greater, selects the queue of a topic with ``message.type=PRIORITY``: the highest is popped first (RIP-80). A
+    delayed, ordered or transactional message loses its priority.
     """
 
     topic: str
@@ -98,6 +100,17 @@ class Message:
     flag: int = 0
     wait_stored: bool = True
     delay: Delay | None = None
+    priority: int | None = None
+
+    @property
+    def is_individual(self) -> bool:
+        """Whether the message cannot be part of a batch, because it is delayed or has a priority."""
+        properties = self.properties
+        return (
+            self.delay is not None
+            or self.priority is not None
+            or bool(properties and not DELAY_PROPERTIES.isdisjoint(properties))
+        )
 
     def all_properties(self) -> dict[str, str]:
         """Return the properties of the application and of the system, as they are sent."""
@@ -108,6 +121,8 @@ class Message:
             merged[names.TAGS] = self.tags
         if self.delay:
             merged[self.delay.property_name] = str(self.delay.value)
+        if self.priority is not None:
+            merged[names.PRIORITY] = str(self.priority)
         merged[names.WAIT] = "true" if self.wait_stored else "false"
         return merged
 

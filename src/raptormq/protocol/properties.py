@@ -57,6 +57,8 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_DELETE_KEY = "TIMER_DEL_UNIQKEY"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+LITE_TOPIC = "__LITE_TOPIC"
 ENCRYPTION_KEY_ID = "__ENCRYPTION_KEY"
 """RaptorMQ only: the key of an encrypted body, see `encryption`. A batch has it too if it is encrypted or contains
 encrypted bodies.
@@ -127,6 +129,9 @@ RESERVED = frozenset(
         "TRANSACTION_CHECK_TIMES",
         "CHECK_IMMUNITY_TIME_IN_SECONDS",
         "__CRC32#",
+        "ORIGIN_GROUP",
+        "_SYS_MSG_PRIORITY_",
+        "__LITE_TOPIC",
     }
 )
 """Names that an application must not set as its own properties."""

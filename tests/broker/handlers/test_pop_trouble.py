@@ -187,10 +187,16 @@ async def test_a_queue_that_cannot_be_read_keeps_only_its_own_messages_from_comi
         assert await popped_again(peer, "t") == [b"t"]
 
 
-async def change(peer: Peer, handle: PopHandle, invisible_ms: int, offset: int = 0) -> RemotingCommand:
-    fields = {"consumerGroup": "consumers", "topic": "t", "queueId": 0, "offset": offset, "invisibleTime": invisible_ms}
+async def change(peer: Peer, handle: PopHandle, invisible_ms: int, offset: int = 0, **more: object) -> RemotingCommand:
+    fields: dict[str, object] = {
+        "consumerGroup": "consumers",
+        "topic": "t",
+        "queueId": 0,
+        "offset": offset,
+        "invisibleTime": invisible_ms,
+    }
     handed_in = {"extraInfo": build_handle(handle, "t", 0, offset)}
-    return await peer.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | handed_in)
+    return await peer.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | handed_in | more)
 
 
 async def test_a_message_whose_time_is_changed_in_the_millisecond_of_its_pop_comes_back(tmp_path: Path) -> None:

@@ -94,3 +94,28 @@ def calls_of_an_arrival(others: int) -> int:
 
 def test_an_arrival_looks_at_nobody_who_waits_for_another_queue() -> None:
     assert calls_of_an_arrival(1_000) == calls_of_an_arrival(1)
+
+
+@pytest.mark.parametrize("queue_id", [0, -1])
+def test_who_waits_for_a_retry_topic_is_woken_by_it(queue_id: int) -> None:
+    waiters = HeldPops(10)
+    waiter = HeldPop(RETRY, "g", queue_id)
+    waiters.arm(waiter)
+    waiters.arrived([(RETRY, 0, 1, 0)])
+    assert waiter.woken.is_set()
+    waiters.arm(waiter)
+    waiters.disarm(waiter)
+    assert waiters.count(RETRY, "g", queue_id) == 0
+
+
+def test_a_message_wakes_the_first_that_takes_its_tag() -> None:
+    waiters = HeldPops(10)
+    found = [HeldPop("t", "g", 0, frozenset({1})), HeldPop("t", "g", -1, frozenset({2})), HeldPop("t", "g", 0)]
+    for each in found:
+        waiters.arm(each)
+    waiters.arrived([("t", 0, 1, 2)])
+    assert [each.woken.is_set() for each in found] == [False, True, False]
+    waiters.arrived([("t", 0, 1, 3)])
+    assert [each.woken.is_set() for each in found] == [False, True, True]
+    waiters.arrived([(RETRY, 0, 1, 3)])
+    assert found[0].woken.is_set(), "a message that comes back is for every filter"

@@ -221,6 +221,10 @@ ROWS = (
         body=by_json(topic=TOPIC, consumerGroup=GROUP, mode="PULL", popShareQueueNum=0)),
     Row(C.GET_ALL_MESSAGE_REQUEST_MODE, "which groups pop", READ, NO_RULE, OVERVIEW),
     Row(C.DELETE_SUBSCRIPTIONGROUP, "delete a group", {"group": "Delete"}, fields={"groupName": GROUP}),
+    Row(C.DELETE_SUBSCRIPTION_GROUP_LIST, "delete several groups", {"group": "Delete"}, "not there",
+        body=by_json(groupNameList=[GROUP])),
+    Row(C.DELETE_TOPIC_IN_BROKER_LIST, "delete several topics", {"topic": "Delete"}, "not there",
+        body=by_json(topicList=[TOPIC])),
     Row(C.DELETE_TOPIC_IN_BROKER, "delete a topic", {"topic": "Delete"}, fields={"topic": TOPIC}),
     # --- producers ---
     Row(C.GET_PRODUCER_CONNECTION_LIST, "connections of a producer group", READ, fields={"producerGroup": "p"}),

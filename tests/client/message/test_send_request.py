@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.client import Message, MessageExt, MessageQueue, ProducerConfig
-from raptormq.client.message.send_request import prepare_batch, prepare_message
+from raptormq.client.message.send_request import is_mergeable, prepare_batch, prepare_message
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch
@@ -110,6 +110,8 @@ def test_a_batch_whose_messages_have_no_keys_has_none() -> None:
         ([Message("t", b""), Message("u", b"")], "one topic"),
         ([Message("t", b""), Message("t", b"", wait_stored=False)], "wait_stored"),
         ([Message("t", b"", properties={"DELAY": "3"})], "delayed"),
+        ([Message("t", b"", priority=0)], "cannot have a priority"),
+        ([Message("t", b"", properties={"_SYS_MSG_PRIORITY_": "3"})], "priority= in place of _SYS_MSG_PRIORITY_"),
         ([Message("t", b""), Message("t", b"", properties={"TIMER_DELAY_MS": "3"})], "delayed"),
         ([Message("%RETRY%g", b"")], "a batch cannot go to %RETRY%g: retry topics and dead letters take single"),
         ([Message("%DLQ%g", b"")], "a batch cannot go to %DLQ%g: retry topics and dead letters take single messages"),
@@ -169,6 +171,13 @@ def test_what_was_received_is_sent_on_with_the_properties_of_the_application() -
     sent = decode_properties(prepare_message(message, ids(), NOW_MS, DEFAULT).properties)
     assert sent.pop("UNIQ_KEY") != "id"
     assert sent == {"region": "north", "KEYS": "k1 k2", "TAGS": "a", "WAIT": "true"}
+
+
+def test_a_priority_is_a_property_and_keeps_a_message_out_of_batches() -> None:
+    message = Message("t", b"", priority=0)
+    assert decode_properties(prepare_message(message, ids(), NOW_MS, DEFAULT).properties)["_SYS_MSG_PRIORITY_"] == "0"
+    assert not is_mergeable(message, MessageQueue("t", "b", 0))
+    assert is_mergeable(Message("t", b""), None)
 
 
 def test_a_delay_may_be_asked_for() -> None:

@@ -35,6 +35,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "list of properties": {"properties": ["a"]},
     "no properties beside a key": {"properties": None, "keys": ("k",)},
     "delay of a number": {"delay": 5},
+    "priority below 0": {"priority": -1},
     "property of a number": {"properties": {"a": 1}},
     "list of topics": {"topic": ["t"]},
     "list of tags": {"tags": ["a"]},
@@ -59,6 +60,14 @@ def test_flags_and_keys_at_the_edge() -> None:
         check_optional_fields(Message("t", b"", keys=("a", "b"), flag=flag))
     with pytest.raises(MessageError, match="32-bit"):
         check_optional_fields(Message("t", b"", flag=-(2**31) - 1))
+
+
+def test_priorities_at_the_edge() -> None:
+    for priority in (0, 2**31 - 1):
+        check_optional_fields(Message("t", b"", priority=priority))
+    for wrong_one in (-1, 2**31, True, "3", 1.0):
+        with pytest.raises(MessageError, match="a whole number from 0 to 2147483647"):
+            check_optional_fields(Message("t", b"", priority=cast("int", wrong_one)))
 
 
 NO_QUEUES = [

@@ -45,6 +45,7 @@ _CAPPED_KEYS = ("maxTransferBytesOnMessageInMemory", "maxTransferBytesOnMessageI
 _PORT = integer(0, 65_535)
 _COUNT = count(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
+_PERCENT = integer(0, 100)
 QUEUE_LOCK_MS = 60_000
 _LEAST_KEPT_BYTES = 96 << 20
 """The newest 64 to 80 MiB of the log stay mapped in any case. With a smaller limit no page would ever be released."""
@@ -147,6 +148,10 @@ class PullSettings:
     """Largest number of held pulls. Further pulls are answered at once with PULL_NOT_FOUND."""
     max_outstanding_pops: int = setting(100_000, "maxOutstandingPops", parse=_COUNT)
     """Largest number of pops with unacknowledged messages. Further pops are answered with POLLING_FULL."""
+    filter_notifications: bool = setting(True, "useMessageFilterForNotification", parse=parse_bool, live=True)
+    """Whether a notification (200054) with a filter waits for a message that the filter takes."""
+    filtered_notification_count: int = setting(64, "maxMessageFilterNumForNotification", parse=_COUNT, live=True)
+    """A notification does not filter a queue with this many messages to pop or more."""
     retry_topic_v2: bool = setting(False, "enableRetryTopicV2", parse=parse_bool)
     """Whether expired pops go to ``%RETRY%group+topic`` instead of ``%RETRY%group_topic``."""
     retry_topic_v1_too: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", parse=parse_bool)
@@ -159,6 +164,28 @@ class PullSettings:
     """Largest number of messages for a pull with ``maxMsgBytes``."""
     disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=_TRANSFER, live=True)
     disk_count: int = setting(8, "maxTransferCountOnMessageInDisk", parse=_COUNT, live=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class PopOrderSettings:
+    """In which order a pop reads the queues of a topic, and its group's retry topic."""
+
+    retry_first_percent: int = setting(20, "popFromRetryProbability", parse=_PERCENT, live=True)
+    """Percentage of pops that read the retry topic first."""
+    retry_first_percent_by_priority: int = setting(0, "popFromRetryProbabilityForPriority", parse=_PERCENT, live=True)
+    """The same for pops that go by priority."""
+    highest_first: bool = setting(True, "priorityOrderAsc", parse=parse_bool, live=True)
+    """Whether 0 is the lowest priority of a message in a PRIORITY topic; otherwise it is the highest."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataSettings:
+    """How many topics and groups one answer lists."""
+
+    paged: bool = setting(True, "enableSplitMetadata", parse=parse_bool, live=True)
+    """Whether a client that asks for a page of the topics or groups gets one page; otherwise it gets all of them."""
+    page_size: int = setting(2_000, "splitMetadataSize", parse=_COUNT, live=True)
+    """Largest number of topics or groups in a page."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -236,6 +263,8 @@ class BrokerConfig:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     policies: Policies = field(default_factory=Policies)
     pulling: PullSettings = field(default_factory=PullSettings)
+    pop_order: PopOrderSettings = field(default_factory=PopOrderSettings)
+    metadata: MetadataSettings = field(default_factory=MetadataSettings)
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
     timers: TimerSettings = field(default_factory=TimerSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)

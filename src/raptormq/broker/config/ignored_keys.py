@@ -3,7 +3,7 @@
 Most of them tune Java threads, memory, or features that clients do not see. They are accepted silently, so that an
 existing ``broker.conf`` works unchanged. Keys that would change a guarantee are refused when they enable it
 (:func:`refuse_unsupported`). Source: ``BrokerConfig``, ``MessageStoreConfig``, ``NettyServerConfig``,
-``NettyClientConfig`` and ``AuthConfig`` of Apache RocketMQ 5.3.
+``NettyClientConfig`` and ``AuthConfig`` of Apache RocketMQ 5.5.
 """
 
 from __future__ import annotations
@@ -54,6 +54,18 @@ _BROKER = """
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
 """
 
+_BROKER_5_5 = """
+    enableConnectionMetrics enableLagAndDlqMetrics enableLiteEventMode enableLitePopLog enableMessageStoreMetrics
+    enablePopMetrics enableRemotingMetrics enableRequestMetrics enableStatsMetrics enableTransactionMetrics
+    liteEventCheckInterval liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup
+    liteLagCountMetricsEnable liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
+    liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills liteTtlCheckInterval maxClientEventCount
+    maxLiteSubscriptionCount metricsExportBatchMaxDataPoints minLiteTTl persistConsumerOffsetIncrementally
+    popPollingMapExpireTimeSeconds popReviveConcurrency popReviveSkipIfGroupAbsent
+    transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity
+    useSeparateRetryQueue useSingleRocksDBForAllConfigs
+"""
+
 _STORE = """
     accessMessageInMemoryMaxRatio allAckInSyncStateSet appendTopicForTimerDeleteKey asyncLearner
     batchDispatchRequestThreadPoolNums bottomMostCompressionTypeForConsumeQueueStore checkSyncStateSetPeriod
@@ -91,6 +103,18 @@ _STORE = """
     useWatermark warmMapedFileEnable writeWithoutMmap
 """
 
+_STORE_5_5 = """
+    checkCommitLogOffsetOnRecover combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
+    combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType combineCQUseRocksdbForLmq commitLogRecoverMaxNum
+    enableAcceleratedRecovery enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRunningFlagsInFlush
+    indexFileReadEnable indexFileWriteEnable indexRocksDBEnable iteratorWhenUseRocksdbConsumeQueue
+    maxRocksDBIndexQueryDays sharedByteBufferNum timerRecallToTimeWheelEnable timerRecallToTimelineEnable
+    timerReputServiceCorePoolSize timerReputServiceMaxPoolSize timerReputServiceQueueCapacity
+    timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours
+    timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
+    transRocksDBEnable transWriteOriginTransHalfEnable useSeparateStorePathForRocksdbCQ
+"""
+
 _NETWORK = """
     disableNettyWorkerGroup enableShutdownGracefully enableTransparentRetry serverAsyncSemaphoreValue
     serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
@@ -112,12 +136,15 @@ _LONE_ROLE, _REPLICATED_ROLES = "ASYNC_MASTER", ("SYNC_MASTER", "SLAVE")
 _REFUSED_WHEN_TRUE = ("enableDLegerCommitLog", "enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
 """Keys that enable features this version does not have."""
 
-IGNORED_KEYS = frozenset([*f"{_BROKER} {_STORE} {_NETWORK} {_SECURITY}".split(), _ROLE, *_REFUSED_WHEN_TRUE])
+_HALVES_IN_ROCKSDB, _HALVES_IN_LOG = "transRocksDBEnable", "transWriteOriginTransHalfEnable"
+
+_LISTS = _BROKER, _BROKER_5_5, _STORE, _STORE_5_5, _NETWORK, _SECURITY
+IGNORED_KEYS = frozenset([*" ".join(_LISTS).split(), _ROLE, *_REFUSED_WHEN_TRUE])
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:
-    """Refuse settings that enable replication or the access control of RocketMQ 4. Booleans are read in any case, as in
-    Java.
+    """Refuse settings that enable replication or the access control of RocketMQ 4, or that keep half messages in
+    RocksDB alone. Booleans are read in any case, as in Java.
 
     Raises:
         ConfigError: a refused value is set, or a value is invalid.
@@ -125,6 +152,9 @@ def refuse_unsupported(pairs: Mapping[str, str]) -> None:
     for key in _REFUSED_WHEN_TRUE:
         if key in pairs and parse_setting(key, pairs[key], parse_bool):
             raise _unsupported(key, pairs[key])
+    in_rocksdb = parse_setting(_HALVES_IN_ROCKSDB, pairs.get(_HALVES_IN_ROCKSDB, "false"), parse_bool)
+    if in_rocksdb and not parse_setting(_HALVES_IN_LOG, pairs.get(_HALVES_IN_LOG, "true"), parse_bool):
+        raise _unsupported(_HALVES_IN_LOG, pairs[_HALVES_IN_LOG])
     role = pairs.get(_ROLE, _LONE_ROLE)
     if role.upper() in _REPLICATED_ROLES:
         raise _unsupported(_ROLE, role)

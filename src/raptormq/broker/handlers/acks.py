@@ -121,8 +121,9 @@ class AckHandlers:
             if self._checkpoints.is_pending(ack):
                 pop_time = max(now, handle.pop_time + 1)  # a unique key, even in the same millisecond as the pop
                 checkpoint = CheckPoint(
-                    topic, group, queue_id, header.offset, pop_time, invisible, (header.offset,), handle.broker_name
-                )
+                    topic, group, queue_id, header.offset, pop_time, invisible, (header.offset,), handle.broker_name,
+                    header.suspend,
+                )  # fmt: skip
                 await self._checkpoints.replace_checkpoint(ack, checkpoint, handle.revive_queue, now)
         return response_to(command, header=ChangeInvisibleTimeResponseHeader(pop_time, invisible, handle.revive_queue))
 

@@ -1,4 +1,4 @@
-"""Consumer group administration: 200 and 225 (create, change), 201 (list), 207 (delete), 352 (get), 353 (forbid a
+"""Consumer group administration: 200 and 225 (create, change), 201 (list), 207, 5003 (delete), 352 (get), 353 (forbid a
 topic) (``AdminBrokerProcessor``).
 """
 
@@ -7,12 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raptormq.broker.tables import ChangeBarrier, GroupConfig, GroupTable, TopicTable
+from raptormq.broker.config import MetadataSettings
+from raptormq.broker.handlers.pages import page_of
+from raptormq.broker.tables import ChangeBarrier, GroupConfig, GroupTable, TopicTable, with_attributes
 from raptormq.errors import BodyError, MessageError
+from raptormq.protocol.bodies.members import flag_at, names_at
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.topic import (
+    AllGroupsRequestHeader,
     DeleteGroupRequestHeader,
     GroupForbiddenRequestHeader,
     GroupRequestHeader,
@@ -35,6 +39,7 @@ class GroupHandlers:
         topics: TopicTable,
         barrier: ChangeBarrier,
         forbidden: Callable[[str, str], None],
+        metadata: MetadataSettings,
     ) -> None:
         """``forbidden`` is called with topic and group when a group loses the right to read a topic."""
         self._store = store
@@ -42,26 +47,40 @@ class GroupHandlers:
         self._topics = topics
         self._barrier = barrier
         self._tell_forbidden = forbidden
+        self._metadata = metadata
 
     def register(self, router: Router) -> None:
         """Register the request codes with the router."""
         router.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, self.put)
         router.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, self.put_list)
-        router.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, self.all_configs)
+        router.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, AllGroupsRequestHeader, self.all_configs)
         router.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupRequestHeader, self.delete)
+        router.add(RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST, None, self.delete_list)
         router.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, self.config)
         router.add(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, GroupForbiddenRequestHeader, self.forbid)
 
     async def put(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """200: create a group or change its settings."""
-        self._groups.put(_checked(_body(command)))
+        self._groups.put(self._checked(_body(command)))
         await self._barrier.passed()
         return response_to(command)
+
+    def _checked(self, value: Any) -> GroupConfig:
+        """Return the resulting settings of a group, or refuse them."""
+        try:
+            config = GroupConfig.from_dict(value)
+            check_group(config.name)
+        except (BodyError, MessageError) as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        try:
+            return with_attributes(config, self._groups.get(config.name))
+        except MessageError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     async def put_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """225: create or change several groups, all or none."""
         values = _body(command).get("groupConfigList")
-        checked = [_checked(value) async for value in cooperatively(values if isinstance(values, list) else [])]
+        checked = [self._checked(value) async for value in cooperatively(values if isinstance(values, list) else [])]
         async for config in cooperatively(checked):
             self._groups.put(config)
         await self._barrier.passed()
@@ -71,15 +90,30 @@ class GroupHandlers:
         self, _: Connection, command: RemotingCommand, header: DeleteGroupRequestHeader
     ) -> RemotingCommand:
         """207: delete a group, its retry topic and, on request, its offsets."""
-        if self._groups.delete(header.group_name):
-            if header.clean_offset:
-                self._store.consumer_offsets.remove_group(header.group_name)
-            topic = retry_topic(header.group_name)
-            if self._topics.delete(topic):
-                self._store.delete_topic(topic)
+        await self._delete([header.group_name], clean_offset=bool(header.clean_offset))
+        return response_to(command)
+
+    async def delete_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """5003: delete several groups, as 207."""
+        body = _body(command)
+        names = names_at(body, "groupNameList")
+        if not names:
+            raise Refused(ResponseCode.INVALID_PARAMETER, "The specified group name list is blank.")
+        if not all(name.strip() for name in names):
+            raise Refused(ResponseCode.INVALID_PARAMETER, "The specified group name is blank.")
+        await self._delete(names, clean_offset=flag_at(body, "cleanOffset"))
+        return response_to(command)
+
+    async def _delete(self, names: list[str], *, clean_offset: bool) -> None:
+        async for name in cooperatively(names):
+            if self._groups.delete(name):
+                if clean_offset:
+                    self._store.consumer_offsets.remove_group(name)
+                topic = retry_topic(name)
+                if self._topics.delete(topic):
+                    self._store.delete_topic(topic)
         await self._store.save_deletions()
         await self._barrier.passed()  # also for a group that does not exist: an earlier attempt may have failed to save
-        return response_to(command)
 
     def config(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:
         """352: the settings of one group."""
@@ -102,20 +136,16 @@ class GroupHandlers:
         body = {"group": group, "readable": self._groups.may_read(group, topic), "topic": topic}
         return response_to(command, body=dumps(body))
 
-    def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """201: the settings of all groups in one answer."""
-        header = TotalGroupResponseHeader(len(self._groups.configs))
-        return response_to(command, header=header, body=dumps(self._groups.to_dict()))
+    def all_configs(self, _: Connection, command: RemotingCommand, header: AllGroupsRequestHeader) -> RemotingCommand:
+        """201: the settings of all groups in one answer, or of a page of them."""
+        groups = self._groups
+        page = page_of(
+            groups.configs, groups.version, self._metadata,
+            first=header.group_seq, most=header.max_group_num, seen=header.data_version,
+        )  # fmt: skip
+        total = TotalGroupResponseHeader(len(groups.configs))
+        return response_to(command, header=total, body=dumps(groups.to_dict(page)))
 
 
 def _body(command: RemotingCommand) -> dict[str, Any]:
     return loads_request(command.body)
-
-
-def _checked(value: Any) -> GroupConfig:
-    try:
-        config = GroupConfig.from_dict(value)
-        check_group(config.name)
-    except (BodyError, MessageError) as error:
-        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
-    return config

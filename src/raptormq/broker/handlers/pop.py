@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from raptormq.broker.clients import MATCH_ALL, SubscriptionFilters
-from raptormq.broker.config import Policies
+from raptormq.broker.config import Policies, PullSettings
 from raptormq.broker.handlers.peek import check_place
 from raptormq.broker.metrics import Counters, Statistics
 from raptormq.broker.pop.held_pops import HeldPop, HeldPops
@@ -49,6 +49,7 @@ class PopHandlers:
         groups: GroupTable,
         subscriptions: SubscriptionFilters,
         policies: Policies,
+        pulling: PullSettings,
         counters: Counters,
         statistics: Statistics,
         clock: Callable[[], int],
@@ -63,6 +64,7 @@ class PopHandlers:
         self._groups = groups
         self._subscriptions = subscriptions
         self._policies = policies
+        self._pulling = pulling
         self._counters = counters
         self._statistics = statistics
         self._clock = clock
@@ -188,10 +190,15 @@ class PopHandlers:
     async def notification(
         self, connection: Connection, command: RemotingCommand, header: NotificationRequestHeader
     ) -> RemotingCommand:
-        """200054: whether there is a message to pop, now or within the poll time."""
+        """200054: whether there is a message to pop, now or within the poll time. Of a filter only tags are compared;
+        an SQL92 expression is only checked, as in RocketMQ.
+        """
         self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
+        tags = None
+        if header.exp and header.exp_type and self._pulling.filter_notifications:
+            tags = self._subscriptions.from_request(header.topic, header.exp, header.exp_type).tags
         await self._ready.wait()
-        waiter = HeldPop(header.topic, header.consumer_group, header.queue_id)
+        waiter = HeldPop(header.topic, header.consumer_group, header.queue_id, tags)
         loop = asyncio.get_running_loop()
         until = loop.time() + min(header.poll_time, MAX_WAIT_MS) / 1000
         try:
@@ -201,6 +208,7 @@ class PopHandlers:
                     *(header.topic, header.consumer_group, header.queue_id),
                     orderly=bool(header.order),
                     attempt=header.attempt_id,
+                    tags=tags,
                 )
                 left = until - loop.time()
                 if found or left <= 0 or connection.is_closed:

@@ -1,5 +1,5 @@
-"""Topic administration: 17, 18 (create, change), 215 (delete), 21, 351 (configuration), 202 (queue bounds), 305 (system
-topics) (``AdminBrokerProcessor``).
+"""Topic administration: 17, 18 (create, change), 215, 5002 (delete), 21, 351 (configuration), 202 (queue bounds), 305
+(system topics) (``AdminBrokerProcessor``).
 """
 
 from __future__ import annotations
@@ -7,19 +7,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from raptormq.broker.config import Identity, Policies
+from raptormq.broker.config import Identity, MetadataSettings, Policies
 from raptormq.broker.cooperative import written
+from raptormq.broker.handlers.pages import page_of
 from raptormq.broker.metrics import last_stored_at
 from raptormq.broker.tables import MAX_QUEUES, ChangeBarrier, GroupTable, TopicTable, apply_attributes
 from raptormq.broker.validation import require_topic
 from raptormq.errors import BodyError, MessageError
+from raptormq.protocol.bodies.members import names_at
 from raptormq.protocol.bodies.queues import TopicOffset, encode_topic_stats
 from raptormq.protocol.bodies.route import TopicList
 from raptormq.protocol.bodies.tolerant_json import loads_request
-from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm, TopicConfig
+from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm, TopicConfig, TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader, TotalTopicResponseHeader
+from raptormq.protocol.headers.topic import (
+    AllTopicsRequestHeader,
+    CreateTopicRequestHeader,
+    TopicRequestHeader,
+    TotalTopicResponseHeader,
+)
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.pop_handle import pop_retry_topic
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
@@ -43,6 +50,7 @@ class TopicHandlers:
         barrier: ChangeBarrier,
         identity: Identity,
         policies: Policies,
+        metadata: MetadataSettings,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -50,14 +58,16 @@ class TopicHandlers:
         self._barrier = barrier
         self._identity = identity
         self._policies = policies
+        self._metadata = metadata
 
     def register(self, router: Router) -> None:
         """Register the request codes with the router."""
         router.add(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, self.create)
         router.add(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, self.create_list)
         router.add(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader, self.delete)
+        router.add(RequestCode.DELETE_TOPIC_IN_BROKER_LIST, None, self.delete_list)
         router.add(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader, self.config)
-        router.add(RequestCode.GET_ALL_TOPIC_CONFIG, None, self.all_configs)
+        router.add(RequestCode.GET_ALL_TOPIC_CONFIG, AllTopicsRequestHeader, self.all_configs)
         router.add(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader, self.stats)
         router.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None, self.system_topics)
 
@@ -128,18 +138,34 @@ class TopicHandlers:
         """215: delete a topic, its queues, the offsets of its consumers, and its messages that were popped. The log
         keeps the records until they expire.
         """
-        topic = header.topic
+        self._check_deletion(header.topic)
+        await self._delete([header.topic])
+        return response_to(command)
+
+    async def delete_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
+        """5002: delete several topics, as 215; none is deleted unless all may be."""
+        found = names_at(loads_request(command.body), "topicList")
+        if not found:
+            raise _invalid("The specified topic list is blank.")
+        for topic in found:
+            self._check_deletion(topic)
+        await self._delete(found)
+        return response_to(command)
+
+    def _check_deletion(self, topic: str) -> None:
         if not topic.strip():
             raise _invalid("The specified topic is blank.")
         if self._is_own(topic):
             raise _invalid(f"The topic[{topic}] is conflict with system topic.")
-        for each in (topic, *self._retry_topics(topic)):
+
+    async def _delete(self, topics: list[str]) -> None:
+        named = [each for topic in topics for each in (topic, *self._retry_topics(topic))]
+        async for each in cooperatively(list(dict.fromkeys(named))):
             was_known = self._topics.delete(each)
             if was_known or self._store.queue_ids(each):
                 self._store.delete_topic(each)
         await self._store.save_deletions()
         await self._barrier.passed()  # also for a topic that does not exist: an earlier attempt may have failed to save
-        return response_to(command)
 
     def _retry_topics(self, topic: str) -> list[str]:
         """Return the retry topics of popped messages of ``topic``. A later topic of the same name would deliver them as
@@ -162,10 +188,15 @@ class TopicHandlers:
         told = replace(config, topic_id=self._topics.published_id(header.topic) or "")
         return response_to(command, body=told.to_json())
 
-    def all_configs(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """21: the configuration of all topics in one answer."""
-        table = self._topics.snapshot()
-        return response_to(command, header=TotalTopicResponseHeader(len(table.topics)), body=table.to_json())
+    def all_configs(self, _: Connection, command: RemotingCommand, header: AllTopicsRequestHeader) -> RemotingCommand:
+        """21: the configuration of all topics in one answer, or of a page of them."""
+        version, configs = self._topics.version, self._topics.configs
+        page = page_of(
+            configs, version, self._metadata,
+            first=header.topic_seq, most=header.max_topic_num, seen=header.data_version,
+        )  # fmt: skip
+        body = TopicConfigTable(page, version).to_json()
+        return response_to(command, header=TotalTopicResponseHeader(len(configs)), body=body)
 
     async def stats(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
         """202: the bounds of a topic's queues."""

@@ -22,17 +22,25 @@ _ANY = -1
 class HeldPop:
     """One held pop; armed again for every attempt."""
 
-    def __init__(self, topic: str, group: str, queue_id: int) -> None:
-        """A ``queue_id`` below 0 stands for any queue."""
+    def __init__(self, topic: str, group: str, queue_id: int, tags: frozenset[int] | None = None) -> None:
+        """A ``queue_id`` below 0 stands for any queue. ``tags`` are the tag codes of the messages of ``topic`` that
+        wake it; None stands for all.
+        """
+        self.topic, self.tags = topic, tags
         queue_id = max(queue_id, _ANY)
-        retries = (pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True))
+        retries = {pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True)} - {topic}
         self.places: tuple[tuple[_Key, int], ...] = (
-            ((topic, group), queue_id), *(((each, group), _ANY) for each in retries)
+            ((topic, group), queue_id), *(((each, group), _ANY) for each in sorted(retries))
         )  # fmt: skip
-        """Queues whose arrivals wake it: a queue of its topic, and all queues of the retry topics."""
+        """Queues whose arrivals wake it: a queue of its topic, and all queues of its retry topics. A retry topic has
+        none."""
         self.turn = 0
         """Sequence number of the last :meth:`HeldPops.arm`; 0 while it is not armed."""
         self.woken = asyncio.Event()
+
+    def takes(self, topic: str, tag_code: int | None) -> bool:
+        """Whether a message of ``topic`` wakes it. A tag code of None stands for any message."""
+        return self.tags is None or tag_code is None or topic != self.topic or tag_code in self.tags
 
 
 _Line = OrderedDict[HeldPop, None]
@@ -98,15 +106,16 @@ class HeldPops:
         """Wake one held pop of each group for each message."""
         if not self._groups:
             return
-        for topic, queue_id, _, _ in arrivals:
+        for topic, queue_id, _, tag_code in arrivals:
             for group in list(self._groups.get(topic, ())):
-                self.wake(topic, group, queue_id)
+                self.wake(topic, group, queue_id, tag_code)
 
-    def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake the longest held pop of a group for a queue (-1: any queue)."""
+    def wake(self, topic: str, group: str, queue_id: int, tag_code: int | None = None) -> None:
+        """Wake the longest held pop of a group for a queue (-1: any queue) that takes a message with ``tag_code``."""
         lines = self._groups.get(topic, {}).get(group, {})
         wanted = lines if queue_id < 0 else (queue_id, _ANY)
-        firsts = [next(iter(lines[each])) for each in wanted if each in lines]
+        found = (next((each for each in lines[q] if each.takes(topic, tag_code)), None) for q in wanted if q in lines)
+        firsts = [each for each in found if each is not None]
         if firsts:
             waiter = min(firsts, key=lambda first: first.turn)
             self.disarm(waiter)

@@ -2,6 +2,10 @@
 
 A queue serves one pop of a group at a time; a concurrent pop skips it. A checkpoint is stored before the messages are
 returned and before the group's offset advances.
+
+Queues are read from a random one on. Those of a PRIORITY topic (RIP-80) are read in the order of their numbers, which
+are the priorities of their messages: the highest first, or with ``priorityOrderAsc = false`` the lowest. The group's
+``priority.factor`` is the percentage of its pops that do so. Orderly pops never do.
 """
 
 from __future__ import annotations
@@ -12,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raptormq.broker.clients import MATCH_ALL, SubscriptionFilter
-from raptormq.broker.config import MAX_ANSWER_BYTES, PullSettings
+from raptormq.broker.config import MAX_ANSWER_BYTES, PopOrderSettings, PullSettings
 from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.metrics import is_young
 from raptormq.broker.pop.orderly_pops import OrderlyPops, Place
 from raptormq.broker.pop.revive_log import ReviveLog
 from raptormq.broker.pull import OffsetResets
-from raptormq.broker.tables import TopicTable
+from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import StorageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import CheckPoint
@@ -33,15 +37,13 @@ from raptormq.protocol.pop_handle import (
 )
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
+from raptormq.protocol.topic_attributes import MESSAGE_TYPE, PRIORITY
 from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.storage.fs import Buffer
 from raptormq.storage.read import GetResult, GetStatus, ReadOptions
 from raptormq.storage.records import peek
 from raptormq.storage.store import MessageStore
 from raptormq.transport.memory import Reading
-
-_RETRY_FIRST = 0.2
-"""Share of pops that read the retry topic first (``popFromRetryProbability``)."""
 
 
 class PopRequest(NamedTuple):
@@ -93,22 +95,26 @@ class PopService:
         self,
         store: MessageStore,
         topics: TopicTable,
+        groups: GroupTable,
         checkpoints: ReviveLog,
         orderly: OrderlyPops,
         resets: OffsetResets,
         broker_name: str,
         copies: CopyProperties,
         pulling: PullSettings,
+        order: PopOrderSettings,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._checkpoints = checkpoints
         self._orderly = orderly
         self._resets = resets
         self._broker_name = broker_name
         self._copies = copies
         self._pulling = pulling
+        self._order = order
         self._clock = clock
         self._busy: set[Place] = set()
 
@@ -164,32 +170,62 @@ class PopService:
         return records, rest
 
     async def waiting(
-        self, topic: str, group: str, queue_id: int, *, orderly: bool = False, attempt: str | None = None
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        *,
+        orderly: bool = False,
+        attempt: str | None = None,
+        tags: frozenset[int] | None = None,
     ) -> bool:
-        """Return whether a pop of a queue (-1: any queue) would find messages, ignoring filters."""
+        """Return whether a pop of a queue (-1: any queue) would find messages. ``tags`` are the tag codes of the
+        messages of ``topic`` that count, None stands for all. A queue with many messages is not filtered
+        (``maxMessageFilterNumForNotification``).
+        """
         asked = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=orderly, attempt=attempt)
         for each, number in self._places(asked):
             place = each, group, number
             if orderly and self._orderly.is_blocked(place, self._clock(), attempt):
                 continue
-            if await self._rest(place):
+            rest = await self._rest(place)
+            if not rest:
+                continue
+            if tags is None or each != topic or rest >= self._pulling.filtered_notification_count:
+                return True
+            _, end = await self._store.queue_bounds(each, number)
+            found = await self._store.load_messages(each, number, end - rest, ReadOptions(1, 1, tags))
+            if found.message_count:
                 return True
         return False
 
     def _places(self, asked: PopRequest) -> list[tuple[str, int]]:
-        queues = [asked.queue_id] if asked.queue_id >= 0 else self._queues(asked.topic)
+        percent = random.randrange(100)
+        by_priority = not asked.orderly and self._is_by_priority(asked.topic, asked.group, percent)
+        queues = [asked.queue_id] if asked.queue_id >= 0 else self._queues(asked.topic, by_priority=by_priority)
         own = [(asked.topic, queue_id) for queue_id in queues]
         if asked.orderly or asked.topic.startswith(RETRY_PREFIX):
             return own
         v2, v1_too = self._pulling.retry_topic_v2, self._pulling.retry_topic_v1_too
         kinds = [True, False] if v2 and v1_too else [v2]
         topics = [pop_retry_topic(asked.topic, asked.group, v2=kind) for kind in kinds]
-        retries = [(topic, queue_id) for topic in topics for queue_id in self._queues(topic)]
-        return retries + own if random.random() < _RETRY_FIRST else own + retries
+        retries = [(topic, queue_id) for topic in topics for queue_id in self._queues(topic, by_priority=by_priority)]
+        order = self._order
+        retry_first = percent < (order.retry_first_percent_by_priority if by_priority else order.retry_first_percent)
+        return retries + own if retry_first else own + retries
 
-    def _queues(self, topic: str) -> list[int]:
+    def _is_by_priority(self, topic: str, group: str, percent: int) -> bool:
+        """Whether the pop with the random number ``percent`` reads the queues in the order of their priorities."""
+        config, settings = self._topics.get(topic), self._groups.get(group)
+        if config is None or config.attributes.get(MESSAGE_TYPE) != PRIORITY:
+            return False
+        return settings is None or percent < settings.priority_factor
+
+    def _queues(self, topic: str, *, by_priority: bool) -> list[int]:
         config = self._topics.get(topic)
         count = config.read_queue_nums if config is not None else 0
+        if by_priority:
+            return list(range(count - 1, -1, -1) if self._order.highest_first else range(count))
         first = random.randrange(count) if count else 0
         return [(first + number) % count for number in range(count)]
 

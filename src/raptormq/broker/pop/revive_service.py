@@ -242,7 +242,8 @@ class PopReviveService:
         first = found.get(names.FIRST_POP_TIME) if message.reconsume_times else None
         needed = {names.FIRST_POP_TIME: first or str(checkpoint.pop_time)}
         text = self._copy_properties.fit(topic, found, needed, limit=_MAX_PROPERTIES_BYTES)
-        return record_copy(message, topic, 0, text, retries=1, once=self._has_place(checkpoint.topic))
+        retries = 0 if checkpoint.suspended else 1
+        return record_copy(message, topic, 0, text, retries=retries, once=self._has_place(checkpoint.topic))
 
     def _has_place(self, topic: str) -> bool:
         """Whether a log offset identifies exactly one message of ``topic``."""

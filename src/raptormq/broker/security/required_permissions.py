@@ -12,7 +12,7 @@ from functools import partial
 
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.heartbeat import HeartbeatData
-from raptormq.protocol.bodies.members import list_at
+from raptormq.protocol.bodies.members import list_at, names_at
 from raptormq.protocol.bodies.pop import batch_ack_names
 from raptormq.protocol.bodies.tolerant_json import loads_request
 from raptormq.protocol.command import RemotingCommand
@@ -28,6 +28,9 @@ names 3,000 topics, for which it takes 50 ms."""
 MAX_ACKNOWLEDGED = 1_000
 """Pairs of group and topic that acknowledgements (200151) may be for: more are not judged, hence refused, for the same
 reason. Clients name one or a few."""
+
+MAX_NAMED = 1_000
+"""Topics or groups that one deletion of several (5002, 5003) may name, for the same reason."""
 
 Rule = Callable[[RemotingCommand], list[RequiredPermission]]
 
@@ -209,6 +212,16 @@ def _conversion(request: RemotingCommand) -> list[RequiredPermission]:
     return [RequiredPermission(Resource("Topic", request.ext_fields.get("topic") or ""), actions)]
 
 
+def _deleting(member: str, resources: Callable[[str], list[Resource]]) -> Rule:
+    def rule(request: RemotingCommand) -> list[RequiredPermission]:
+        found = names_at(loads_request(request.body), member)
+        if len(found) > MAX_NAMED:
+            raise BodyError(f"a deletion of {len(found)} topics or groups, more than {MAX_NAMED}")
+        return [RequiredPermission(resource, ("Delete",)) for name in found for resource in resources(name)]
+
+    return rule
+
+
 _RULES: dict[int, Rule] = {
     10: _send("topic"),
     310: _send("b"),
@@ -227,6 +240,8 @@ _RULES: dict[int, Rule] = {
     42: _locks,
     314: _clone,
     400: _assignment,
+    5002: _deleting("topicList", resources_of),
+    5003: _deleting("groupNameList", lambda name: [group_resource(name)]),
     31001: _conversion,
     200051: _consuming(_SUB),
     200053: _consuming(_SUB),

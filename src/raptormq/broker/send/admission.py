@@ -37,6 +37,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.copied_properties import ROOM_AT_BROKERS, merge_properties
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch
+from raptormq.protocol.message import DELAY_PROPERTIES
 from raptormq.protocol.message_id import UniqueIdFactory, decode_host
 from raptormq.protocol.properties import find_property
 from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
@@ -75,6 +76,8 @@ _REQUIRED_V1 = itemgetter(
 _V1 = _REQUIRED_V1, "reconsumeTimes", "maxReconsumeTimes", "properties"
 _V2 = _REQUIRED_V2, "j", "l", "i"
 """Field names of a send header: the required ones and three optional ones."""
+_OTHER_TYPES = DELAY_PROPERTIES | {names.SHARDING_KEY}
+"""Properties of delayed and ordered messages, which have no priority."""
 _PROPERTIES = itemgetter(3)
 _new_tuple = tuple.__new__
 """Creates a named tuple in half the time of its constructor, which is a Python function."""
@@ -186,6 +189,8 @@ class Admission:
         if len(body) > self._max_body_bytes:
             self._refuse_size()
         level, half, out_ms, handle = 0, False, None, ""
+        if "_PRIORITY_\x01" in text:
+            queue_id, text = self._by_priority(topic, queue_id, text)
         if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
             _refuse_inner_number(text)
             level = _delay_level(text, topic)
@@ -218,6 +223,20 @@ class Admission:
         wait = "WAIT\x01false" not in text
         later = "" if record.topic == topic else topic
         return _new_tuple(AcceptedSend, (request, record, False, 1, queue_id, unique_key, wait, handle, 0, later))
+
+    def _by_priority(self, topic: str, queue_id: int, text: str) -> tuple[int, str]:
+        """Return the queue and the properties of a message with a priority: the priority is the number of its queue,
+        whichever type the topic has (RIP-80). A delayed, ordered or transactional message loses its priority.
+        """
+        priority = names.find_number(text, names.PRIORITY)
+        if priority is None:
+            return queue_id, text
+        found = names.decode_properties(text)
+        if is_half(text) or not _OTHER_TYPES.isdisjoint(found):
+            del found[names.PRIORITY]
+            return queue_id, names.join_properties(found)
+        config = self._configs.get(topic)
+        return min(priority, config.write_queue_nums - 1) if config is not None else 0, text
 
     def _fit_for(self, topic: str) -> Fit:
         """Return how added properties get room. Only retries may drop properties."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raptormq.broker.tables.change_barrier import ChangeBarrier
-from raptormq.broker.tables.groups import GroupConfig, GroupTable, groups_file
+from raptormq.broker.tables.groups import GroupConfig, GroupTable, groups_file, with_attributes
 from raptormq.broker.tables.topics import MAX_QUEUES, TopicTable, apply_attributes, system_topics
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "apply_attributes",
     "groups_file",
     "system_topics",
+    "with_attributes",
 ]

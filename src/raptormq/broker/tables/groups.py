@@ -6,16 +6,19 @@ format::
     {"dataVersion": {...}, "forbiddenTable": {"group": {"topic": 4}}, "subscriptionGroupTable": {"group":
     {"groupName": "group", "consumeEnable": true, ...}}}
 
+The attributes of a group are described in :mod:`raptormq.broker.tables.attributes`.
+
 ``forbiddenTable`` has a bit mask for each group and topic. Bit 4 forbids reading; the other bits have no meaning, as in
 RocketMQ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from raptormq.broker.tables.attributes import GROUP_ATTRIBUTES, PRIORITY_FACTOR, EffectNotices, change_attributes
 from raptormq.errors import BodyError
 from raptormq.files import Files
 from raptormq.json_file import JsonFile
@@ -24,8 +27,10 @@ from raptormq.protocol.bodies.topic_config import DataVersion
 
 MAX_RETRY_QUEUES = 1_024
 _READING = 4
+_DEFAULT_PRIORITY_FACTOR = 100
 _ACTED_ON = frozenset(
     {
+        "attributes",
         "consumeBroadcastEnable",
         "consumeEnable",
         "groupName",
@@ -46,12 +51,23 @@ class GroupConfig:
     retry_queue_nums: int = 1
     retry_max_times: int = 16
     notify_consumer_ids_changed_enable: bool = True
+    attributes: dict[str, str] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def priority_factor(self) -> int:
+        """Percentage of pops of a PRIORITY topic that go by priority. A value that is not a number, from a file, has
+        RocketMQ's default.
+        """
+        try:
+            return int(self.attributes.get(PRIORITY_FACTOR, _DEFAULT_PRIORITY_FACTOR))
+        except ValueError:
+            return _DEFAULT_PRIORITY_FACTOR
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object, with RocketMQ's defaults for the fields that this version does not use."""
         return {
-            "attributes": {},
+            "attributes": self.attributes,
             "brokerId": 0,
             "consumeFromMinEnable": True,
             "consumeMessageOrderly": False,
@@ -83,6 +99,7 @@ class GroupConfig:
                 int(value.get("retryQueueNums", 1)),
                 int(value.get("retryMaxTimes", 16)),
                 flag_at(value, "notifyConsumerIdsChangedEnable", True),
+                {key: str(text) for key, text in object_at(value, "attributes").items()},
                 {name: each for name, each in value.items() if name not in _ACTED_ON},
             )
         except (AttributeError, TypeError, ValueError) as error:
@@ -90,6 +107,25 @@ class GroupConfig:
         if not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUES:
             raise BodyError(f"retryQueueNums {group.retry_queue_nums} is outside 0..{MAX_RETRY_QUEUES}")
         return group
+
+
+def with_attributes(requested: GroupConfig, current: GroupConfig | None) -> GroupConfig:
+    """Return the settings of a group after a request, whose attributes are changes to those of ``current`` (None for a
+    new group): ``+key`` sets, ``-key`` removes. A key without sign sets, so that settings that were read can be written
+    back.
+
+    Raises:
+        MessageError: an attribute is unknown or its value is not allowed.
+    """
+    changes, removed = dict[str, str](), set[str]()
+    for key, value in requested.attributes.items():
+        if key[:1] == "-":
+            removed.add(key[1:])
+        else:
+            changes[key.removeprefix("+")] = value
+    known = current.attributes if current is not None else None
+    attributes = change_attributes("group", GROUP_ATTRIBUTES, changes, frozenset(removed), known)
+    return replace(requested, attributes=attributes)
 
 
 class GroupTable:
@@ -110,6 +146,9 @@ class GroupTable:
         self.version = DataVersion.from_dict(fields.get("dataVersion"))
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
+        self._notices = EffectNotices("group", GROUP_ATTRIBUTES)
+        for name, group in self.configs.items():
+            self._notices.look(name, group.attributes)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change."""
@@ -124,6 +163,7 @@ class GroupTable:
         if self.configs.get(config.name) != config:
             self.configs[config.name] = config
             self._plain[config.name] = config.to_dict()
+            self._notices.look(config.name, config.attributes)
             self._changed()
 
     def delete(self, group: str) -> bool:
@@ -151,14 +191,20 @@ class GroupTable:
             del self.forbidden[group]
         self._changed()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``subscriptionGroup.json``, which is also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
-        Cheap, because every change writes the whole table of possibly thousands of groups.
+    def to_dict(self, page: Iterable[str] | None = None) -> dict[str, Any]:
+        """Return the content of ``subscriptionGroup.json``, which is also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG;
+        with ``page`` only of the groups that it names. Cheap, because every change writes the whole table of possibly
+        thousands of groups.
         """
+        names = self.configs if page is None else set(page)
+        all_named = len(names) == len(self.configs)
+        forbidden = self.forbidden
         return {
             "dataVersion": self.version.to_dict(),
-            "forbiddenTable": self.forbidden,
-            "subscriptionGroupTable": dict(self._plain),
+            "forbiddenTable": forbidden
+            if all_named
+            else {name: forbidden[name] for name in forbidden if name in names},
+            "subscriptionGroupTable": dict(self._plain) if all_named else {name: self._plain[name] for name in names},
         }
 
     def _changed(self) -> None:

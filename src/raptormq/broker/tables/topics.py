@@ -8,16 +8,8 @@ topics of a table from before topic ids get theirs at the first start, all toget
 without one was created by another broker or restored from its queues (:mod:`raptormq.broker.table_files`). It stays
 without: a new id would claim that its messages are not the old ones.
 
-:func:`apply_attributes` validates and applies topic attributes, the ``+key=value,-key`` text of a topic request
-(``TopicAttributes``, ``AttributeUtil``).
-
-==================  ==========================================  ====================================================
-key                 values                                      here
-==================  ==========================================  ====================================================
-``queue.type``      SimpleCQ (default), BatchCQ                 changed by the converter alone (31001)
-``cleanup.policy``  DELETE (default), COMPACTION                fixed at creation; COMPACTION comes in a later version
-``message.type``    NORMAL (default), FIFO, DELAY, TRANSACTION  stored and reported, not enforced
-==================  ==========================================  ====================================================
+:func:`apply_attributes` applies the ``+key=value,-key`` text of a topic request; which attributes there are is said in
+:mod:`raptormq.broker.tables.attributes`.
 
 :func:`system_topics` returns the topics that every broker has from its first start. Tools rely on them: the topic named
 after the cluster has the routes of all its brokers, the topic named after the broker has the route to this one.
@@ -28,11 +20,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from raptormq.broker.config import Identity, Policies
-from raptormq.errors import MessageError
+from raptormq.broker.tables.attributes import TOPIC_ATTRIBUTES, EffectNotices, change_attributes
 from raptormq.protocol import topic_names
 from raptormq.protocol.bodies.topic_config import (
     READ_WRITE,
@@ -42,30 +34,6 @@ from raptormq.protocol.bodies.topic_config import (
     TopicConfigTable,
     parse_attributes,
 )
-from raptormq.protocol.topic_attributes import BATCH_CQ, MESSAGE_TYPE, QUEUE_TYPE, SIMPLE_CQ
-
-CLEANUP_POLICY = "cleanup.policy"
-
-
-@dataclass(frozen=True, slots=True)
-class _Attribute:
-    values: tuple[str, ...]
-    """Allowed values; the first one is the default."""
-    later: frozenset[str] = frozenset()
-    changeable: bool = False
-    hint: str = ""
-    """How the attribute is changed instead."""
-
-
-_ATTRIBUTES = {
-    QUEUE_TYPE: _Attribute((SIMPLE_CQ, BATCH_CQ), hint="; raptormq convert-queue converts the queues"),
-    CLEANUP_POLICY: _Attribute(("DELETE", "COMPACTION"), later=frozenset({"COMPACTION"})),
-    MESSAGE_TYPE: _Attribute(
-        ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
-        later=frozenset({"MIXED"}),
-        changeable=True,
-    ),
-}
 
 
 def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dict[str, str]:
@@ -74,35 +42,11 @@ def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dic
     No text changes nothing.
 
     Raises:
-        MessageError: the text is malformed, a key or value is unknown or not supported yet, or the attribute is fixed.
+        BodyError: the text is malformed.
+        MessageError: a key or value is unknown or not supported yet, or the attribute is fixed.
     """
-    attributes = dict(current or {})
     changes, removed = parse_attributes(text)
-    for key in changes.keys() | removed:
-        attribute = _ATTRIBUTES.get(key)
-        if attribute is None:
-            raise MessageError(f"unsupported key: {key}; a topic may have {', '.join(sorted(_ATTRIBUTES))}")
-        if key in changes and key in removed:
-            raise MessageError(f"topic attribute {key} is both set and removed")
-        if key in removed and current is None:
-            raise MessageError(f"topic attribute {key} cannot be removed from a topic that does not exist")
-        if key in changes:
-            _check_value(key, changes[key], attribute)
-        if (
-            current is not None
-            and not attribute.changeable
-            and changes.get(key) != current.get(key, attribute.values[0])
-        ):
-            raise MessageError(f"topic attribute {key} cannot be changed after creation{attribute.hint}")
-        attributes.pop(key, None)
-    return attributes | changes
-
-
-def _check_value(key: str, value: str, attribute: _Attribute) -> None:
-    if value not in attribute.values:
-        raise MessageError(f"value is not in set: [{', '.join(attribute.values)}] ({key}={value})")
-    if value in attribute.later:
-        raise MessageError(f"{key}={value} is not supported by this version")
+    return change_attributes("topic", TOPIC_ATTRIBUTES, changes, removed, current)
 
 
 _TEMPLATE = READ_WRITE | int(Perm.INHERIT)
@@ -164,6 +108,9 @@ class TopicTable:
         self._new_id = new_id
         self._is_saved: Callable[[str], bool] = lambda _: True
         self._listeners: list[Listener] = []
+        self._notices = EffectNotices("topic", TOPIC_ATTRIBUTES)
+        for name, config in self.configs.items():
+            self._notices.look(name, config.attributes)
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with the name of every topic that is created, changed or deleted."""
@@ -210,6 +157,7 @@ class TopicTable:
         name = config.topic_name
         self.configs[name] = config = replace(config, topic_id=topic_id)
         self._plain[name] = config.to_stored()
+        self._notices.look(name, config.attributes)
         self._changed(name)
 
     def delete(self, topic: str) -> bool:

@@ -39,7 +39,7 @@ from raptormq.errors import RecordError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
-from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from raptormq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, ROCKSDB_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from raptormq.storage.background import cooperatively
 from raptormq.storage.fs import Buffer
 from raptormq.storage.queue import Arrival, PendingRecord
@@ -129,6 +129,12 @@ class TransactionService:
 
     def start(self) -> None:
         """Load the halves that earlier runs left open, then check them periodically."""
+        if self._store.queue_ids(ROCKSDB_HALF_TOPIC):
+            logger.warning(
+                "the store has transactional messages in topic %s, which Apache RocketMQ keeps in RocksDB; "
+                "those without a decision are kept and not delivered",
+                ROCKSDB_HALF_TOPIC,
+            )
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:

@@ -122,6 +122,7 @@ _INSTEAD = {
     names.TAGS: "tags=",
     names.WAIT: "wait_stored=",
     names.TRANSACTION_PREPARED: "TransactionProducer",
+    names.PRIORITY: "priority=",
     names.CORRELATION_ID: "Producer.request",
     names.REPLY_TO_CLIENT: "Producer.request",
 }
@@ -232,11 +233,10 @@ def is_mergeable_topic(topic: str) -> bool:
 
 
 def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
-    """Whether the properties of a message allow merging: no delay, and a queue if it has a sharding key."""
-    properties = message.properties
-    if message.delay or (properties and not DELAY_PROPERTIES.isdisjoint(properties)):
+    """Whether a message may be merged: it has no delay and no priority, and a queue if it has a sharding key."""
+    if message.is_individual:
         return False
-    return queue is not None or names.SHARDING_KEY not in properties
+    return queue is not None or names.SHARDING_KEY not in message.properties
 
 
 @lru_cache(maxsize=4096)
@@ -377,8 +377,9 @@ def _records(
         properties = message.properties
         if has_optional_fields(message):
             check_optional_fields(message)
-        if message.delay or (properties and not DELAY_PROPERTIES.isdisjoint(properties)):
-            raise MessageError("a message of a batch cannot be delayed")
+        if message.is_individual:
+            what = "have a priority" if message.priority is not None else "be delayed"
+            raise MessageError(f"a message of a batch cannot {what}")
         message_id = (_own_id(properties) if properties else None) or next_id(now_ms)
         note(message_id)
         if properties or message.keys != keys or message.tags != tags:
@@ -391,7 +392,7 @@ def _common_properties(message: Message) -> str:
     """Return the encoded properties without the unique id."""
     if not isinstance(message.wait_stored, bool):
         raise invalid_message(message)
-    if not message.properties and not message.keys and not message.delay:
+    if not message.properties and not message.keys and not message.delay and message.priority is None:
         try:
             return _tag_properties(message.tags, message.wait_stored)
         except TypeError:  # not text, and not hashable

@@ -32,13 +32,17 @@ def as_bytes(body: object) -> bytes:
 
 
 def has_optional_fields(message: Message) -> bool:
-    """Whether a message has a flag, keys, properties or a delay; an invalid flag counts, and is refused later."""
+    """Whether a message has a flag, keys, properties, a delay or a priority; an invalid flag counts, and is refused
+    later.
+    """
     flag = message.flag
-    return type(flag) is not int or flag != 0 or bool(message.keys or message.properties or message.delay)
+    if type(flag) is not int or flag != 0 or message.priority is not None:
+        return True
+    return bool(message.keys or message.properties or message.delay)
 
 
 def check_optional_fields(message: Message) -> None:
-    """Check flag, keys, properties and delay, but not the text of properties.
+    """Check flag, keys, properties, delay and priority, but not the text of properties.
 
     Raises:
         MessageError: the flag does not fit 32 bits, the keys are not several texts, or another field has a wrong type.
@@ -60,6 +64,9 @@ def check_optional_fields(message: Message) -> None:
     delay: object = message.delay
     if not isinstance(delay, Delay | None):
         raise MessageError(f"the delay of a message is a Delay, not {delay!r}")
+    priority: object = message.priority
+    if priority is not None and (type(priority) is not int or not 0 <= priority < 1 << 31):
+        raise MessageError(f"the priority of a message is a whole number from 0 to 2147483647, not {priority!r}")
 
 
 def invalid_message(message: object) -> MessageError:

@@ -181,6 +181,7 @@ class BatchQueue:
             or message.keys
             or message.flag != 0
             or message.delay
+            or message.priority is not None
             or (length >= self._compress_over_bytes and self._batch_support.stores_whole(topic, queue) is False)
         ):
             found = self._find_special(message, key)

@@ -23,6 +23,17 @@ def list_at(body: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
+def names_at(body: Mapping[str, Any], name: str) -> list[str]:
+    """Return the list of strings ``name`` of ``body`` without repetitions, empty if it is missing. Raises
+    :class:`BodyError` for other types.
+    """
+    names = list_at(body, name)
+    for each in names:
+        if not isinstance(each, str):
+            raise BodyError(f"{name} has an element that is not a string: {each!r:.80}")
+    return list(dict.fromkeys(names))
+
+
 def object_at(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the object ``name`` of ``body``, empty if it is missing. Raises :class:`BodyError` for other types."""
     value = body.get(name)

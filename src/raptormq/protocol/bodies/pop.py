@@ -41,6 +41,8 @@ class CheckPoint:
     invisible_time: int
     offsets: tuple[int, ...]
     broker_name: str
+    suspended: bool = False
+    """The next delivery of its messages does not count as another one."""
 
     @property
     def revive_time(self) -> int:
@@ -55,13 +57,12 @@ class CheckPoint:
     def to_json(self) -> bytes:
         """Return the body of a record of the revive log."""
         diffs = [offset - self.start_offset for offset in self.offsets]
-        return dumps(
-            {
-                "bm": 0, "bn": self.broker_name, "c": self.group, "d": diffs, "it": self.invisible_time,
-                "n": len(diffs), "pt": self.pop_time, "q": self.queue_id, "ro": 0, "so": self.start_offset,
-                "t": self.topic,
-            }
-        )  # fmt: skip
+        value = {
+            "bm": 0, "bn": self.broker_name, "c": self.group, "d": diffs, "it": self.invisible_time,
+            "n": len(diffs), "pt": self.pop_time, "q": self.queue_id, "ro": 0, "so": self.start_offset,
+            "t": self.topic,
+        }  # fmt: skip
+        return dumps(value | {"sp": True} if self.suspended else value)
 
     @classmethod
     def from_json(cls, data: bytes) -> CheckPoint:
@@ -79,7 +80,8 @@ class CheckPoint:
             if min(numbers) < 0 or max(numbers) >= 1 << 63:
                 raise ValueError(numbers)
             broker_name = str(value.get("bn") or "")
-            return cls(str(value["t"]), str(value["c"]), queue_id, start, pop_time, invisible, offsets, broker_name)
+            topic, group, suspended = str(value["t"]), str(value["c"]), value.get("sp") is True
+            return cls(topic, group, queue_id, start, pop_time, invisible, offsets, broker_name, suspended)
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise BodyError(f"not a checkpoint: {value!r:.80}") from error
 

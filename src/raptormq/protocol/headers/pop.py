@@ -57,7 +57,9 @@ class AckMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class ChangeInvisibleTimeRequestHeader(Header):
-    """200053: make the message at ``offset`` visible again in ``invisible_time`` ms."""
+    """200053: make the message at ``offset`` visible again in ``invisible_time`` ms. With ``suspend`` its next delivery
+    does not count as another one (RocketMQ 5.5).
+    """
 
     consumer_group: str
     topic: str
@@ -65,6 +67,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
     extra_info: str
     offset: int
     invisible_time: int
+    suspend: bool = False
 
 
 @dataclass(slots=True)
@@ -88,7 +91,9 @@ class PeekMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class NotificationRequestHeader(Header):
-    """200054: wait until there is something to pop."""
+    """200054: wait until there is something to pop. A filter (``exp``, ``exp_type``; RocketMQ 5.5) selects the messages
+    of the topic that count.
+    """
 
     consumer_group: str
     topic: str
@@ -97,6 +102,8 @@ class NotificationRequestHeader(Header):
     born_time: int
     order: bool | None = None
     attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
 
 
 @dataclass(slots=True)

@@ -90,15 +90,36 @@ class BrokerConsumeStatsRequestHeader(Header):
 
 
 @dataclass(slots=True)
+class AllTopicsRequestHeader(Header):
+    """21: all topics, or from RocketMQ 5.5 on one page of them: up to ``max_topic_num`` topics in the order of their
+    names, from the one at ``topic_seq`` on. ``data_version`` is the version of the table in the answer to the first
+    page, as JSON. A page after a change of the table is the first one again.
+    """
+
+    topic_seq: int | None = None
+    data_version: str | None = None
+    max_topic_num: int | None = None
+
+
+@dataclass(slots=True)
+class AllGroupsRequestHeader(Header):
+    """201: all groups, or one page of them, as 21."""
+
+    group_seq: int | None = None
+    data_version: str | None = None
+    max_group_num: int | None = None
+
+
+@dataclass(slots=True)
 class TotalTopicResponseHeader(Header):
-    """21: number of topics."""
+    """21: number of topics, in all pages."""
 
     total_topic_num: int | None = None
 
 
 @dataclass(slots=True)
 class TotalGroupResponseHeader(Header):
-    """201: number of groups."""
+    """201: number of groups, in all pages."""
 
     total_group_num: int
 
