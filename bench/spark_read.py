@@ -1,4 +1,4 @@
-"""How fast Spark reads, beside how fast a plain Python client reads the same queues with as many processes.
+"""How fast Spark reads and writes, beside how fast a plain Python client reads the same queues with as many processes.
 
     python -m bench.spark_read [--messages 400000] [--body 1024] [--rounds 3]
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 TOPIC = "spark-read"
+WRITE_TOPIC = "spark-write"
 QUEUES = 4
 PROCESSES = 2
 LIST_MESSAGES = 64
@@ -66,6 +67,7 @@ async def fill(load: Load) -> None:
     """Send the messages in lists."""
     async with AdminClient(name_servers=load.name_server) as admin:
         await admin.create_topic(TOPIC, QUEUES, QUEUES)
+        await admin.create_topic(WRITE_TOPIC, QUEUES, QUEUES)
     bodies = [bytes([number]) * load.body_bytes for number in range(LIST_MESSAGES)]
     config = ClientConfig(name_servers=load.name_server, request_timeout=30.0)
 
@@ -134,7 +136,7 @@ def in_processes(load: Load, read: Callable[[Load, list[int]], int], rounds: int
     return statistics.median(rates[1:])
 
 
-class SparkReads:
+class SparkQueries:
     """Queries over the topic, in one session."""
 
     def __init__(self, session: SparkSession, load: Load, folder: Path) -> None:
@@ -151,6 +153,18 @@ class SparkReads:
             began = time.perf_counter()
             rows = reader.load().selectExpr("count(*)", "sum(length(value))", "max(queueOffset)").collect()[0][0]
             rates.append(rows / (time.perf_counter() - began))
+        return statistics.median(rates[1:])
+
+    def write(self, rounds: int, *columns: str) -> float:
+        """Return the median of rows per second of a batch write; the first one, which is slower, is left out."""
+        value = f"cast(repeat('x', {self._load.body_bytes}) AS binary) AS value"
+        rows = self._session.range(self._load.messages).repartition(PROCESSES).selectExpr(value, *columns)
+        rates: list[float] = []
+        for _ in range(rounds + 1):
+            writer = rows.write.format("raptormq").mode("append").option("nameServer", self._load.name_server)
+            began = time.perf_counter()
+            writer.option("topic", WRITE_TOPIC).save()
+            rates.append(self._load.messages / (time.perf_counter() - began))
         return statistics.median(rates[1:])
 
     def stream(self, batches: int) -> float:
@@ -182,13 +196,18 @@ class SparkReads:
 def with_spark(load: Load, rounds: int) -> Iterator[tuple[str, float]]:
     """Yield what is measured in a session, and its figure: rows per second, or milliseconds for tiny batches."""
     with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as name, spark_session(Path(name)) as session:
-        reads = SparkReads(session, load, Path(name))
-        yield "Spark, batch", reads.batch(rounds)
-        yield "Spark, batch, properties as map", reads.batch(rounds, includeProperties="map", columns=ALL_COLUMNS)
-        yield "Spark, batch, value and queueOffset only", reads.batch(rounds, columns="value,queueOffset")
-        yield "Spark, batch, 8 tasks from 4 queues", reads.batch(rounds, minPartitions="8")
-        yield "Spark, stream of 4 batches", reads.stream(4)
-        yield "Spark, batch of 10 rows, ms", reads.tiny_batches()
+        queries = SparkQueries(session, load, Path(name))
+        yield "Spark, batch", queries.batch(rounds)
+        yield "Spark, batch, properties as map", queries.batch(rounds, includeProperties="map", columns=ALL_COLUMNS)
+        yield "Spark, batch, value and queueOffset only", queries.batch(rounds, columns="value,queueOffset")
+        yield "Spark, batch, 8 tasks from 4 queues", queries.batch(rounds, minPartitions="8")
+        yield "Spark, stream of 4 batches", queries.stream(4)
+        yield "Spark, batch of 10 rows, ms", queries.tiny_batches()
+        yield "Spark, write of bodies", queries.write(rounds)
+        yield (
+            "Spark, write with tags and keys",
+            queries.write(rounds, "'JFK' AS tags", "array(concat('k', id)) AS keys"),
+        )
 
 
 def main() -> None:

@@ -213,3 +213,22 @@ def test_a_checkpoint_of_a_topic_that_is_not_read_any_more_stops_the_query(spark
         lenient = Sink()
         run(spark, broker.address, "t", tmp_path / "checkpoint", lenient, failOnDataLoss="false")
     assert lenient.keys == Counter(t2=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"maxBytesPerTrigger": "5000"}, [49, 41]),
+        ({"maxBytesPerTrigger": "5000", "maxOffsetsPerTrigger": "30"}, [30, 30, 30]),
+        ({"minOffsetsPerTrigger": "500"}, [90]),
+        ({"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "60", "maxTriggerDelay": "1h"}, [60, 30]),
+    ],
+)
+def test_limits_of_a_trigger(spark: SparkSession, tmp_path: Path, options: dict[str, str], sizes: list[int]) -> None:
+    """What Spark hands on of a limit is one kind only; all of ours count, and none keeps AvailableNow waiting."""
+    with MemoryBroker() as broker:
+        broker.create("t", 1)
+        for number in range(90):
+            broker.send("t", 0, b"x", f"KEYS\x01k{number:02}\x02")
+        progress = run(spark, broker.address, "t", tmp_path / "checkpoint", Sink(), **options)
+    assert [each.numInputRows for each in progress] == sizes
