@@ -44,14 +44,23 @@ CLUSTERS: list[Case] = [
     ("demo", {"tls": {"secretName": "certificate", "clientAuth": "require"}}, ""),
     ("demo", {"tls": {"mode": "enforcing"}}, "secretName"),
     ("demo", {"tls": {"secretName": "certificate", "mode": "disabled"}}, "Unsupported value"),
+    ("demo", {"accessControl": {"adminSecretName": "a"}}, ""),
+    ("demo", {"accessControl": {"adminSecretName": "a", "operatorSecretName": "a"}}, "must differ"),
     ("demo", {"podTemplate": {"labels": {"raptormq.io/x": "y"}}}, "belong to the operator"),
     ("demo", {"podTemplate": {"annotations": {"raptormq.io/x": "y"}}}, "belong to the operator"),
     ("demo", {"scheduling": {"affinity": {"nodeAffinity": {}}}}, ""),
 ]
-BASE = {"groups": 2, "replicas": 3, "replication": {"mode": "dledger"}}
+BASE: dict[str, Any] = {
+    "groups": 2,
+    "replicas": 3,
+    "replication": {"mode": "dledger"},
+    "accessControl": {"enabled": False},
+}
 CLUSTER_CHANGES: list[Case] = [
     ("rules", BASE | {"groups": 1}, "cannot shrink"),
     ("rules", BASE | {"groups": 3}, ""),
+    ("rules", {key: value for key, value in BASE.items() if key != "accessControl"}, "accessControl cannot be removed"),
+    ("rules", BASE | {"accessControl": {"adminSecretName": "a"}}, ""),
     ("rules", BASE | {"storage": {"size": "20Gi"}}, "cannot be changed"),
     ("rules", BASE | {"storage": {"storageClassName": "x"}}, "cannot be changed"),
     ("rules", BASE | {"storage": {"whenDeleted": "Delete"}}, ""),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,6 +18,8 @@ from typing import Protocol, Self, TypeVar
 from raptormq.client import AdminClient, ClientConfig, ClientTls, TopicConfig
 from raptormq.client.security import tls_from_environment
 from raptormq.errors import ConfigError, ConnectError, ConnectionClosed, MessageError, RaptorMQError, ServerError
+from raptormq.protocol.codes import ResponseCode
+from raptormq_operator.access_keys import Keys
 from raptormq_operator.model.cluster import Tls
 
 T = TypeVar("T")
@@ -26,6 +28,8 @@ TOPICS_AT_ONCE = 500
 """Topics of one request that changes them: about 100 kB."""
 
 CONNECT_TIMEOUT_S = 3.0
+CLIENTS = 500
+"""One for each way to connect and each key."""
 
 Listing = Mapping[tuple[str, str, int], str]
 """(cluster name, broker name, broker id) -> address, as a name server lists them."""
@@ -78,8 +82,8 @@ class BrokerTopics:
 class Admin(Protocol):
     """Where the operator's questions come from."""
 
-    def speaking(self, tls: Tls | None) -> ClusterAdmin:
-        """The questions to a cluster with such connections."""
+    def speaking(self, tls: Tls | None, keys: Keys = ()) -> ClusterAdmin:
+        """The questions to a cluster with such connections, signed with the first of `keys` that it takes."""
 
 
 class ClusterAdmin(Protocol):
@@ -118,37 +122,51 @@ class ClientAdmin:
 
     def __init__(self) -> None:
         self._plain, self._encrypted = ClientConfig(tls=None), ClientConfig(tls=tls_from_environment() or ClientTls())
-        self._clients = {config: AdminClient(client_config=config) for config in (self._plain, self._encrypted)}
+        self._clients: dict[ClientConfig, AdminClient] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        for client in self._clients.values():
-            await client.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for client in self._clients.values():
             await client.close()
+        await asyncio.gather(*self._closing)
 
-    def speaking(self, tls: Tls | None) -> ClusterAdmin:
+    def speaking(self, tls: Tls | None, keys: Keys = ()) -> ClusterAdmin:
         """A permissive cluster takes plain connections, but for servers that still run as enforcing ones."""
         if tls is None:
-            return Questions({self._plain: self._clients[self._plain]})
-        if tls.mode == "enforcing":
-            return Questions({self._encrypted: self._clients[self._encrypted]})
-        return Questions(self._clients)
+            kinds = [self._plain]
+        elif tls.mode == "enforcing":
+            kinds = [self._encrypted]
+        else:
+            kinds = [self._plain, self._encrypted]
+        signed = [replace(kind, credentials=key) for kind in kinds for key in keys]
+        return Questions([self._client(config) for config in signed or kinds])
+
+    def _client(self, config: ClientConfig) -> tuple[ClientConfig, AdminClient]:
+        client = self._clients.pop(config, None) or AdminClient(client_config=config)
+        self._clients[config] = client  # used last
+        if len(self._clients) > CLIENTS:  # keys are replaced, and clusters go
+            unused = self._clients.pop(next(iter(self._clients)))
+            closing = asyncio.get_running_loop().create_task(unused.close(), name="close a client")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        return config, client
 
 
 class Questions:
-    """The questions to one cluster: each is put by one client after the other while servers hang up on them."""
+    """The questions to one cluster: each is put by one client after the other while servers hang up on them, or do not
+    take their signature."""
 
-    def __init__(self, clients: Mapping[ClientConfig, AdminClient]) -> None:
+    def __init__(self, clients: Sequence[tuple[ClientConfig, AdminClient]]) -> None:
         self._clients = clients
 
     async def connect(self, address: str) -> None:
         await _connected(address)
 
     async def certificate_end(self, address: str) -> datetime | None:
-        if all(config.tls is None for config in self._clients):
+        if all(config.tls is None for config, _ in self._clients):
             return None
         from cryptography import x509  # 8 MB that an operator of plain clusters can do without
 
@@ -218,23 +236,30 @@ class Questions:
             refused[config.topic_name] = error
 
     async def delete_topic(self, name_servers: str, topic: str) -> None:
-        async def delete(config: ClientConfig) -> None:
+        async def delete(config: ClientConfig, _: AdminClient) -> None:
             async with AdminClient(client_config=replace(config, name_servers=name_servers)) as client:
                 await client.delete_topic(topic)
 
         await self._try(delete)
 
     async def _ask(self, question: Callable[[AdminClient], Awaitable[T]]) -> T:
-        return await self._try(lambda config: question(self._clients[config]))
+        async def ask(_: ClientConfig, client: AdminClient) -> T:
+            await client.start()
+            return await question(client)
 
-    async def _try(self, attempt: Callable[[ClientConfig], Awaitable[T]]) -> T:
+        return await self._try(ask)
+
+    async def _try(self, attempt: Callable[[ClientConfig, AdminClient], Awaitable[T]]) -> T:
         *others, last = self._clients
-        for config in others:
+        for config, client in others:
             try:
-                return await attempt(config)
+                return await attempt(config, client)
             except ConnectionClosed:
                 continue  # the server wants connections of the other kind
-        return await attempt(last)
+            except ServerError as error:
+                if error.code != ResponseCode.NO_PERMISSION:
+                    raise
+        return await attempt(*last)
 
 
 async def _connected(address: str, context: ssl.SSLContext | None = None) -> bytes | None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raptormq.errors import RaptorMQError, ServerError
+from raptormq.protocol.codes import ResponseCode
+from raptormq_operator.access_keys import Keys
 from raptormq_operator.admin import Admin, BrokerFigures, ClusterAdmin, Listing
 from raptormq_operator.model.cluster import Cluster, Member
 
@@ -26,6 +28,8 @@ class ClusterProbe:
     """What brokers say about themselves; empty when they were not asked."""
     topics: Mapping[str, str] = field(default_factory=dict)
     """Digest of the topics of each broker that answers."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """What servers say that do not take the operator's signature, or want one (16); such a broker answers."""
 
     @property
     def unknown_settings(self) -> frozenset[str]:
@@ -46,7 +50,7 @@ class ClusterProbe:
             server: None if isinstance(said, str) else self.missing(server, cluster)
             for server, said in self.name_servers.items()
         }
-        return listed, self.silent().keys()
+        return listed, self.silent().keys(), self.refusals.keys()
 
     def missing(self, name_server: str, cluster: Cluster) -> tuple[Member, ...]:
         """Brokers that a name server does not list under their address; all of them when it did not answer."""
@@ -86,53 +90,76 @@ class ClusterProbe:
         return self.answering(cluster) - {member.name for member in missing}
 
 
-async def probe_cluster(cluster: Cluster, admin: Admin, *, figures: bool = True) -> ClusterProbe:
+async def probe_cluster(cluster: Cluster, admin: Admin, keys: Keys = (), *, figures: bool = True) -> ClusterProbe:
     """Asks each name server for its brokers (106) and each broker for its topics (21) and, with `figures`, about itself
-    (28).
+    (28), with requests that are signed with `keys`.
 
     Each is connected to anew before it is asked: a connection from before works where no new client gets through any
     more, because the name has no address or a network policy is in the way.
     """
-    asking = admin.speaking(cluster.tls)
+    asking = admin.speaking(cluster.tls, keys)
     servers = cluster.name_server_addresses
     brokers = [member.address for member in cluster.members]
     listings, signs = await asyncio.gather(
         asyncio.gather(*(_listing(asking, server) for server in servers)),
         asyncio.gather(*(_sign_of_life(asking, broker, figures=figures) for broker in brokers)),
     )
+    said = dict(zip(servers, listings, strict=True))
     answers = dict(zip(brokers, signs, strict=True))
+    heard = {broker: sign for broker, sign in answers.items() if isinstance(sign, _Sign)}
+    refusals = {**said, **{broker: sign.refused for broker, sign in heard.items()}}
     return ClusterProbe(
-        dict(zip(servers, listings, strict=True)),
+        said,
         {broker: sign if isinstance(sign, str) else None for broker, sign in answers.items()},
-        {broker: sign.figures for broker, sign in answers.items() if isinstance(sign, _Sign) and sign.figures},
-        {broker: sign.topics for broker, sign in answers.items() if not isinstance(sign, str)},
+        {broker: sign.figures for broker, sign in heard.items() if sign.figures},
+        {broker: sign.topics for broker, sign in heard.items()},
+        {address: refusal for address, refusal in refusals.items() if isinstance(refusal, _Refusal)},
     )
+
+
+class _Refusal(str):
+    """What a server says that does not take our signature, or wants one."""
+
+    __slots__ = ()
 
 
 class _Sign(NamedTuple):
     topics: str
     figures: BrokerFigures | None
+    refused: _Refusal | None
 
 
 async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
     try:
         await admin.connect(name_server)
         return await admin.listed_brokers(name_server)
+    except ServerError as error:
+        return _refusal(error) or str(error)
     except RaptorMQError as error:
         return str(error)
 
 
 async def _sign_of_life(admin: ClusterAdmin, broker: str, *, figures: bool) -> _Sign | str:
-    """What the broker says, or what went wrong."""
+    """What the broker says, or what went wrong. A refusal is a sign of life, too."""
+    refused: _Refusal | None = None
+    said: BrokerFigures | None = None
     try:
         await admin.connect(broker)
         try:
             topics = await admin.topics_digest(broker)
-        except ServerError as error:  # a refusal is a sign of life, too
-            topics = str(error)
-        return _Sign(topics, await admin.figures(broker) if figures else None)
+        except ServerError as error:
+            topics, refused = str(error), _refusal(error)
+        try:
+            said = await admin.figures(broker) if figures else None
+        except ServerError as error:
+            refused = refused or _refusal(error)
     except RaptorMQError as error:
         return str(error)
+    return _Sign(topics, said, refused)
+
+
+def _refusal(error: ServerError) -> _Refusal | None:
+    return _Refusal(error) if error.code == ResponseCode.NO_PERMISSION else None
 
 
 class LatestProbes:

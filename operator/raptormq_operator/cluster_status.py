@@ -43,6 +43,11 @@ def held_by_budget(pods: Sequence[str]) -> Verdict:
     return Verdict(Reason.PROGRESSING, text)
 
 
+def secret_not_usable(fault: str) -> Verdict:
+    """Access control needs a Secret that cannot be had."""
+    return Verdict(Reason.SECRET_NOT_USABLE, fault)
+
+
 def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnostics = NO_DIAGNOSTICS) -> Verdict:
     """Whether the cluster is what the spec wants, judged after the steps of `plan` were taken.
 
@@ -87,6 +92,8 @@ def _ready(cluster: Cluster, probe: ClusterProbe) -> Verdict:
 
 def gaps_in(cluster: Cluster, probe: ClusterProbe) -> Verdict | None:
     """What is missing in the answers of name servers and brokers; None when every name server lists every broker."""
+    if probe.refusals:
+        return Verdict(Reason.BROKER_REFUSED, f"the operator is refused by {_said(probe.refusals)}")
     unheard = {server: said for server, said in probe.name_servers.items() if isinstance(said, str)}
     if unheard:
         return Verdict(Reason.NAME_SERVER_UNREACHABLE, _said(unheard))
@@ -145,5 +152,5 @@ def status(
     }
 
 
-def _said(answers: dict[str, str]) -> str:
+def _said(answers: Mapping[str, str]) -> str:
     return "; ".join(f"{address}: {text}" for address, text in answers.items())

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from raptormq_operator.differences import Difference, differences
 from raptormq_operator.manifests.cluster_objects import Unit, Wanted
 from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.manifests.pod import has_access_secrets
 from raptormq_operator.model import names
 
 Key = tuple[str, str]
@@ -136,6 +137,23 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
             _workload(unit)[1] for unit in wanted.brokers if _updated(observed, unit) and not _changes(observed, unit)
         ),
     )
+
+
+def name_servers_may_authenticate(observed: Observed, wanted: Wanted) -> bool:
+    """Whether name servers may refuse unsigned requests, so that every broker stays listed while access control is
+    turned on: all brokers that there are sign. Name servers that do it already go on while brokers come and go.
+    """
+    brokers = [unit for unit in wanted.brokers if _workload(unit) in observed.objects]
+    if not all(has_access_secrets(observed.objects[_workload(unit)]) for unit in brokers if _ours(observed, unit)):
+        return False
+    servers = observed.objects.get(_workload(wanted.name_servers))
+    if servers is not None and _ours(observed, wanted.name_servers) and has_access_secrets(servers):
+        return True
+    return all(_all_updated(observed.objects[_workload(unit)]) for unit in brokers if _ours(observed, unit))
+
+
+def _ours(observed: Observed, unit: Unit) -> bool:
+    return not _foreign(observed, _workload(unit))
 
 
 def _broker_changes(observed: Observed, wanted: Wanted, *, name_servers_change: bool) -> Iterator[Step]:

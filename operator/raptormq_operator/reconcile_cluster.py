@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from raptormq.logs import get_logger
 from raptormq_operator import clock as time_of_day
 from raptormq_operator import cluster_status, event_diagnostics, pod_diagnostics
+from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import Admin
 from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
@@ -28,7 +29,18 @@ from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.metrics import STEPS
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Surroundings
-from raptormq_operator.plan import Apply, Delete, Evict, Observed, Plan, Step, in_words, key_of, plan
+from raptormq_operator.plan import (
+    Apply,
+    Delete,
+    Evict,
+    Observed,
+    Plan,
+    Step,
+    in_words,
+    key_of,
+    name_servers_may_authenticate,
+    plan,
+)
 from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
 from raptormq_operator.retries import Retries
 from raptormq_operator.status_writer import StatusWriter
@@ -90,6 +102,7 @@ class ClusterReconciler:
         writer: StatusWriter,
         surroundings: Surroundings,
         probes: LatestProbes,
+        keys: AccessKeys,
         look_at_topics: Callable[[str, str], None] = lambda namespace, name: None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -102,6 +115,7 @@ class ClusterReconciler:
         self._writer = writer
         self._surroundings = surroundings
         self._probes = probes
+        self._keys = keys
         self._look_at_topics = look_at_topics
         self._clock = clock
         self._vary = vary
@@ -116,7 +130,8 @@ class ClusterReconciler:
         known = self._known.get((namespace, name))
         if changed or known is None or known.whole_look_at <= self._clock():
             return await self._look(namespace, name)
-        probe = await probe_cluster(known.cluster, self._admin, figures=False)
+        keys = await self._keys.current(known.cluster)
+        probe = await probe_cluster(known.cluster, self._admin, keys, figures=False)
         probe = replace(probe, figures=known.probe.figures)
         if not probe.same_peers(known.probe, known.cluster):
             return await self._look(namespace, name, known.cluster, probe)
@@ -137,8 +152,13 @@ class ClusterReconciler:
         cluster = Cluster.from_object(body, self._surroundings)
         refused = cluster_status.refusal(cluster)
         # One whose spec is refused is asked too: what ran before goes on, and its counts are to be true.
-        if probe is None or cluster != probed:
-            probe = await probe_cluster(cluster, self._admin)
+        before = await self._keys.current(cluster)
+        fault = await self._keys.ensure(cluster) if refused is None else None
+        if fault is not None:
+            refused = cluster_status.secret_not_usable(fault)
+        keys = await self._keys.current(cluster)
+        if probe is None or cluster != probed or keys != before:
+            probe = await probe_cluster(cluster, self._admin, keys)
         self._take_notice(key, cluster, probe)
         next_steps = None
         if refused is None:
@@ -181,6 +201,7 @@ class ClusterReconciler:
         self._retries.succeeded(key)
         self._refused.succeeded(key)
         self._probes.forget(namespace, name)
+        self._keys.forget(namespace, name)
         self._writer.forget("BrokerCluster", namespace, name)
         self._look_at_topics(namespace, name)
 
@@ -195,6 +216,9 @@ class ClusterReconciler:
         )
         objects = wanted(cluster)
         observed = await self._observe(cluster, objects, probe)
+        if cluster.authenticates:
+            authenticate = name_servers_may_authenticate(observed, objects)
+            objects = wanted(cluster, name_servers_authenticate=authenticate)
         while True:
             observed = replace(observed, accepted=convergence.accepted, contested=convergence.contested())
             next_steps: Plan = plan(observed, objects)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from raptormq.errors import RaptorMQError, ServerError
 from raptormq.logs import get_logger
 from raptormq_operator import cluster_status, topic_plan
+from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import Admin, BrokerTopics, TopicAnswer
 from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
@@ -107,6 +108,7 @@ class TopicsReconciler:
         surroundings: Surroundings,
         store: TopicStore,
         probes: LatestProbes,
+        keys: AccessKeys,
         suspect: Callable[[str, str], None] = lambda namespace, name: None,
     ) -> None:
         """`suspect` is told of a cluster with a broker that did not answer, before the next probe found out."""
@@ -117,6 +119,7 @@ class TopicsReconciler:
         self._surroundings = surroundings
         self._store = store
         self._probes = probes
+        self._keys = keys
         self._suspect = suspect
         self._again: dict[ClusterName, _TriedAgain] = {}
 
@@ -176,14 +179,14 @@ class TopicsReconciler:
         return failed
 
     async def _probe(self, key: ClusterName, cluster: Cluster) -> ClusterProbe:
-        probe = await probe_cluster(cluster, self._admin)
+        probe = await probe_cluster(cluster, self._admin, await self._keys.current(cluster))
         self._probes.set(*key, probe)
         return probe
 
     async def _converge(self, looks: Sequence[_Look], cluster: Cluster, probe: ClusterProbe) -> None:
         """Asks every broker that answers, changes what differs there, and asks again."""
         silent = probe.silent()
-        admin = self._admin.speaking(cluster.tls)
+        admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
 
         async def converge(address: str) -> None:
             if address in silent:
@@ -239,7 +242,7 @@ class TopicsReconciler:
                 look.verdict = Verdict(Reason.DELETING, text)
 
     async def _delete(self, cluster: Cluster, left: Mapping[str, list[str]]) -> None:
-        admin = self._admin.speaking(cluster.tls)
+        admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
 
         async def delete(topic: str) -> None:
             try:
@@ -251,7 +254,7 @@ class TopicsReconciler:
 
     async def _find(self, cluster: Cluster, left: Mapping[str, list[str]]) -> None:
         """Notes which brokers still have one of the topics."""
-        admin = self._admin.speaking(cluster.tls)
+        admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
 
         async def find(address: str) -> None:
             try:

@@ -24,6 +24,7 @@ from kubernetes.aio.client import ApiClient
 
 from raptormq.logs import get_logger
 from raptormq_operator import clock
+from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import Admin, ClientAdmin
 from raptormq_operator.cluster_probe import LatestProbes
 from raptormq_operator.handlers import CHILD_KINDS, CHILD_SELECTOR, Triggers
@@ -61,7 +62,7 @@ def work_lanes(api: KubeApi, admin: Admin, settings: Settings) -> tuple[Lanes, T
     events = EventRecorder(api, clock.timestamp)
     writer = StatusWriter(api, events, clock.timestamp)
     surroundings = Surroundings(settings.image, settings.dns_domain)
-    store, probes = TopicStore(), LatestProbes()
+    store, probes, keys = TopicStore(), LatestProbes(), AccessKeys(api)
 
     async def reconcile(key: Key, changed: bool) -> float | None:
         if key.kind == "BrokerCluster":
@@ -73,8 +74,8 @@ def work_lanes(api: KubeApi, admin: Admin, settings: Settings) -> tuple[Lanes, T
 
     lanes = Lanes(reconcile)
     triggers = Triggers(lanes, store)
-    clusters = ClusterReconciler(api, admin, events, writer, surroundings, probes, triggers.topics_of)
-    topics = TopicsReconciler(api, admin, events, writer, surroundings, store, probes, suspect)
+    clusters = ClusterReconciler(api, admin, events, writer, surroundings, probes, keys, triggers.topics_of)
+    topics = TopicsReconciler(api, admin, events, writer, surroundings, store, probes, keys, suspect)
     return lanes, triggers
 
 

@@ -124,6 +124,12 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
     assert {name for name in allowed if not name.endswith(("/status", "/finalizers", "/eviction"))} <= known
 
 
+def test_secrets_are_for_those_who_want_access_control() -> None:
+    (role,) = of_kind(rendered("--set", "accessControl.enabled=true"), "ClusterRole")
+    assert rules(role)["/secrets"] == {"get", "create"}
+    assert all(rule["verbs"] == ["get", "create"] for rule in role["rules"] if "secrets" in rule["resources"])
+
+
 def test_the_lease_is_the_one_that_the_operator_takes() -> None:
     """Each release has its own, so that two in one namespace can work for other namespaces each."""
     for options in ((), ("--set", "fullnameOverride=second")):

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from raptormq.errors import ConnectError, RaptorMQError, ServerError
 from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq_operator.access_keys import Keys
 from raptormq_operator.admin import BrokerFigures, BrokerTopics, Listing, TopicAnswer
 from raptormq_operator.model.cluster import Cluster, Tls
 
@@ -20,6 +21,11 @@ class FakeAdmin:
     topics: dict[str, dict[str, TopicAnswer]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     stubborn: set[str] = field(default_factory=set)
+    demanding: set[str] = field(default_factory=set)
+    """Who wants a signature with one of the passwords in `taken`."""
+    taken: set[str] = field(default_factory=set)
+    keys: Keys = ()
+    """What the last one signed with."""
     changes: list[tuple[str, str]] = field(default_factory=list)
     bulk_questions: list[str] = field(default_factory=list)
     """Brokers that were asked for all their topics."""
@@ -40,7 +46,8 @@ class FakeAdmin:
         self.listings = {server: dict(everyone) for server in cluster.name_server_addresses}
         self.topics |= {member.address: {} for member in cluster.members if member.address not in self.topics}
 
-    def speaking(self, tls: Tls | None) -> FakeAdmin:
+    def speaking(self, tls: Tls | None, keys: Keys = ()) -> FakeAdmin:
+        self.keys = keys
         return self
 
     async def listed_brokers(self, name_server: str) -> Listing:
@@ -98,3 +105,5 @@ class FakeAdmin:
         self.asked.append(address)
         if address in self.down or address not in known:
             raise ConnectError(f"nobody answers at {address}")
+        if address in self.demanding and not self.taken & {key.secret_key for key in self.keys}:
+            raise ServerError(16, "check signature failed.", address)

@@ -45,6 +45,7 @@ SPECS: dict[str, dict[str, Any]] = {
             "affinity": {"nodeAffinity": {}},
         },
         "tls": {"secretName": "certificate", "mode": "enforcing", "clientAuth": "require"},
+        "accessControl": {"adminSecretName": "boss"},
         "metrics": {"enabled": False, "port": 9100},
         "podTemplate": {"labels": {"team": "shop"}, "annotations": {"note": "x"}, "terminationGracePeriodSeconds": 30},
     },
@@ -141,7 +142,7 @@ def test_a_value_of_the_configuration_stays_in_its_line(value: str) -> None:
 def test_a_name_server_is_available_once_every_broker_had_time_to_register(period: str | None, seconds: int) -> None:
     config = {} if period is None else {"registerNameServerPeriod": period}
     cluster = Cluster.from_object(cluster_body(config=config), SURROUNDINGS)
-    assert name_server.stateful_set(cluster)["spec"]["minReadySeconds"] == seconds
+    assert name_server.stateful_set(cluster, authenticate=False)["spec"]["minReadySeconds"] == seconds
 
 
 @pytest.mark.parametrize("period", ["9999", "10000", "60000", "60001"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import TopicAnswer
 from raptormq_operator.cluster_probe import LatestProbes
 from raptormq_operator.kube.errors import Invalid, KubeError
@@ -39,6 +40,7 @@ class Operator:
             writer,
             SURROUNDINGS,
             self.probes,
+            AccessKeys(self.kube, lambda: "random"),
             self._look_at_topics,
             clock=lambda: self.time,
             vary=lambda: 0.5,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import Admin, TopicAnswer
 from raptormq_operator.cluster_probe import LatestProbes
 from raptormq_operator.kube.errors import KubeError
@@ -39,6 +40,7 @@ class Operator:
         self.versions = 1000
         events = EventRecorder(self.kube, lambda: "t0")
         writer = StatusWriter(self.kube, events, lambda: "t0")
+        self.keys = AccessKeys(self.kube)
         self.reconcile = TopicsReconciler(
             self.kube,
             admin or self.admin,
@@ -47,6 +49,7 @@ class Operator:
             SURROUNDINGS,
             self.store,
             self.probes,
+            self.keys,
             lambda _, name: self.suspected.append(name),
         )
         if cluster:

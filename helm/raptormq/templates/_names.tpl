@@ -80,6 +80,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create]
+{{- if .Values.accessControl.enabled }}
+# Secrets that BrokerClusters with spec.accessControl name: read one by one, and made when there is none.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [get, list, create, patch]

@@ -52,6 +52,8 @@ def _pod_spec(cluster: Cluster, member: Member) -> Manifest:
         "readinessProbe": _probe("/readyz", period=5, failures=2),
     }
     spec = pod.pod_spec(cluster, cluster.scheduling, container, member.name)
+    if cluster.authenticates:
+        pod.add_access_secrets(cluster, spec)
     spec["topologySpreadConstraints"] = [pod.spread(names.broker_labels(cluster.name), strictly=cluster.storage.local)]
     return spec
 

@@ -35,8 +35,10 @@ class Wanted:
         return tuple(manifest for unit in units for manifest in unit.objects)
 
 
-def wanted(cluster: Cluster) -> Wanted:
-    """The objects of a cluster whose spec was found acceptable."""
+def wanted(cluster: Cluster, *, name_servers_authenticate: bool = False) -> Wanted:
+    """The objects of a cluster whose spec was found acceptable. `name_servers_authenticate` says that all brokers sign
+    (`plan.name_servers_may_authenticate`)."""
+    authenticate = cluster.authenticates and name_servers_authenticate
     groups = range(cluster.groups)
     return Wanted(
         shared=_unit(
@@ -45,7 +47,10 @@ def wanted(cluster: Cluster) -> Wanted:
             services.name_server_budget(cluster),
             *services.broker_budgets(cluster),
         ),
-        name_servers=_unit(config.name_server_config(cluster), name_server.stateful_set(cluster)),
+        name_servers=_unit(
+            config.name_server_config(cluster, authenticate=authenticate),
+            name_server.stateful_set(cluster, authenticate=authenticate),
+        ),
         brokers=tuple(
             _unit(config.broker_config(cluster, member), broker.stateful_set(cluster, member))
             for member in cluster.members

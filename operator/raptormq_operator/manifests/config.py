@@ -21,10 +21,24 @@ TLS_DIRECTORY = "/etc/raptormq-tls"
 """Beside the configuration and not in it: a volume cannot be mounted into another one that is read-only."""
 TLS_CERTIFICATE = f"{TLS_DIRECTORY}/tls.crt"
 TLS_KEY = f"{TLS_DIRECTORY}/tls.key"
+ADMIN_DIRECTORY = "/etc/raptormq-admin"
+OPERATOR_DIRECTORY = "/etc/raptormq-operator"
+"""Where the Secrets of access control are."""
 BROKER_FILE = "broker.conf"
 NAME_SERVER_FILE = "namesrv.conf"
 
-DENIED_BROKER_KEYS = frozenset(
+_ACCESS_KEYS = frozenset(
+    {
+        "authenticationEnabled",
+        "authorizationEnabled",
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "innerClientCredentialsPath",
+        "superUserPaths",
+    }
+)
+"""Access control, and secrets, which everybody who reads ConfigMaps would read."""
+DENIED_BROKER_KEYS = _ACCESS_KEYS | frozenset(
     {
         "aclEnable",
         "bindAddress",
@@ -53,8 +67,9 @@ DENIED_BROKER_KEYS = frozenset(
     }
 )
 DENIED_BROKER_PREFIXES = ("dLeger", "storePath", "tls.")
-DENIED_NAME_SERVER_KEYS = frozenset(
+DENIED_NAME_SERVER_KEYS = _ACCESS_KEYS | frozenset(
     {
+        "authConfigPath",
         "bindAddress",
         "configStorePath",
         "enableControllerInNamesrv",
@@ -74,7 +89,7 @@ _PERIOD_MS = integer(10_000, 60_000)
 """What a broker takes as its period."""
 _MOST_KEPT_MIB, _LEAST_KEPT_MIB = 1024, 96
 """What brokers keep in the page cache by themselves, and the least that they can be told."""
-_SPEC_FIELDS = {
+_SPEC_FIELDS = dict.fromkeys(_ACCESS_KEYS | {"aclEnable"}, "spec.accessControl") | {
     "flushDiskType": "spec.flush",
     "metricsPort": "spec.metrics.port",
     "metricsPromExporterPort": "spec.metrics.port",
@@ -129,6 +144,7 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
         "storePathRootDir": f"{DATA_DIRECTORY}/store",
         **_tls_properties(cluster),
         **_own_tls_properties(cluster),
+        **(_access_properties(cluster) if cluster.authenticates else {}),
     }
 
 
@@ -154,14 +170,27 @@ def registration_seconds(cluster: Cluster) -> int:
     return math.ceil(period_ms / 1000)
 
 
-def name_server_properties(cluster: Cluster) -> dict[str, str]:
-    """namesrv.conf, the same for every name server."""
+def name_server_properties(cluster: Cluster, *, authenticate: bool = False) -> dict[str, str]:
+    """namesrv.conf, the same for every name server. With `authenticate` it takes signed requests only, but for those
+    that every client sends: brokers have to sign by then.
+    """
     return {
         **cluster.name_servers.config,
         "kvConfigPath": f"{DATA_DIRECTORY}/kvConfig.json",
         "listenPort": str(names.NAME_SERVER_PORT),
         "metricsPort": str(cluster.metrics_port),
         **_tls_properties(cluster),
+        **(_access_properties(cluster) | {"authConfigPath": f"{DATA_DIRECTORY}/auth"} if authenticate else {}),
+    }
+
+
+def _access_properties(cluster: Cluster) -> dict[str, str]:
+    access = cluster.access_control
+    return {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": str(access is not None and access.authorization).lower(),
+        "superUserPaths": ADMIN_DIRECTORY,
+        "innerClientCredentialsPath": OPERATOR_DIRECTORY,
     }
 
 
@@ -196,11 +225,12 @@ def broker_config(cluster: Cluster, member: Member) -> Manifest:
     )
 
 
-def name_server_config(cluster: Cluster) -> Manifest:
+def name_server_config(cluster: Cluster, *, authenticate: bool) -> Manifest:
     """ConfigMap of the name servers."""
     name = names.name_server(cluster.name)
     labels = names.name_server_labels(cluster.name)
-    return _config_map(cluster, name, labels, {NAME_SERVER_FILE: format_properties(name_server_properties(cluster))})
+    properties = name_server_properties(cluster, authenticate=authenticate)
+    return _config_map(cluster, name, labels, {NAME_SERVER_FILE: format_properties(properties)})
 
 
 def _config_map(cluster: Cluster, name: str, labels: Mapping[str, str], data: Mapping[str, str]) -> Manifest:

@@ -13,11 +13,12 @@ _DNS_S = 5
 _START_S = 60
 
 
-def stateful_set(cluster: Cluster) -> Manifest:
+def stateful_set(cluster: Cluster, *, authenticate: bool) -> Manifest:
     """StatefulSet of all name servers; Kubernetes rolls them one by one, as they share nothing."""
     name = names.name_server(cluster.name)
     labels = names.name_server_labels(cluster.name)
-    annotations = pod.config_annotations(config.name_server_config(cluster)) | pod.scrape_annotations(cluster)
+    annotations = pod.config_annotations(config.name_server_config(cluster, authenticate=authenticate))
+    annotations |= pod.scrape_annotations(cluster)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -30,12 +31,12 @@ def stateful_set(cluster: Cluster) -> Manifest:
             # with it, so that a rolling update never leaves clients with servers that know nothing.
             "minReadySeconds": config.registration_seconds(cluster) + _DNS_S,
             "selector": {"matchLabels": labels},
-            "template": pod.template(cluster, labels, annotations, _pod_spec(cluster)),
+            "template": pod.template(cluster, labels, annotations, _pod_spec(cluster, authenticate=authenticate)),
         },
     }
 
 
-def _pod_spec(cluster: Cluster) -> Manifest:
+def _pod_spec(cluster: Cluster, *, authenticate: bool) -> Manifest:
     servers = cluster.name_servers
     ports = {"remoting": names.NAME_SERVER_PORT, "metrics": cluster.metrics_port}
     container = pod.container(cluster, "namesrv", config.NAME_SERVER_FILE, servers.resources, ports)
@@ -49,5 +50,7 @@ def _pod_spec(cluster: Cluster) -> Manifest:
     }
     spec = pod.pod_spec(cluster, servers.scheduling, container, names.name_server(cluster.name))
     spec["volumes"].append({"name": "state", "emptyDir": {}})
+    if authenticate:
+        pod.add_access_secrets(cluster, spec)
     spec["topologySpreadConstraints"] = [pod.spread(names.name_server_labels(cluster.name), strictly=False)]
     return spec

@@ -14,6 +14,8 @@ from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Scheduling
 
 USER_ID = 10001
+OPERATOR_KEYS = "operator-keys"
+"""Volume of the operator's Secret."""
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -79,6 +81,26 @@ def container(
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
+
+
+def add_access_secrets(cluster: Cluster, spec: Manifest) -> None:
+    """Mounts the Secrets of access control into the one container of a pod spec."""
+    access = cluster.access_control
+    assert access is not None
+    mounts = (
+        ("admin-keys", access.admin_secret, config.ADMIN_DIRECTORY),
+        (OPERATOR_KEYS, access.operator_secret, config.OPERATOR_DIRECTORY),
+    )
+    (container,) = spec["containers"]
+    for name, secret, directory in mounts:
+        spec["volumes"].append({"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}})
+        container["volumeMounts"].append({"name": name, "mountPath": directory, "readOnly": True})
+
+
+def has_access_secrets(workload: Manifest) -> bool:
+    """Whether the pods of a StatefulSet have the Secrets of access control: brokers sign with them."""
+    volumes = workload["spec"]["template"]["spec"].get("volumes", [])
+    return any(volume["name"] == OPERATOR_KEYS for volume in volumes)
 
 
 def spread(labels: Mapping[str, str], *, strictly: bool) -> Manifest:

@@ -95,6 +95,25 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessControl:
+    """Who may use the servers."""
+
+    enabled: bool
+    authorization: bool
+    admin_secret: str
+    operator_secret: str
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], cluster: str) -> AccessControl:
+        return cls(
+            enabled=spec["enabled"],
+            authorization=spec["authorization"],
+            admin_secret=spec.get("adminSecretName") or names.admin_secret(cluster),
+            operator_secret=spec.get("operatorSecretName") or names.operator_secret(cluster),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a cluster depends on and its spec does not say."""
 
@@ -160,6 +179,7 @@ class Cluster:
     resources: Mapping[str, Any]
     scheduling: Scheduling
     tls: Tls | None
+    access_control: AccessControl | None
     metrics_enabled: bool
     metrics_port: int
     pod_template: PodTemplate
@@ -196,6 +216,9 @@ class Cluster:
             resources=spec["resources"],
             scheduling=Scheduling.from_spec(spec["scheduling"]),
             tls=Tls.from_spec(spec["tls"]) if "tls" in spec else None,
+            access_control=(
+                AccessControl.from_spec(spec["accessControl"], metadata["name"]) if "accessControl" in spec else None
+            ),
             metrics_enabled=spec["metrics"]["enabled"],
             metrics_port=spec["metrics"]["port"],
             pod_template=PodTemplate(
@@ -204,6 +227,11 @@ class Cluster:
                 termination_grace_period_seconds=template["terminationGracePeriodSeconds"],
             ),
         )
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether brokers, and then name servers, are to take signed requests only."""
+        return self.access_control is not None and self.access_control.enabled
 
     @property
     def members(self) -> tuple[Member, ...]:

@@ -3,6 +3,7 @@
 <cluster>-namesrv                  headless Service, StatefulSet, ConfigMap and budget of the name servers
 <cluster>-broker                   budget of all brokers, where groups are not replicated
 <cluster>-broker-<group>           headless Service of a group, and its budget where groups are replicated
+<cluster>-admin, <cluster>-operator  Secrets of access control, unless the spec names others
 <cluster>-broker-<group>-<member>  StatefulSet and ConfigMap of a broker; its pod ends in -0, its claim is store-<pod>
 """
 
@@ -36,6 +37,14 @@ def broker(group: int) -> str:
 
 def brokers(cluster: str) -> str:
     return f"{cluster}-broker"
+
+
+def admin_secret(cluster: str) -> str:
+    return f"{cluster}-admin"
+
+
+def operator_secret(cluster: str) -> str:
+    return f"{cluster}-operator"
 
 
 def group_service(cluster: str, group: int) -> str:
