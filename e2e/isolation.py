@@ -19,6 +19,12 @@ OPERATOR = "app.kubernetes.io/component=operator"
 TOPICS = 100
 NEW_TOPIC_S = 5.0
 """With kubectl's own time: a request to a silent broker takes 3 s, and each Topic of its cluster would be one."""
+FIND = (
+    "for each in /proc/[0-9]*; do"
+    " tr '\\0' '\\n' < $each/environ 2>/dev/null | grep -qx HOSTNAME=POD"
+    " && tr '\\0' ' ' < $each/cmdline | grep -q raptormq && echo ${each#/proc/};"
+    " done; true"
+)
 BIG, TOGETHER = 200, 50
 """ConfigMaps of 500 kB, and how many of them are made at once."""
 
@@ -50,7 +56,7 @@ def silent_broker(kubernetes: Kubernetes) -> None:
     kubernetes.wait_until("all Topics are ready again", partial(_all_ready, kubernetes, NAMESPACE), 120)
     many = [f"topic/many-{number}" for number in range(TOPICS)]
     kubernetes.kubectl("delete", "-n", NAMESPACE, *many, "--timeout=60s", timeout=90)
-    kubernetes.kubectl("delete", "namespace", BESIDE, "--timeout=120s", timeout=150)
+    kubernetes.kubectl("delete", "namespace", BESIDE, "--wait=false")
 
 
 def foreign_objects(kubernetes: Kubernetes) -> None:
@@ -78,17 +84,16 @@ def foreign_objects(kubernetes: Kubernetes) -> None:
     restarts = _restarts(kubernetes)
     if restarts:
         raise Failed(f"the operator was restarted {restarts} times by ConfigMaps that are none of its own")
-    kubernetes.kubectl("delete", "namespace", FOREIGN, "--timeout=120s", timeout=150)
+    kubernetes.kubectl("delete", "namespace", FOREIGN, "--wait=false")
 
 
 def _process(kubernetes: Kubernetes, pod: str) -> tuple[str, str]:
-    """Node of a pod, and the number of its process there."""
+    """Node of a pod, and the number of its process there: of the one that has the pod's host name."""
     node: str = kubernetes.get("pod", pod, "-n", NAMESPACE)["spec"]["nodeName"]
-    labels = f"io.kubernetes.pod.name={pod},io.kubernetes.pod.namespace={NAMESPACE}".split(",")
-    container = kubernetes.on_node(node, "crictl", "ps", "-q", "--label", labels[0], "--label", labels[1]).split()[0]
-    template = "{{.info.pid}}"
-    shown = kubernetes.on_node(node, "crictl", "inspect", "--output", "go-template", "--template", template, container)
-    return node, shown.strip()
+    found = kubernetes.on_node(node, "sh", "-c", FIND.replace("POD", pod)).split()
+    if len(found) != 1:
+        raise Failed(f"{pod} has the processes {found} on {node}, wanted one")
+    return node, found[0]
 
 
 def _all_ready(kubernetes: Kubernetes, namespace: str) -> bool:
