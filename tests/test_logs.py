@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -83,3 +85,22 @@ def test_libraries_in_our_programs_log_printably_too(
     configure_logging("info")
     logging.getLogger("library").info("connected to %s", "a\nb")
     assert capsys.readouterr().err.endswith("INFO library: connected to a\\nb\n")
+
+
+def test_json_is_one_object_for_each_record(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.root.level)
+    configure_logging("info", "json")
+    fields = {"namespace": "shop", "reason": "Created"}
+    get_logger("raptormq.tests.logs").info("made %s\nnow", "a", extra={"fields": fields})
+    try:
+        raise ValueError("b\nc")
+    except ValueError:
+        get_logger("raptormq.tests.logs").exception("it failed")
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert datetime.fromisoformat(first.pop("time")).tzinfo is UTC
+    assert first == {"level": "INFO", "logger": "raptormq.tests.logs", "message": "made a\\nnow", **fields}
+    assert (second["level"], second["message"]) == ("ERROR", "it failed")
+    assert "ValueError: b" in second["error"]

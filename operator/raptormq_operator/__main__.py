@@ -16,7 +16,7 @@ def main() -> int:
     """Runs until told to stop; an error is one line and exit code 2."""
     try:
         settings = Settings.from_environment()
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, settings.log_format)
         # kopf tells of every event and object that passes, and of requests that its supervisor (kopf_watch) tells of.
         if logging.root.level > logging.DEBUG:
             get_logger("kopf").setLevel(logging.CRITICAL)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
 from raptormq_operator.quantity import quantity
@@ -33,6 +34,7 @@ _KEYS_OF_LISTS = {
 }
 """Fields that identify an item of the list."""
 _WITH_QUANTITIES = frozenset({"limits", "requests"})
+_FRACTIONS = (Decimal("1E-3"), Decimal("1E-6"), Decimal("1E-9"))
 _MAX_TEXT = 120
 _ABSENT = object()
 
@@ -105,8 +107,11 @@ def _is_quantity(path: str) -> bool:
 
 
 def _same_quantity(observed: Any, wanted: Any) -> bool:
+    """The server rounds up to a unit that it has room for: 860.916588Pi to thousandths of a byte."""
     has, wants = quantity(observed), quantity(wanted)
-    return has is not None and has == wants
+    if has is None or wants is None:
+        return False
+    return has == wants or any(has == wants.quantize(unit, ROUND_CEILING) for unit in _FRACTIONS)
 
 
 def _without_empty(value: Any) -> Any:

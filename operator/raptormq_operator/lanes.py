@@ -118,6 +118,7 @@ class Lanes:
         finally:
             self._group = None
             QUEUE_DEPTH.set(0)
+            LAST_LOOK.clear()
             for lane in self._lanes.values():
                 _cancel_timer(lane)
 

@@ -36,7 +36,7 @@ from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.kube.lease import RETRY_PERIOD_S, Candidate, Lease
 from raptormq_operator.kube.reflector import Reflector
 from raptormq_operator.lanes import Key, Lanes
-from raptormq_operator.metrics import LEADER, READY
+from raptormq_operator.metrics import LEADER, READY, REASON
 from raptormq_operator.model.cluster import Surroundings
 from raptormq_operator.reconcile_cluster import ClusterReconciler
 from raptormq_operator.reconcile_topics import TopicsReconciler
@@ -197,7 +197,8 @@ class Operator:
             log.error("the lease is given up: %s", "; ".join(watches.faults()) or "no resources are seen")
         finally:
             LEADER.set(0)
-            READY.clear()  # the next leader says it
+            for said in (READY, REASON):
+                said.clear()  # the next leader says it
             self._watches = None
             await _ended(tasks, LOST_S if lost else TASKS_S)
             if not lost:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raptormq.errors import ConfigError
+from raptormq.logs import LogFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class Settings:
     port: int
     """HTTP_PORT of /healthz, /readyz and /metrics, 8080."""
     log_level: str
-    """LOG_LEVEL, INFO."""
+    """LOG_LEVEL, in upper or lower case, INFO."""
+    log_format: LogFormat
+    """LOG_FORMAT: text or json, one line for each record in either, text."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -47,6 +50,9 @@ class Settings:
         level = environment.get("LOG_LEVEL", "INFO").upper()
         if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {level!r}")
+        form = environment.get("LOG_FORMAT", "text").lower()
+        if form not in ("text", "json"):
+            raise ConfigError(f"LOG_FORMAT must be text or json, not {form!r}")
         watched = environment.get("WATCH_NAMESPACES", "").split(",")
         return cls(
             image=image,
@@ -57,4 +63,5 @@ class Settings:
             dns_domain=environment.get("CLUSTER_DOMAIN", "cluster.local"),
             port=int(port),
             log_level=level,
+            log_format="json" if form == "json" else "text",
         )

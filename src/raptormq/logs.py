@@ -12,8 +12,11 @@ handler too, which covers the loggers of libraries.
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import UTC, datetime
 from traceback import TracebackException
+from typing import Literal
 from unicodedata import category
 
 MAX_CHARACTERS = 8192
@@ -40,13 +43,33 @@ def get_logger(name: str) -> logging.Logger:
     return logger
 
 
-def configure_logging(level: str) -> None:
-    """Send the log of this process to standard error, one line for each record (a traceback has a margin)."""
+LogFormat = Literal["text", "json"]
+
+
+def configure_logging(level: str, form: LogFormat = "text") -> None:
+    """Send the log of this process to standard error, one line for each record (a traceback has a margin in text)."""
     handler = logging.StreamHandler()
     handler.addFilter(PEER_TEXT)
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[handler], force=True
-    )
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(text if form == "text" else _JsonFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object for each record: time (RFC 3339, UTC), level, logger, message, `error` with the traceback, and
+    what a call has given as `extra={"fields": {...}}`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_text:
+            fields["error"] = record.exc_text
+        return json.dumps(fields, ensure_ascii=False, default=str)
 
 
 class _PeerTextFilter(logging.Filter):

@@ -1,4 +1,4 @@
-"""The alarms about brokers: put to promtool, and every figure that they read is one that a broker tells."""
+"""The alarms: put to promtool, and every figure that they read is one that a broker, or the operator, tells."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import REGISTRY
 
+import raptormq_operator.metrics  # noqa: F401 - its figures are in the registry
 from e2e.tools import tool
 from raptormq.protocol.codes import RequestCode
 from tests.broker.harness import connected, running
 
-RULES = Path(__file__).resolve().parents[2] / "helm" / "raptormq" / "rules" / "brokers.yaml"
-CASES = Path(__file__).with_name("alarms.yaml")
+RULES = Path(__file__).resolve().parents[2] / "helm" / "raptormq" / "rules"
+CASES = {
+    "brokers": Path(__file__).with_name("alarms.yaml"),
+    "operator": Path(__file__).with_name("operator_alarms.yaml"),
+}
 
 
-def rules() -> list[dict[str, Any]]:
-    (group,) = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+def rules(about: str) -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load((RULES / f"{about}.yaml").read_text(encoding="utf-8"))["groups"]
     found: list[dict[str, Any]] = group["rules"]
     return found
 
@@ -29,19 +34,21 @@ def promtool(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_prometheus_takes_the_rules() -> None:
-    promtool("check", "rules", str(RULES))
+@pytest.mark.parametrize("about", CASES)
+def test_prometheus_takes_the_rules(about: str) -> None:
+    promtool("check", "rules", str(RULES / f"{about}.yaml"))
 
 
-def test_alarms_fire_when_they_have_to_and_only_then() -> None:
-    promtool("test", "rules", str(CASES))
+@pytest.mark.parametrize("about", CASES)
+def test_alarms_fire_when_they_have_to_and_only_then(about: str) -> None:
+    promtool("test", "rules", str(CASES[about]))
 
 
-@pytest.mark.parametrize("alarm", [rule["alert"] for rule in rules()])
-def test_every_alarm_has_a_case_that_fires_and_one_that_never_does(alarm: str) -> None:
+@pytest.mark.parametrize(("about", "alarm"), [(about, rule["alert"]) for about in CASES for rule in rules(about)])
+def test_every_alarm_has_a_case_that_fires_and_one_that_never_does(about: str, alarm: str) -> None:
     cases = [
         [bool(step["exp_alerts"]) for step in case["alert_rule_test"] if step["alertname"] == alarm]
-        for case in yaml.safe_load(CASES.read_text(encoding="utf-8"))["tests"]
+        for case in yaml.safe_load(CASES[about].read_text(encoding="utf-8"))["tests"]
     ]
     assert any(True in fires for fires in cases)
     assert any(fires and True not in fires for fires in cases)
@@ -54,10 +61,19 @@ async def test_brokers_tell_every_figure_with_the_labels_that_alarms_read(tmp_pa
         assert (await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
         _, page = await broker._pages.by_path()["/metrics"]()
     samples = dict(re.findall(r"^(\w+)\{(.*)\} ", page.decode(), re.MULTILINE))
-    for rule in rules():
+    for rule in rules("brokers"):
         (figure,) = re.findall(r"\braptormq_\w+", rule["expr"])
         names = set(re.findall(r'(\w+)="', samples[figure]))
         shown = re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values()))
         summed = [name for label_list in re.findall(r"by \((.*?)\)", rule["expr"]) for name in label_list.split(", ")]
         # Prometheus itself adds the namespace of a pod.
         assert {*shown, *summed} - {"namespace"} <= names, rule["alert"]
+
+
+def test_the_operator_tells_every_figure_with_the_labels_that_alarms_read() -> None:
+    labels = {name: set(each._labelnames) for name, each in REGISTRY._names_to_collectors.items() if "operator" in name}
+    for rule in rules("operator"):
+        (figure,) = re.findall(r"\braptormq_\w+", rule["expr"])
+        shown = re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values()))
+        summed = [name for label_list in re.findall(r"by \((.*?)\)", rule["expr"]) for name in label_list.split(", ")]
+        assert {*shown, *summed} <= labels[figure], rule["alert"]

@@ -165,11 +165,19 @@ def test_metrics_have_a_service_unless_they_are_off() -> None:
 
 def test_alarms_are_a_prometheus_rule_where_that_is_wanted() -> None:
     assert of_kind(rendered(), "PrometheusRule") == []
-    (found,) = of_kind(
+    found = of_kind(
         rendered("--set", "prometheusRule.enabled=true,prometheusRule.labels.release=mon"), "PrometheusRule"
     )
-    assert found["spec"] == yaml.safe_load((CHART / "rules" / "brokers.yaml").read_text(encoding="utf-8"))
-    assert found["metadata"]["labels"]["release"] == "mon"
+    for rule in found:
+        about = rule["metadata"]["name"].removeprefix("raptormq-")
+        assert rule["spec"] == yaml.safe_load((CHART / "rules" / f"{about}.yaml").read_text(encoding="utf-8"))
+        assert rule["metadata"]["labels"]["release"] == "mon"
+    assert len(found) == len(list((CHART / "rules").iterdir()))
+
+
+def test_the_log_is_as_the_values_say_in_any_case() -> None:
+    settings = Settings.from_environment(environment("--set", "logLevel=debug,logFormat=json"))
+    assert (settings.log_level, settings.log_format) == ("DEBUG", "json")
 
 
 def test_everything_carries_the_labels_of_the_release() -> None:
@@ -184,6 +192,7 @@ def test_everything_carries_the_labels_of_the_release() -> None:
         ("replicas=0", "replicas"),
         ("replica=1", "replica"),
         ("logLevel=LOUD", "logLevel"),
+        ("logFormat=xml", "logFormat"),
         ("watchNamespaces={Shop}", "watchNamespaces"),
         ("metrics.port=80", "port"),
         ("prometheusRule.enable=true", "prometheusRule"),

@@ -50,16 +50,17 @@ def test_the_schema_takes_our_resources(document: dict[str, Any]) -> None:
     assert faults(document["spec"], schema(document["kind"])["properties"]["spec"]) == []
 
 
-def test_the_pod_monitor_finds_the_metrics_of_brokers() -> None:
+def test_the_pod_monitor_finds_the_metrics_of_brokers_and_name_servers() -> None:
     (monitor,) = example("pod-monitor.yaml")
     cluster = Cluster.from_object(cluster_body(), SURROUNDINGS)
     sets = [manifest for manifest in wanted(cluster).objects if manifest["kind"] == "StatefulSet"]
     labels = monitor["spec"]["selector"]["matchLabels"].items()
-    (found,) = [each for each in sets if labels <= each["spec"]["template"]["metadata"]["labels"].items()]
-    (container,) = found["spec"]["template"]["spec"]["containers"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports[endpoint["port"]] == cluster.metrics_port
+    for each in sets:
+        assert labels <= each["spec"]["template"]["metadata"]["labels"].items()
+        (container,) = each["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports[endpoint["port"]] == cluster.metrics_port
 
 
 def cluster_on(documents: list[dict[str, Any]]) -> tuple[Cluster, dict[str, Any]]:

@@ -55,6 +55,7 @@ def containers(*items: dict[str, Any]) -> dict[str, Any]:
         (amounts("1"), amounts(1)),
         (amounts("1500m"), amounts("1.5")),
         (amounts("1431619973939200u"), amounts("1.3333Gi")),
+        (amounts("969305906228469707047m"), amounts("860.916588Pi")),
         ({}, {"labels": {}}),
         ({}, {"affinity": None}),
         ({"tolerations": [{"operator": "Exists"}]}, {"tolerations": [{"key": "", "operator": "Exists", "value": ""}]}),

@@ -37,3 +37,16 @@ async def test_a_failure_is_logged_and_no_more(caplog: pytest.LogCaptureFixture)
     await EventRecorder(kube, lambda: "t").normal(BODY, "Ready", "all well")
     assert "event Ready about demo was not written: no" in caplog.text
     assert BODY["metadata"]["namespace"] == NAMESPACE
+
+
+async def test_each_is_a_line_of_the_log_with_what_it_is_about(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    events = EventRecorder(FakeKube(), lambda: "t")
+    await events.normal(BODY, "Created", "made Service demo-namesrv")
+    await events.warning(BODY, "NotRegistered", "one is missing")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "BrokerCluster shop/demo: Created: made Service demo-namesrv"),
+        ("WARNING", "BrokerCluster shop/demo: NotRegistered: one is missing"),
+    ]
+    fields = {"kind": "BrokerCluster", "namespace": "shop", "name": "demo", "reason": "Created"}
+    assert vars(caplog.records[0])["fields"] == fields

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from prometheus_client import REGISTRY
 
 from raptormq.errors import RaptorMQError
 from raptormq_operator.lanes import BACKOFF_FIRST_S, BACKOFF_MAX_S, Key, Lanes, bounded
@@ -233,3 +234,33 @@ async def test_the_first_error_ends_the_rest() -> None:
     with pytest.raises(RaptorMQError, match="no"):
         await bounded([call(number) for number in range(20)], 2)
     assert len(begun) < 20
+
+
+async def test_what_is_under_way_and_when_it_was_looked_at_are_metrics() -> None:
+    def value(name: str) -> float | None:
+        labels = {"kind": A.kind, "namespace": A.namespace, "name": A.name}
+        return REGISTRY.get_sample_value(f"raptormq_operator_{name}_seconds", labels)
+
+    gate = asyncio.Event()
+
+    async def reconcile(_: Key, __: bool) -> float:
+        await gate.wait()
+        return 100.0
+
+    queue = Lanes(reconcile)
+    async with working(queue):
+        assert value("reconciliation_in_progress_since") is None
+        queue.add(A)
+        await until(lambda: value("reconciliation_in_progress_since") is not None)
+        assert REGISTRY.get_sample_value("raptormq_operator_queue_depth") == 1
+        assert value("last_look_timestamp") is None
+        gate.set()
+        await until(lambda: queue.idle)
+        assert value("reconciliation_in_progress_since") is None
+        assert value("last_look_timestamp") is not None
+        assert REGISTRY.get_sample_value("raptormq_operator_queue_depth") == 0
+        gate.clear()
+        queue.add(A)
+        await until(lambda: value("reconciliation_in_progress_since") is not None)
+    assert REGISTRY.get_sample_value("raptormq_operator_queue_depth") == 0, "the lanes have ended with work under way"
+    assert value("last_look_timestamp") is None, "the next leader says it"

@@ -32,6 +32,7 @@ def test_namespaces_are_separated_by_commas() -> None:
         ({"RAPTORMQ_IMAGE": "x", "HTTP_PORT": "http"}, "HTTP_PORT"),
         ({"RAPTORMQ_IMAGE": "x", "HTTP_PORT": "0"}, "HTTP_PORT"),
         ({"RAPTORMQ_IMAGE": "x", "LOG_LEVEL": "LOUD"}, "LOG_LEVEL"),
+        ({"RAPTORMQ_IMAGE": "x", "LOG_FORMAT": "xml"}, "LOG_FORMAT"),
     ],
 )
 def test_a_bad_setting_is_named(environment: dict[str, str], word: str) -> None:
