@@ -35,7 +35,7 @@ def apply(plane: ControlPlane, manifest: Manifest) -> Manifest:
 
 
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
