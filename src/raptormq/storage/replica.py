@@ -16,13 +16,14 @@ is dispatched (:meth:`Replica.lead`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from raptormq.errors import NotLeader, RecordError, StorageError, StoreDamaged
 from raptormq.storage.fs import Buffer
 from raptormq.storage.parts import StoreParts
 from raptormq.storage.queue import AppendResult, Arrival
-from raptormq.storage.records import assign_queues, last_record_end, next_record_end, parse_range
+from raptormq.storage.records import IndexBuilder, assign_queues, last_record_end, next_record_end, parse_range
 
 STEP_BYTES = 4 << 20
 """Most bytes of the log that one step of the dispatch reads."""
@@ -39,6 +40,12 @@ class Replica:
         self._confirmation = parts.confirmation
         self.leads = False
         """Whether this member appends messages; else it takes ranges."""
+        self.on_appended: Callable[[], None] = lambda: None
+        """Called after each group of messages that this member has appended."""
+        self.own_topic = ""
+        """A topic whose records concern the members themselves: each ends a batch of the dispatch, so that what a
+        builder does with it happens before the next record goes into a queue."""
+        self._own_record_end = 0
 
     def opened(self, dispatched_offset: int) -> None:
         """Begin after a recovery: follow, with what is dispatched as confirmed."""
@@ -56,6 +63,11 @@ class Replica:
     def end_offset(self) -> int:
         """Behind the last byte."""
         return self._log.end_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Everything below it is in queues and index."""
+        return self._dispatcher.dispatched_offset
 
     @property
     def flushed_offset(self) -> int:
@@ -116,12 +128,44 @@ class Replica:
         """
         if self.leads:
             raise ValueError("a member that leads writes no range of others")
-        batch = parse_range(data, offset, self._log.segment_size)
-        self._assign(batch)
+        waiting = self._until_own_record(self._parse(data, offset))
+        for batch in waiting:
+            self._assign(batch)
         self._log.append_raw(offset, data)
-        if batch.sizes:
+        for batch in waiting:
             self._dispatcher.submit(batch)
         self._parts.flusher.appended()
+
+    def _until_own_record(self, batches: list[AppendResult]) -> list[AppendResult]:
+        """Return the batches whose queues can be known now. What is behind a record of :attr:`own_topic` is read from
+        the log when that is dispatched: it may say of which type the queues of a topic are.
+        """
+        found: list[AppendResult] = []
+        for batch in batches:
+            if self._dispatcher.dispatched_offset < self._own_record_end:
+                break
+            if batch.sizes:
+                found.append(batch)
+                if batch.records[-1].topic == self.own_topic:
+                    self._own_record_end = batch.end_offset
+        return found
+
+    def _parse(self, data: bytes, offset: int) -> list[AppendResult]:
+        """Return the records of a range as batches, cut behind each record of :attr:`own_topic`.
+
+        Raises:
+            RecordError: it is damaged.
+        """
+        batch = parse_range(data, offset, self._log.segment_size, self.own_topic)
+        places = zip(batch.records, batch.physical_offsets, batch.sizes, strict=True)
+        cuts = [place + size for record, place, size in places if record.topic == self.own_topic]
+        if not cuts or cuts == [batch.end_offset]:
+            return [batch]
+        bounds = sorted({offset, *cuts, offset + len(data)})
+        return [
+            parse_range(data[low - offset : high - offset], low, self._log.segment_size, self.own_topic)
+            for low, high in pairwise(bounds)
+        ]
 
     def truncate(self, end_offset: int) -> None:
         """Cut what is behind ``end_offset``, durably; it was never confirmed. For any thread, while nobody writes.
@@ -134,8 +178,15 @@ class Replica:
             raise ValueError(
                 f"the log cannot be cut at {end_offset}: up to {self._dispatcher.dispatched_offset} it is dispatched"
             )
-        self._dispatcher.discard_pending()
+        self.discard_pending()
         self._log.truncate(end_offset)
+        self._own_record_end = min(self._own_record_end, end_offset)
+
+    def discard_pending(self) -> None:
+        """Let :meth:`dispatch` read from the log what waits for a confirmation. Called on the loop before a thread
+        truncates.
+        """
+        self._dispatcher.discard_pending()
 
     # --- confirming ---
 
@@ -176,14 +227,17 @@ class Replica:
         if end > until:
             return []
         try:
-            batch = parse_range(self._read(begin, end), begin, self._log.segment_size)
+            batches = self._parse(self._read(begin, end), begin)
         except RecordError as error:
             raise StoreDamaged(f"the commit log is damaged: {error}") from error
-        self._assign(batch)
-        if batch.sizes:
-            self._dispatcher.apply(batch)
+        arrivals: list[Arrival] = []
+        for batch in batches:
+            self._assign(batch)
+            if batch.sizes:
+                self._dispatcher.apply(batch)
+            arrivals += batch.arrivals()
         self._dispatcher.dispatched_offset = end
-        return batch.arrivals()
+        return arrivals
 
     def _assign(self, batch: AppendResult) -> None:
         if mistyped := assign_queues(batch, self._parts.queues):
@@ -207,6 +261,18 @@ class Replica:
         appender.last_timestamp = max(appender.last_timestamp, self._dispatcher.last_timestamp)
         self.leads = True
         self._parts.gate.open()
+
+    def pause(self, reason: StorageError) -> None:
+        """Take no messages until :meth:`resume`; those that were taken are still confirmed. For a member that leads."""
+        self._parts.gate.close(reason)
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self._parts.gate.open()
+
+    def attach(self, builder: IndexBuilder) -> None:
+        """Give ``builder`` what is dispatched from now on, too."""
+        self._dispatcher.attach(builder)
 
     def follow(self, reason: StorageError) -> None:
         """Take no messages from now on: they are refused with ``reason``, and so is whoever waits for a confirmation.

@@ -172,6 +172,8 @@ class MessageStore:
         self._dispatcher.submit(group)
         self._flusher.appended()
         self._page_warmer.appended()
+        if self.replica is not None:
+            self.replica.on_appended()
 
     def dispatch(self) -> list[Arrival]:
         """Add everything up to the confirmed offset to the queues and return what became visible."""
@@ -380,14 +382,16 @@ class MessageStore:
         """Create later queues of ``topic`` as BatchCQ queues, until the topic is deleted."""
         self._queues.batch_topics.add(topic)
 
-    def delete_topic(self, topic: str) -> None:
-        """Remove queues and consumer offsets of ``topic``. Its records stay in the log until retention deletes them."""
+    def delete_topic(self, topic: str, at: int | None = None) -> None:
+        """Remove queues and consumer offsets of ``topic``. Its records stay in the log until retention deletes them.
+        Those at ``at`` and behind, by default the end of the log, are of a later topic of this name.
+        """
         self._dispatcher.drop_topic(topic)
         self.converter.drop_topic(topic)
         self._queues.remove_topic(topic)
         self.consumer_offsets.remove_topic(topic)
         if self._opened is not None:
-            self._parts.deletions.add(topic, self._log.end_offset)
+            self._parts.deletions.add(topic, self._log.end_offset if at is None else at)
 
     async def save_deletions(self) -> None:
         """Make deletions durable, see :meth:`OpenStore.save_deletions`. The caller awaits this before it answers the

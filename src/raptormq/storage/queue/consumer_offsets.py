@@ -6,7 +6,7 @@ seconds if it has changed. After a crash a group consumes up to 5 seconds of mes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from raptormq.errors import BodyError
@@ -33,6 +33,7 @@ class ConsumerOffsets:
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
         self._counter = 0
+        self._changed: set[str] = set()
 
     def load(self) -> None:
         """Read the file, if it exists.
@@ -63,6 +64,7 @@ class ConsumerOffsets:
         if row.get(queue_id) != offset:
             row[queue_id] = offset
             self._counter += 1
+            self._changed.add(key)
 
     def clamp(self, end_of: Callable[[str, int], int]) -> int:
         """Reduce offsets beyond the end of their queue to that end, and return how many there were.
@@ -109,7 +111,39 @@ class ConsumerOffsets:
     def _remove(self, keys: list[str]) -> None:
         for key in keys:
             del self._table[key]
+        self._changed.update(keys)
         self._counter += bool(keys)
+
+    def take_changed_rows(self) -> dict[str, dict[int, int] | None]:
+        """Return the rows that commits and removals have changed since the last call by ``topic@group``; None for one
+        that was removed.
+        """
+        changed, self._changed = self._changed, set()
+        return {key: dict(self._table[key]) if key in self._table else None for key in changed}
+
+    def mark_changed(self, key: str) -> None:
+        """Return the row again with the next :meth:`take_changed_rows`."""
+        self._changed.add(key)
+
+    def rows(self) -> Iterator[tuple[str, dict[int, int]]]:
+        """Yield a copy of each row with its ``topic@group``, as of the first iteration."""
+        for key in list(self._table):
+            if key in self._table:
+                yield key, dict(self._table[key])
+
+    def set_row(self, key: str, row: dict[int, int] | None) -> None:
+        """Replace the row of a ``topic@group``, or remove it with None: what another copy of the table has."""
+        if self._table.get(key) != row:
+            if row is None:
+                del self._table[key]
+            else:
+                self._table[key] = dict(row)
+            self._counter += 1
+
+    def forget_other_rows(self, keys: Collection[str]) -> None:
+        """Remove every row whose ``topic@group`` is not among ``keys``."""
+        for key in [key for key in self._table if key not in keys]:
+            self.set_row(key, None)
 
     def snapshot(self) -> Snapshot | None:
         """Return what has to be written, or None if the file has every change."""

@@ -6,7 +6,7 @@ Knows the layout of records, but not readers of queues or responses.
 from __future__ import annotations
 
 from raptormq.storage.records.appender import NOT_IN_QUEUE, Appender
-from raptormq.storage.records.dispatcher import Dispatcher, DispatchLag, assign_queues
+from raptormq.storage.records.dispatcher import Dispatcher, DispatchLag, IndexBuilder, assign_queues
 from raptormq.storage.records.parser import (
     ParsedRecord,
     TimerCode,
@@ -30,6 +30,7 @@ __all__ = [
     "DamagedRange",
     "DispatchLag",
     "Dispatcher",
+    "IndexBuilder",
     "LogScanner",
     "ParsedRecord",
     "TimerCode",

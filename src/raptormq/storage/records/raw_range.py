@@ -13,7 +13,14 @@ is. Here damage is an error: a copy asks for the range again.
 from __future__ import annotations
 
 from raptormq.errors import RecordError
-from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from raptormq.protocol.record import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    decode_record,
+)
 from raptormq.storage.fs import Buffer
 from raptormq.storage.queue import AppendResult
 from raptormq.storage.records.parser import parse_record, peek, to_pending_record
@@ -52,9 +59,9 @@ def last_record_end(data: Buffer, offset: int, segment_size: int) -> int:
     return offset + at
 
 
-def parse_range(data: bytes, offset: int, segment_size: int) -> AppendResult:
+def parse_range(data: bytes, offset: int, segment_size: int, with_bodies: str = "") -> AppendResult:
     """Return the records of a range, each of which has been checked with its CRC; ``queues`` is left for the caller to
-    fill in.
+    fill in. Records have no bodies, but for batches and those of the topic ``with_bodies``.
 
     Raises:
         RecordError: something in it is no record of this place, or it does not end with one.
@@ -69,7 +76,10 @@ def parse_range(data: bytes, offset: int, segment_size: int) -> AppendResult:
             raise RecordError(f"the record at offset {offset + at} is cut")
         if peek(data, at)[1] != BLANK_MAGIC:
             record = parse_record(data, at, offset + at)
-            records.append(to_pending_record(record))
+            pending = to_pending_record(record)
+            if record.topic == with_bodies:
+                pending = pending._replace(body=decode_record(data, at, check_crc=False).body)
+            records.append(pending)
             timestamps.append(record.store_timestamp)
             batch.physical_offsets.append(record.physical_offset)
             batch.sizes.append(record.size)
