@@ -18,6 +18,7 @@ from raptormq.broker.config import BrokerConfig, store_config
 from raptormq.broker.http import Pages
 from raptormq.broker.in_thread import run_to_completion
 from raptormq.broker.metrics import SAMPLE_S
+from raptormq.broker.replication import MemberFiles, Progress, files_of_member
 from raptormq.broker.wiring import PROPAGATION_TIMEOUT_S, Assembly, assemble
 from raptormq.logs import get_logger
 from raptormq.storage.fs import FileSystem
@@ -90,6 +91,10 @@ class Broker:
         self._pages = Pages(config, self._store)
         self._filesystem = filesystem
         self._store_host = host
+        self._member_files: MemberFiles | None = None
+        """Of a member of a group."""
+        self._progress = Progress()
+        self._was_clean = True
         self._assembly: Assembly | None = None
         self._server: Server | None = None
         self._health: HealthServer | None = None
@@ -157,17 +162,27 @@ class Broker:
 
     async def _open_store(self) -> None:
         """Recover in a thread; nothing else uses the store meanwhile."""
-        await run_to_completion(self._store.open)
+        await run_to_completion(self._open_replica if self.config.replication.enabled else self._store.open)
+
+    def _open_replica(self) -> None:
+        self._member_files = files_of_member(self.config, self._filesystem)
+        self._progress = self._member_files.load_progress()
+        self._was_clean = self._store.open(confirmed_offset=self._progress.commit.offset).clean
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         config, network = self.config, self.config.network
-        assembly = assemble(config, self._store, self._store_host, self.address, self._filesystem, self._clock)
+        assembly = assemble(
+            config, self._store, self._store_host, self.address, self._filesystem, self._clock,
+            self._member_files,
+        )  # fmt: skip
         self._assembly = assembly
-        await assembly.deliveries.derive()
+        if assembly.replication is None:
+            await assembly.deliveries.derive()
         self._store.set_loop(loop, assembly.reput.schedule)
         assembly.statistics.start()
-        assembly.start_services()
+        if assembly.replication is None:
+            assembly.start_services()
         limits = ServerLimits(
             max_connections=self._descriptors.connections,
             idle_seconds=network.idle_seconds,
@@ -192,6 +207,9 @@ class Broker:
             SAMPLE_S,
         )
         self._maintenance.start()
+        if assembly.replication is not None:
+            assembly.registrar.register_as(config.replication.broker_id)
+            await assembly.replication.start(self._progress, assembly.leader_work(), clean=self._was_clean)
         assembly.registrar.start()
         logger.info("broker %s serves on %s", config.identity.broker_name, self.address)
         self._tell_descriptors()
@@ -210,6 +228,8 @@ class Broker:
         if self._maintenance is not None:
             self._maintenance.stop()
         if self._assembly is not None:
+            if self._assembly.replication is not None:
+                await self._assembly.replication.stop_leading()
             await self._assembly.registrar.unregister()
             await asyncio.gather(self._assembly.registrar.close(), self._stop_serving(self._assembly))
         if self._health is not None:
@@ -223,4 +243,6 @@ class Broker:
             await self._server.stop()
         await assembly.router.stop()
         await assembly.stop_services()
+        if assembly.replication is not None:
+            await assembly.replication.stop()
         await assembly.save_tables()

@@ -94,6 +94,7 @@ class Registrar:
         self._address = address
         self._topics = topics
         self._policies = policies
+        self._broker_id = identity.broker_id
         self._servers = parse_name_servers(identity.name_servers)
         self._pool = ConnectionPool(_DisconnectListener(self._server_lost), limits, tls=tls)
         self._changed: set[str] = set()
@@ -140,6 +141,12 @@ class Registrar:
         self._change_count += 1
         self._wake.set()
 
+    def register_as(self, broker_id: int) -> None:
+        """Schedule a registration under another broker id: the broker leads its group now, or follows."""
+        self._broker_id = broker_id
+        self._topics.bump_version()
+        self.permission_changed()
+
     async def synced(self, timeout_s: float) -> None:
         """Wait until the changes so far have been sent to all name servers, at most ``timeout_s``."""
         if self._task is None or self._completed_count >= self._change_count:
@@ -173,7 +180,7 @@ class Registrar:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         header = UnregisterBrokerRequestHeader(
-            self._identity.broker_name, self._address.client, self._identity.cluster_name, self._identity.broker_id
+            self._identity.broker_name, self._address.client, self._identity.cluster_name, self._broker_id
         )
         farewells = [
             self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_S)
@@ -267,7 +274,7 @@ class Registrar:
             self._address.client,
             identity.cluster_name,
             self._address.replication,
-            identity.broker_id,
+            self._broker_id,
             complete_topic_table=whole,
         )
         try:

@@ -25,7 +25,12 @@ class ReputService:
         self._store = store
         self._listeners: list[tuple[str | None, Callable[[Sequence[Arrival]], None]]] = []
         self._topic_listeners: list[Callable[[set[str]], None]] = []
+        self._run_listeners: list[Callable[[], None]] = []
         self._scheduled = False
+
+    def listen_runs(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each dispatch. It must not raise."""
+        self._run_listeners.append(listener)
 
     def listen_topics(self, listener: Callable[[set[str]], None]) -> None:
         """Call ``listener`` with the topics that have new messages. It must neither raise nor change the set."""
@@ -58,3 +63,5 @@ class ReputService:
             for topic, listener in self._listeners:
                 if topic is None or topic in topics:
                     listener(arrivals)
+        for listener_of_runs in self._run_listeners:
+            listener_of_runs()

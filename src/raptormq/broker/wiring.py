@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,14 @@ from raptormq.broker.metrics import Counters, Rates, Statistics
 from raptormq.broker.pop_components import PopComponents
 from raptormq.broker.pull import OffsetResets, PullAnswers, PullService
 from raptormq.broker.registration import BrokerAddress, Registrar
+from raptormq.broker.replication import (
+    TABLES_TOPIC,
+    LeaderWork,
+    MemberFiles,
+    Replication,
+    TableRecords,
+    leader_only,
+)
 from raptormq.broker.reput import ReputService
 from raptormq.broker.retries import RetryTopics
 from raptormq.broker.security.authorized_records import AuthorizedRecords
@@ -63,6 +72,8 @@ from raptormq.broker.transaction.check_state_sender import CheckTransactionState
 from raptormq.broker.transaction.transaction_service import TransactionService
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
+from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
+from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.signing import Credentials, CredentialSource
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
@@ -111,6 +122,8 @@ class Assembly:
     transactions: TransactionService
     deliveries: DeliveryCheckpointer
     services: tuple[BackgroundService, ...]
+    replication: Replication | None
+    """The broker's part in its group; None without one."""
 
     def expire_locks(self) -> None:
         """Remove expired queue locks."""
@@ -125,6 +138,15 @@ class Assembly:
         """Stop the background services in reverse order."""
         for service in reversed(self.services):
             await service.stop()
+
+    def leader_work(self) -> LeaderWork:
+        """Return what the broker does only while it leads its group."""
+
+        async def start() -> None:
+            await self.deliveries.derive()
+            self.start_services()
+
+        return LeaderWork(start, self.stop_services, self.registrar.register_as)
 
     async def save_tables(self) -> None:
         """Save pending changes. An error is logged, because no request waits for it."""
@@ -141,10 +163,14 @@ class _ChangeBarrier:
     def __init__(self, tables: Tables, registrar: Registrar) -> None:
         self._tables = tables
         self._registrar = registrar
+        self.records: TableRecords | None = None
+        """The tables of the group, where there is one."""
 
     async def passed(self) -> None:
-        """Wait for the tables and the name servers."""
+        """Wait for the tables, the group and the name servers."""
         await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
+        if self.records is not None:
+            await self.records.confirmed()
         await self._registrar.synced(PROPAGATION_TIMEOUT_S)
 
 
@@ -155,8 +181,9 @@ def assemble(
     address: str,
     filesystem: FileSystem | None,
     clock: Callable[[], int],
+    member_files: MemberFiles | None = None,
 ) -> Assembly:
-    """Create the components around an open store.
+    """Create the components around an open store; ``member_files`` are those of a member of a group.
 
     Raises:
         StoreDamaged: a table cannot be read.
@@ -172,6 +199,7 @@ def assemble(
     core.reput.listen_topics(core.statistics.topics_arrived)
     router = Router()
     core.gate.protect(router)
+    replication = None if member_files is None else _replication(core, router, member_files)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
     areas: list[Handlers] = [
         *_sending(core, sends),
@@ -181,7 +209,7 @@ def assemble(
         core.pop,
         _assignments(core, registrar, filesystem),
         *_consuming(core),
-        *_administration(core, pulls),
+        *_administration(core, pulls, replication),
     ]
     for handlers in areas:
         handlers.register(router)
@@ -192,7 +220,30 @@ def assemble(
     return Assembly(
         router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.reput,
         registrar, core.locks, core.timers, core.transactions, core.deliveries, _services(core),
+        replication,
     )  # fmt: skip
+
+
+def _replication(core: _Core, router: Router, files: MemberFiles) -> Replication:
+    """The broker's part in its group; requests that only a leader carries out are refused while it follows."""
+    core.topics.add_missing([TopicConfig(TABLES_TOPIC, 1, 1, int(Perm.INHERIT))])
+    tables = TableRecords(core.store, core.topics, core.groups, core.reput.schedule, time.monotonic)
+    core.barrier.records = tables
+    gate = core.gate
+
+    def refusal(connection: Connection, request: RemotingCommand) -> str | None:
+        """Return why a message of the group is refused: with access control a super user has to sign it."""
+        if not gate.authenticates:
+            return None
+        refused = gate.refusal(connection, request)
+        if refused is not None:
+            return refused.remark
+        return None if gate.is_by_super_user(request) else "it is not signed by a super user"
+
+    replication = Replication(core.config, core.store, files, tables, refusal)
+    router.guard(leader_only(replication.not_leader, gate.guard))
+    core.reput.listen_runs(replication.member.dispatched)
+    return replication
 
 
 def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> None:
@@ -299,7 +350,7 @@ def _timers(core: _Core) -> TimerDelivery:
 def _sends(core: _Core) -> SendService:
     """Handlers of sends."""
     timeout = core.config.storage.sync_flush_timeout_ms / 1000
-    pending = PendingAnswers(core.store, core.answers, timeout)
+    pending = PendingAnswers(core.store, core.answers, timeout, is_replicated=core.config.replication.enabled)
     saver = core.tables.topics_saver
     return SendService(core.store, core.admission, core.answers, core.reput, core.counters, saver, pending)
 
@@ -355,11 +406,12 @@ def _replies(core: _Core) -> ReplyHandlers:
     )
 
 
-def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
+def _administration(core: _Core, pulls: PullService, replication: Replication | None) -> tuple[Handlers, ...]:
     """Handlers of administration requests."""
     core.topics.listen(lambda topic: _set_queue_type(core, topic))
     config = core.config
     security = core.tables.security
+    facts = None if replication is None else replication.facts
     return (
         UserHandlers(security, core.gate),
         AclHandlers(security.users, security.acls, security.acls_saver),
@@ -370,7 +422,7 @@ def _administration(core: _Core, pulls: PullService) -> tuple[Handlers, ...]:
         GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),
         CleanupHandlers(core.store, core.topics, core.address),
-        RuntimeHandlers(core.store, core.topics, config, core.running_config, core.tables.delays, core.rates),
+        RuntimeHandlers(core.store, core.topics, config, core.running_config, core.tables.delays, core.rates, facts),
         SettingsHandlers(core.running_config, core.barrier),
         StatisticsHandlers(core.statistics),
         QueueItemHandlers(core.store, core.registry),

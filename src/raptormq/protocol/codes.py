@@ -114,6 +114,7 @@ class RequestCode(IntEnum):
     DELETE_TOPIC_IN_BROKER_LIST = 5002
     DELETE_SUBSCRIPTION_GROUP_LIST = 5003
     SEND_QUEUE_BATCHES = 30320  # RaptorMQ only, see protocol/queue_batches.py
+    REPLICATE = 31010  # RaptorMQ only, between the members of a group: broker/replication/codec.py
     CONVERT_QUEUE = (
         31001  # RaptorMQ only; RocketMQ has no codes from 5004 to 200049, and the binary header ends at 32767
     )

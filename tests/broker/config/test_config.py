@@ -115,13 +115,28 @@ def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
     ]
 
 
+GROUP = {
+    "enableDLegerCommitLog": "true",
+    "dLegerGroup": "RaftNode00",
+    "dLegerPeers": "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913",
+    "dLegerSelfId": "n1",
+}
+
+
+def test_a_member_of_a_group() -> None:
+    settings = BrokerConfig.from_pairs(GROUP | {"preferredLeaderId": "n2"}).replication
+    assert settings.addresses == {"n0": "127.0.0.1:40911", "n1": "127.0.0.1:40912", "n2": "127.0.0.1:40913"}
+    assert settings.broker_id == 2
+    assert warnings_for(GROUP) == []
+
+
 @pytest.mark.parametrize(
     ("pairs", "complaint"),
     [
         ({"brokerRole": "SLAVE"}, "brokerRole = 'SLAVE' is not supported by this version"),
         *(
             ({key: value}, f"{key} = {value!r} is not supported by this version")
-            for key in ("enableDLegerCommitLog", "enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
+            for key in ("enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
             for value in ("true", "True", "TRUE")
         ),
         *(
@@ -145,6 +160,19 @@ def test_a_typing_error_is_warned_about_with_the_nearest_key() -> None:
         ({"deleteWhen": "4;25"}, "expected hours from 00 to 23"),
         ({"storePathRootDir": ""}, "storePathRootDir = '' is not usable: expected a path"),
         ({"maxMessageSize": "1T"}, "maxMessageSize = '1T'"),
+        ({"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog = true needs dLegerGroup"),
+        (GROUP | {"dLegerPeers": "n0-a:1;n1-b:1"}, "dLegerPeers has 2 members: expected an odd number"),
+        (GROUP | {"dLegerPeers": ""}, "dLegerPeers has 0 members"),
+        (GROUP | {"dLegerPeers": "n0-a:1;n1=b:1;n2-c:1"}, "'n1=b:1' is not of the form n0-host:port"),
+        (GROUP | {"dLegerPeers": "n0-a:1;n1-b;n2-c:1"}, "'b' is not an address of the form host:port"),
+        (GROUP | {"dLegerPeers": "n0-a:1;n0-b:1;n2-c:1"}, "'n0-b:1' is there twice"),
+        (GROUP | {"dLegerPeers": "n0-a:1;m0-b:1;n2-c:1"}, "two members have the same number"),
+        (GROUP | {"dLegerSelfId": "n7"}, "dLegerSelfId = 'n7' is not in dLegerPeers: expected one of n0, n1, n2"),
+        (GROUP | {"dLegerSelfId": ""}, "dLegerSelfId = '' is not in dLegerPeers"),
+        (GROUP | {"preferredLeaderId": "n7"}, "preferredLeaderId = 'n7' is not in dLegerPeers"),
+        (GROUP | {"dLegerElectionTimeout": "300"}, "less than twice dLegerHeartbeatInterval"),
+        (GROUP | {"brokerRole": "SLAVE"}, "brokerRole = 'SLAVE' is not supported by this version"),
+        (GROUP | {"authenticationEnabled": "true"}, "needs innerClientAuthenticationCredentials"),
     ],
 )
 def test_refused_settings(pairs: dict[str, str], complaint: str) -> None:

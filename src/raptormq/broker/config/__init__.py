@@ -19,6 +19,7 @@ from raptormq.broker.config.config import (
 )
 from raptormq.broker.config.dynamic import RunningConfig
 from raptormq.broker.config.ignored_keys import IGNORED_KEYS
+from raptormq.broker.config.replication import ReplicationSettings
 from raptormq.broker.config.store import apply_retention, max_body_bytes, store_config
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Policies",
     "PopOrderSettings",
     "PullSettings",
+    "ReplicationSettings",
     "RunningConfig",
     "TimerSettings",
     "TransactionSettings",

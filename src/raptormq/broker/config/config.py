@@ -3,8 +3,8 @@
 
 :meth:`BrokerConfig.from_pairs` is the only constructor: ``broker.conf``, the command line and the tests all use it.
 RocketMQ keys without a meaning here, such as thread pool sizes, are listed in
-:mod:`raptormq.broker.config.ignored_keys` and are accepted silently. Features of a later version (replication,
-controller mode) are refused when a setting enables them, because ignoring them would lose messages.
+:mod:`raptormq.broker.config.ignored_keys` and are accepted silently. Features of a later version (master and
+slave, controller mode) are refused when a setting enables them, because ignoring them would lose messages.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from raptormq.broker.addresses import own_address
 from raptormq.broker.config.ignored_keys import IGNORED_KEYS, refuse_unsupported
+from raptormq.broker.config.replication import ReplicationSettings
 from raptormq.config_file import (
     choice,
     count,
@@ -79,7 +80,7 @@ class Identity:
     cluster_name: str = setting("DefaultCluster", "brokerClusterName")
     broker_name: str = setting(socket.gethostname, "brokerName")
     broker_id: int = 0
-    """Id of a master, the only role before replication. ``brokerId`` is ignored, as RocketMQ does for masters."""
+    """Id of a master. ``brokerId`` is ignored, as RocketMQ does for masters and members of a Dledger group."""
     name_servers: str = setting(lambda: os.environ.get("NAMESRV_ADDR", ""), "namesrvAddr")
     """``host:port`` entries separated by ``;``. Each name is resolved at every registration; the broker registers with
     all of its addresses."""
@@ -269,6 +270,7 @@ class BrokerConfig:
     timers: TimerSettings = field(default_factory=TimerSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The key-value pairs the settings were read from."""
     path: Path | None = field(default=None, compare=False)
@@ -288,7 +290,14 @@ class BrokerConfig:
         """
         refuse_unsupported(pairs)
         tls, outgoing_tls = server_tls(pairs), client_tls(pairs)
-        return replace(load_settings(cls, pairs), tls=tls, outgoing_tls=outgoing_tls, given=dict(pairs), path=path)
+        settings = load_settings(cls, pairs)
+        settings.replication.check()
+        if settings.replication.enabled and settings.security.is_on and settings.security.own_credentials is None:
+            raise ConfigError(
+                "enableDLegerCommitLog = true with access control needs innerClientAuthenticationCredentials, which"
+                " the members of the group sign with"
+            )
+        return replace(settings, tls=tls, outgoing_tls=outgoing_tls, given=dict(pairs), path=path)
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:

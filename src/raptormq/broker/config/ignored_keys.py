@@ -78,8 +78,8 @@ _STORE = """
     enableAutoInSyncReplicas enableBatchPush enableCleanExpiredOffset
     enableCompaction enableControllerInDeleteMode enableLmq enableLmqQuota enableMultiDispatch enableRocksDBLog
     enableRecordBackTrace enableScheduleAsyncDeliver enableScheduleMessageStats enableTimerMetricsCollect
-    enabledAppendPropCRC encodeCompactionPosition enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId
-    preferredLeaderId fastFailIfNoBufferInStorePool flushCommitLogLeastPages flushCommitLogThoroughInterval
+    enabledAppendPropCRC encodeCompactionPosition fastFailIfNoBufferInStorePool flushCommitLogLeastPages
+    flushCommitLogThoroughInterval
     flushCommitLogTimed flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDelayOffsetInterval
     flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC haFlowControlEnable
     haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
@@ -133,7 +133,7 @@ _SECURITY = """
 
 _ROLE = "brokerRole"
 _LONE_ROLE, _REPLICATED_ROLES = "ASYNC_MASTER", ("SYNC_MASTER", "SLAVE")
-_REFUSED_WHEN_TRUE = ("enableDLegerCommitLog", "enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
+_REFUSED_WHEN_TRUE = ("enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
 """Keys that enable features this version does not have."""
 
 _HALVES_IN_ROCKSDB, _HALVES_IN_LOG = "transRocksDBEnable", "transWriteOriginTransHalfEnable"
@@ -143,8 +143,8 @@ IGNORED_KEYS = frozenset([*" ".join(_LISTS).split(), _ROLE, *_REFUSED_WHEN_TRUE]
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:
-    """Refuse settings that enable replication or the access control of RocketMQ 4, or that keep half messages in
-    RocksDB alone. Booleans are read in any case, as in Java.
+    """Refuse settings that enable master and slave, controller mode or the access control of RocketMQ 4, or that keep
+    half messages in RocksDB alone. Booleans are read in any case, as in Java.
 
     Raises:
         ConfigError: a refused value is set, or a value is invalid.

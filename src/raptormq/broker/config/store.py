@@ -55,6 +55,7 @@ def store_config(config: BrokerConfig, store_host: bytes, descriptors: Descripto
         resident_bytes=min(RESIDENT_BYTES, log_files * storage.segment_bytes),
         kept_page_bytes=storage.kept_page_bytes,
         store_host=store_host,
+        replicated=config.replication.enabled,
     )
     apply_retention(config, settings)
     return settings

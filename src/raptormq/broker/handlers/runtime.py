@@ -2,10 +2,13 @@
 
 ``mqadmin clusterList`` and Apache's exporter parse many of these values strictly, so the answer has every key of Apache
 RocketMQ 5.3.3, as a string. ``unknownSettings`` is an addition; it is present only when the settings have keys that
-neither this broker nor RocketMQ knows.
+neither this broker nor RocketMQ knows. A member of a Dledger group adds ``dledger…`` keys
+(:meth:`raptormq.broker.replication.Replication.facts`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from raptormq.broker.config import BrokerConfig, RunningConfig, warnings_for
 from raptormq.broker.delay.progress import DelayProgress
@@ -66,7 +69,10 @@ class RuntimeHandlers:
         running_config: RunningConfig,
         delays: DelayProgress,
         rates: Rates,
+        group_facts: Callable[[], dict[str, str]] | None = None,
     ) -> None:
+        """``group_facts`` is what a member of a Dledger group says of it."""
+        self._group_facts = group_facts
         self._store = store
         self._topics = topics
         self._running_config = running_config
@@ -137,6 +143,8 @@ class RuntimeHandlers:
         if stats.disk_usage is not None:
             total, free = map(_readable_bytes, stats.disk_usage)
             figures["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
+        if self._group_facts is not None:
+            figures |= self._group_facts()
         if self._unknown_settings:
             figures["unknownSettings"] = self._unknown_settings
         return figures

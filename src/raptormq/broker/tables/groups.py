@@ -175,6 +175,17 @@ class GroupTable:
         self._changed()
         return True
 
+    def forbid(self, forbidden: dict[str, dict[str, int]]) -> None:
+        """Replace what is forbidden to all groups.
+
+        Raises:
+            BodyError: it is no such table.
+        """
+        table = _read_forbidden(forbidden)
+        if table != self.forbidden:
+            self.forbidden = table
+            self._changed()
+
     def may_read(self, group: str, topic: str) -> bool:
         """Return whether a group may read a topic."""
         return not self.forbidden.get(group, {}).get(topic, 0) & _READING

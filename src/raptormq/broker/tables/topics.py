@@ -136,6 +136,15 @@ class TopicTable:
         """Add a topic that existed before and whose id is unknown."""
         self._set(config, "")
 
+    def adopt(self, config: TopicConfig) -> None:
+        """Create or change a topic as another broker has it, its id included."""
+        if self.configs.get(config.topic_name) != config:
+            self._set(config, config.topic_id)
+
+    def stored(self, topic: str) -> dict[str, Any] | None:
+        """Return a topic as ``topics.json`` has it; None without one. Not to be changed."""
+        return self._plain.get(topic)
+
     def assign_missing_ids(self) -> int:
         """Give an id to each topic of a table from before topic ids; return the number of topics."""
         if any(config.topic_id for config in self.configs.values()):

@@ -1,0 +1,178 @@
+"""Messages of the Raft library as one-way requests of the remoting protocol.
+
+Members speak on ports of their own (``dLegerPeers``). Every message is one frame of
+:mod:`raptormq.protocol.frame` with the code ``REPLICATE`` (31010, a number that Apache RocketMQ does not use and
+that fits the binary header; DLedger's own codes above 50,000 do not), the flag ONEWAY and one header field, ``group``:
+``dLegerGroup``. The body::
+
+    0          4             4+H                      4+H+D
+    +----------+-------------+------------------------+
+    | H u32 be | head, JSON  | bytes of the log       |
+    +----------+-------------+------------------------+
+
+    head   [kind, {field: value, ...}]       the fields of the dataclass raptormq.raft.<kind>
+           position       [offset, entries]
+           entry          [term, offset, null | [[id, incarnation, suffrage, address], ...]]
+
+Only an ``Append`` has bytes of the log: as many as lie between its two positions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import orjson
+
+from raptormq.errors import BodyError
+from raptormq.raft import (
+    Append,
+    AppendResponse,
+    Configuration,
+    Entry,
+    Hello,
+    Install,
+    Member,
+    Message,
+    Position,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    Suffrage,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+
+_KINDS: dict[str, type[Message]] = {
+    kind.__name__: kind
+    for kind in (
+        Append,
+        AppendResponse,
+        Hello,
+        Install,
+        ReadIndexRequest,
+        ReadIndexResponse,
+        TimeoutNow,
+        VoteRequest,
+        VoteResponse,
+    )
+}
+_LENGTH = struct.Struct(">I")
+_MAX_INTEGER = 1 << 63
+
+
+def encode_head(message: Message) -> bytes:
+    """Return the body up to the bytes of the log."""
+    kind = type(message)
+    values = {name: _plain(getattr(message, name)) for name in _FIELDS[kind]}
+    head = orjson.dumps([kind.__name__, values])
+    return _LENGTH.pack(len(head)) + head
+
+
+def decode(body: bytes) -> Message:
+    """Return the message in a body. The bytes of the log are a view of it.
+
+    Raises:
+        BodyError: it is no such body.
+    """
+    try:
+        (size,) = _LENGTH.unpack_from(body)
+        kind_name, values = orjson.loads(body[_LENGTH.size : _LENGTH.size + size])
+        kind = _KINDS[kind_name]
+        read = _FIELDS[kind]
+        if values.keys() != read.keys():
+            raise BodyError(f"a message {kind_name} with other fields: {', '.join(values)}")
+        message = kind(**{name: read[name](value) for name, value in values.items()})
+    except (struct.error, LookupError, AttributeError, TypeError, ValueError) as error:
+        raise BodyError(f"not a message between members: {type(error).__name__}: {error}") from error
+    data = memoryview(body)[_LENGTH.size + size :]
+    if isinstance(message, Append):
+        if len(data) != message.end.offset - message.previous.offset:
+            raise BodyError(f"an Append with {len(data)} bytes for {message.previous}..{message.end}")
+        message.data = data
+    elif data:
+        raise BodyError(f"a message {kind_name} with {len(data)} bytes behind it")
+    return message
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Entry):
+        return [value.term, value.offset, _plain(value.configuration)]
+    if isinstance(value, Configuration):
+        return [list(member) for member in value.members]
+    if isinstance(value, tuple):  # positions, too: named tuples have no form in JSON
+        return [_plain(each) for each in value]
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MAX_INTEGER:
+        raise ValueError(f"{value!r:.40} is not a number of up to 63 bits")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{value!r:.40} is neither true nor false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r:.40} is not a text")
+    return value
+
+
+def _position(value: Any) -> Position:
+    offset, entries = value
+    return Position(_integer(offset), _integer(entries))
+
+
+def configuration_from(value: Any) -> Configuration | None:
+    """Return a configuration in the form that :func:`entries_to_json` has given it.
+
+    Raises:
+        ValueError, TypeError: it is not in this form.
+    """
+    if value is None:
+        return None
+    return Configuration.of(
+        Member(_text(name), _integer(incarnation), Suffrage(suffrage), _text(address))
+        for name, incarnation, suffrage, address in value
+    )
+
+
+def entries_from(value: Any) -> tuple[Entry, ...]:
+    """Return entries in the form that :func:`entries_to_json` has given them.
+
+    Raises:
+        ValueError, TypeError: they are not in this form.
+    """
+    return tuple(
+        Entry(_integer(term), _integer(offset), configuration_from(members)) for term, offset, members in value
+    )
+
+
+def entries_to_json(entries: tuple[Entry, ...]) -> list[Any]:
+    """Return entries as lists and numbers, for JSON."""
+    return [_plain(entry) for entry in entries]
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    int: _integer,
+    bool: _boolean,
+    str: _text,
+    Position: _position,
+    tuple[Entry, ...]: entries_from,
+    Configuration | None: configuration_from,
+}
+
+
+def _readers_of(kind: type[Message]) -> dict[str, Callable[[Any], Any]]:
+    hints = get_type_hints(kind)
+    return {field.name: _READERS[hints[field.name]] for field in fields(kind) if field.name != "data"}
+
+
+_FIELDS = {kind: _readers_of(kind) for kind in _KINDS.values()}

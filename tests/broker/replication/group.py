@@ -1,0 +1,219 @@
+"""A group of members in one process: real stores on volumes in memory, a network that a seed decides about.
+
+Each member is a :class:`~raptormq.broker.replication.group_member.GroupMember` with its tables. Messages pass through
+the codec. Nothing happens by itself: :meth:`Group.step` lets one thing happen, and the members' tasks run up to where
+they wait for something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from raptormq.broker.replication.codec import decode, encode_head
+from raptormq.broker.replication.group_member import GroupMember, Listeners
+from raptormq.broker.replication.member_files import MemberFiles
+from raptormq.broker.replication.table_records import TABLES_TOPIC, TableRecords
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.errors import StorageError
+from raptormq.protocol.bodies.topic_config import TopicConfigTable
+from raptormq.raft import Append, Message, Options, Role
+from raptormq.storage import FlushDiskType, MessageStore
+from raptormq.storage.replica import Replica
+from tests.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import Clock, bodies, message, read_queue, small_config
+
+HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
+TURNS = 6
+"""Turns of the loop in which the tasks of a member do what they can."""
+
+
+async def inline(work: Callable[[], Any]) -> Any:
+    """Do at once what a thread would do, after others had their turn."""
+    await asyncio.sleep(0)
+    return work()
+
+
+class Member:
+    """One member: its volume, and its process while it runs."""
+
+    def __init__(self, group: Group, member_id: str) -> None:
+        self.group = group
+        self.id = member_id
+        self.volume = MemoryFileSystem()
+        self.boot = 1
+        self.member: GroupMember | None = None
+        self.store: MessageStore
+        self.topics: TopicTable
+        self.groups: GroupTable
+        self.tables: TableRecords
+
+    def start(self) -> None:
+        group = self.group
+        files = MemberFiles(Path("/store/config"), self.volume, str(self.boot))
+        kind = FlushDiskType.SYNC_FLUSH if group.sync else FlushDiskType.ASYNC_FLUSH
+        config = small_config(replicated=True, flush_disk_type=kind)
+        self.store = store = MessageStore(config, fs=self.volume, clock=Clock())
+        progress = files.load_progress()
+        report = store.open(confirmed_offset=progress.commit.offset)
+        self.topics = TopicTable(TopicConfigTable(), Clock())
+        self.groups = GroupTable(None, Clock())
+        self.tables = TableRecords(store, self.topics, self.groups, lambda: None, lambda: group.now_ms / 1000)
+        options = Options(
+            peers=dict.fromkeys(group.members, ""),
+            heartbeat_ms=HEARTBEAT_MS,
+            election_ms=ELECTION_MS,
+            sync_flush=group.sync,
+            max_append_bytes=700,
+        )
+        rng = random.Random(group.rng.random())
+        member = GroupMember(self.id, options, store, files, self, lambda: group.now_ms, rng, inline)
+        member.listeners = Listeners(self.tables.lead, self.tables.follow)
+        self.replica.own_topic = TABLES_TOPIC
+        self.replica.attach(self.tables)
+        member.start(progress, clean=report.clean)
+        self.member = member
+
+    @property
+    def replica(self) -> Replica:
+        assert self.store.replica is not None
+        return self.store.replica
+
+    def kill(self, *, power: bool = False) -> None:
+        """End the process wherever it is; with ``power`` the machine, and what was not flushed."""
+        assert self.member is not None
+        for task in (self.member._carrying, self.member._flushing, self.member._saving):
+            if task is not None:
+                task.cancel()
+        self.member._raft = None
+        self.member = None
+        self.boot += power
+        self.volume = self.volume.after_power_cut(self.group.rng) if power else self.volume.after_kill()
+
+    def send(self, message: Message) -> None:
+        """Outbox: hand the message to the network, as bytes."""
+        body = encode_head(message)
+        if isinstance(message, Append):
+            body += b"".join(map(bytes, self.replica.read(message.previous.offset, message.end.offset, wait=True)))
+        self.group.network.append((self.id, message.to, body))
+
+    def log_is_cut(self) -> None:
+        """Outbox: nothing waits here."""
+
+    def dispatch(self) -> None:
+        while self.member is not None and self.replica.has_more:
+            self.store.dispatch()
+        if self.member is not None:
+            self.member.dispatched()
+
+
+class Group:
+    """The members, the network between them, and what was acknowledged."""
+
+    def __init__(self, seed: int, size: int = 3, *, sync: bool = False) -> None:
+        self.rng = random.Random(seed)
+        self.sync = sync
+        self.now_ms = 0
+        self.network: list[tuple[str, str, bytes]] = []
+        self.cut: set[frozenset[str]] = set()
+        self.members: dict[str, Member] = {}
+        self.members = {f"n{number}": Member(self, f"n{number}") for number in range(size)}
+        self.acknowledged: list[str] = []
+        self.refused = 0
+        self._number = 0
+
+    def start(self) -> None:
+        for each in self.members.values():
+            each.start()
+
+    @property
+    def alive(self) -> list[Member]:
+        return [each for each in self.members.values() if each.member is not None]
+
+    @property
+    def leader(self) -> Member | None:
+        """The member that takes messages, of those that think so the one of the latest term."""
+        leading = [each for each in self.alive if each.member is not None and each.member.leads]
+        return max(leading, key=_term_of, default=None)
+
+    def send(self, member: Member) -> None:
+        """Append a group of messages at a member; they count as acknowledged when it says so."""
+        texts = [
+            f"{self._number + each}".ljust(self.rng.choice([1, 90, 400]), ".") for each in range(self.rng.randint(1, 3))
+        ]
+        self._number += len(texts)
+        try:
+            end = member.store.append([message(text) for text in texts]).end_offset
+        except StorageError:
+            self.refused += 1
+            return
+        member.store.on_confirmed(end, partial(self._confirmed, texts))
+
+    def _confirmed(self, texts: list[str], error: StorageError | None) -> None:
+        if error is None:
+            self.acknowledged += texts
+
+    async def settle(self) -> None:
+        """Let all tasks do what they can."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            for each in self.alive:
+                each.dispatch()
+
+    def deliver(self, index: int) -> None:
+        sender, to, body = self.network.pop(index)
+        target = self.members[to].member
+        if target is not None and frozenset((sender, to)) not in self.cut:
+            target.step(decode(body))
+
+    def tick(self) -> None:
+        self.now_ms += TICK_MS
+        for each in self.alive:
+            assert each.member is not None
+            each.member.tick()
+            each.tables.tick()
+
+    async def calm(self, until: Callable[[], bool], ticks: int = 600) -> None:
+        """Heal everything and let time pass, until something is so."""
+        self.cut.clear()
+        for each in self.members.values():
+            if each.member is None:
+                each.start()
+        for _ in range(ticks):
+            self.tick()
+            await self.settle()
+            while self.network:
+                self.deliver(0)
+                await self.settle()
+            if self.sync is False and self.now_ms % 100 == 0:
+                for each in self.alive:
+                    each.store.flush()
+            if until():
+                return
+        raise AssertionError(
+            f"it never came to that: {[each.member and each.member.status() for each in self.members.values()]}"
+        )
+
+    def is_whole(self) -> bool:
+        """All members have one log, all of it in the queues."""
+        if self.leader is None or any(each.member is None for each in self.members.values()):
+            return False
+        ends = {(each.replica.end_offset, each.replica.dispatched_offset) for each in self.alive}
+        return len(ends) == 1 and len(set(ends.pop())) == 1
+
+    def halted(self) -> list[str]:
+        return [each.member.halted for each in self.alive if each.member is not None and each.member.halted]
+
+
+def _term_of(each: Member) -> int:
+    status = each.member.status() if each.member is not None else None
+    return status.term if status is not None and status.role is Role.LEADER else -1
+
+
+def messages_of(member: Member) -> list[str]:
+    """The messages in the queue of a member."""
+    return bodies(read_queue(member.store))

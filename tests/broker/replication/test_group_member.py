@@ -1,0 +1,248 @@
+"""A member drives its store, its files and its messages so that nothing acknowledged is lost, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from raptormq.broker.tables import GroupConfig
+from raptormq.errors import NotLeader
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from tests.broker.replication.group import Group, Member, messages_of
+from tests.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import message
+
+
+def run(scenario: Any) -> None:
+    asyncio.run(scenario)
+
+
+async def formed(group: Group) -> Member:
+    """The leader of a group that has just come into being."""
+    group.start()
+    await group.calm(group.is_whole)
+    assert group.leader is not None
+    return group.leader
+
+
+def followers(group: Group) -> list[Member]:
+    return [each for each in group.members.values() if each is not group.leader]
+
+
+def voters(member: Member) -> list[str]:
+    status = member.member.status() if member.member is not None else None
+    return status.configuration.voters() if status is not None else []
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_message_is_acknowledged_when_a_majority_has_it(sync: bool) -> None:
+    async def scenario() -> None:
+        group = Group(1, sync=sync)
+        leader = await formed(group)
+        for each in followers(group):
+            each.kill()
+        group.send(leader)
+        group.tick()
+        await group.settle()
+        assert not group.acknowledged
+        follower = followers(group)[0].store
+        with pytest.raises(NotLeader):
+            follower.append([message("x")])
+        await group.calm(lambda: bool(group.acknowledged) and group.is_whole())
+        assert [messages_of(each) for each in group.members.values()] == [group.acknowledged] * 3
+
+    run(scenario())
+
+
+def test_who_waits_for_a_leader_that_is_cut_off_is_told_so() -> None:
+    async def scenario() -> None:
+        group = Group(2)
+        leader = await formed(group)
+        told: list[Any] = []
+        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        end = leader.store.append([message("lonely")]).end_offset
+        leader.store.on_confirmed(end, told.append)
+        for _ in range(40):
+            group.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        assert isinstance(told[0], NotLeader)
+        new = group.leader
+        assert new is not None
+        assert new is not leader
+        group.send(new)
+        await group.calm(group.is_whole)
+        assert "lonely" not in messages_of(leader), "the tail that nobody else had is cut"
+        assert messages_of(leader) == group.acknowledged
+
+    run(scenario())
+
+
+def test_a_wiped_member_gets_everything_again() -> None:
+    async def scenario() -> None:
+        group = Group(3)
+        leader = await formed(group)
+        for _ in range(20):
+            group.send(leader)
+        await group.calm(group.is_whole)
+        wiped = followers(group)[0]
+        wiped.kill()
+        wiped.volume = MemoryFileSystem()
+        await group.calm(lambda: group.is_whole() and len(messages_of(wiped)) == len(group.acknowledged))
+        assert messages_of(wiped) == group.acknowledged
+        await group.calm(lambda: len(voters(leader)) == len(group.members))
+
+    run(scenario())
+
+
+def test_a_member_whose_disk_fails_for_a_moment_begins_again() -> None:
+    async def scenario() -> None:
+        group = Group(4)
+        leader = await formed(group)
+        victim = followers(group)[0]
+        assert victim.member is not None
+        write, victim.store.replica.write = victim.replica.write, _no_room  # type: ignore[union-attr, method-assign]
+        group.send(leader)
+        for _ in range(5):
+            group.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        assert victim.member.status() is None, "it has noticed"
+        victim.replica.write = write  # type: ignore[method-assign]
+        await group.calm(group.is_whole)
+        assert messages_of(victim) == group.acknowledged != []
+
+    run(scenario())
+
+
+def _no_room(offset: int, data: bytes) -> None:
+    raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_tables_follow() -> None:
+    async def scenario() -> None:
+        group = Group(5)
+        leader = await formed(group)
+        leader.topics.put(TopicConfig("orders", 4, 4, 6))
+        leader.topics.put(TopicConfig("gone", 4, 4, 6))
+        leader.groups.put(GroupConfig("payers", retry_max_times=3))
+        leader.store.append([message("x", topic="gone")])
+        leader.store.consumer_offsets.commit("orders", "payers", 1, 7)
+        group.now_ms += 2000
+        await group.calm(group.is_whole)
+        leader.topics.delete("gone")
+        leader.store.delete_topic("gone")
+        await group.calm(group.is_whole)
+        for each in followers(group):
+            assert each.topics.configs == leader.topics.configs
+            assert "gone" not in each.topics.configs
+            assert each.store.queue_ids("gone") == []
+            assert each.groups.to_dict()["subscriptionGroupTable"] == leader.groups.to_dict()["subscriptionGroupTable"]
+            assert each.store.consumer_offsets.get("orders", "payers", 1) == 7
+
+    run(scenario())
+
+
+def test_a_new_leader_has_the_last_say_about_the_tables() -> None:
+    async def scenario() -> None:
+        group = Group(6)
+        leader = await formed(group)
+        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        leader.topics.put(TopicConfig("nobody-knows", 4, 4, 6))
+        for _ in range(40):
+            group.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        assert group.leader not in (None, leader)
+        await group.calm(group.is_whole)
+        assert "nobody-knows" not in leader.topics.configs
+
+    run(scenario())
+
+
+def test_a_topic_that_is_made_again_keeps_its_new_messages() -> None:
+    async def scenario() -> None:
+        group = Group(7)
+        leader = await formed(group)
+        leader.topics.put(TopicConfig("t", 1, 1, 6))
+        leader.store.append([message("old", topic="t")])
+        await group.calm(group.is_whole)
+        leader.topics.delete("t")
+        leader.store.delete_topic("t")
+        leader.topics.put(TopicConfig("t", 1, 1, 6))
+        leader.store.append([message("new", topic="t")])
+        await group.calm(group.is_whole)
+        for each in group.members.values():
+            assert each.store.queue_end("t", 0) == 1, each.id
+            assert each.topics.configs["t"] == leader.topics.configs["t"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("seed", range(25))
+def test_nothing_acknowledged_is_lost_or_reordered(seed: int, sync: bool) -> None:
+    """Members are killed, cut off from one another and started again; machines lose power where every message is
+    flushed before it counts."""
+    run(_storm(Group(seed, sync=sync)))
+
+
+async def _storm(group: Group) -> None:
+    rng = group.rng
+    await formed(group)
+    for _ in range(250):
+        match rng.choice(["send", "send", "tick", "tick", "deliver", "deliver", "deliver", "drop", "fault"]):
+            case "send" if group.leader is not None:
+                group.send(group.leader)
+            case "tick":
+                group.tick()
+            case "deliver":
+                for _ in range(rng.randint(1, 6)):
+                    if group.network:
+                        group.deliver(rng.randrange(len(group.network)) if rng.random() < 0.2 else 0)
+                        await group.settle()
+            case "drop" if group.network:
+                group.network.pop(rng.randrange(len(group.network)))
+            case "fault" if rng.random() < 0.3:
+                _fault(group)
+        for _ in range(rng.randint(0, 4)):
+            await asyncio.sleep(0)
+        for each in group.alive:
+            each.dispatch()
+    await group.calm(group.is_whole)
+    assert not group.halted()
+    logs = [messages_of(each) for each in group.members.values()]
+    assert logs[0] == logs[1] == logs[2]
+    counted = Counter(logs[0])
+    assert [text for text in group.acknowledged if counted[text] != 1] == []
+    places = {text: place for place, text in enumerate(logs[0])}
+    order = [places[text] for text in group.acknowledged]
+    assert order == sorted(order)
+
+
+def _fault(group: Group) -> None:
+    rng = group.rng
+    match rng.choice(["kill", "start", "start", "cut", "heal", "flush", "power" if group.sync else "flush"]):
+        case "kill" | "power" as kind if group.alive:
+            rng.choice(group.alive).kill(power=kind == "power")
+        case "start":
+            for each in group.members.values():
+                if each.member is None:
+                    each.start()
+                    break
+        case "cut":
+            group.cut.add(frozenset(rng.sample(sorted(group.members), 2)))
+        case "heal":
+            group.cut.clear()
+        case "flush" if group.alive:
+            rng.choice(group.alive).store.flush()

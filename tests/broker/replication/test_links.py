@@ -1,0 +1,138 @@
+"""Messages between members: what goes out comes in, and what does not belong here is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from raptormq.broker.replication.codec import decode, encode_head
+from raptormq.broker.replication.links import Inbox
+from raptormq.errors import BodyError
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import CommandFlag, RemotingCommand
+from raptormq.raft import (
+    Append,
+    AppendResponse,
+    Configuration,
+    Entry,
+    Hello,
+    Install,
+    Member,
+    Message,
+    Position,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    Suffrage,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.server import Server
+
+HEAD: dict[str, Any] = {
+    "sender": "n0",
+    "to": "n1",
+    "term": 7,
+    "incarnation": (1 << 62) + 1,
+    "boot": 3,
+    "to_incarnation": 9,
+    "group": 1 << 61,
+}
+MEMBERS = Configuration.of([Member("n0", 1 << 62, Suffrage.VOTER, "a:1"), Member("n1", 2, Suffrage.JOINING, "b:1")])
+MESSAGES: list[Message] = [
+    Hello(**HEAD, fresh=False, has_data=True),
+    VoteRequest(**HEAD, last_term=6, end=Position(900, 3), pre=True, bootstrap=MEMBERS),
+    VoteResponse(**HEAD, asked_term=7, granted=True, recovering=True),
+    Append(
+        **HEAD, previous=Position(5, 1), previous_term=6, end=Position(5, 2), entries=(Entry(7, 5, MEMBERS),), round=4
+    ),
+    AppendResponse(**HEAD, matched=Position(1, 1), received=Position(2, 1), rejected=True, hint_term=2),
+    Install(**HEAD, start=Position(9, 1), entries=(Entry(1, 0),)),
+    TimeoutNow(**HEAD),
+    ReadIndexRequest(**HEAD, context="a read"),
+    ReadIndexResponse(**HEAD, context="a read", position=Position(1, 2)),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_in_as_it_went_out(message: Message) -> None:
+    found = decode(encode_head(message))
+    if isinstance(found, Append):
+        assert bytes(found.data) == b""
+        found.data = None
+    assert found == message
+
+
+def test_the_bytes_of_the_log_are_behind_the_head() -> None:
+    message = Append(**HEAD, previous=Position(5, 1), previous_term=7, end=Position(9, 1))
+    found = decode(encode_head(message) + b"four")
+    assert isinstance(found, Append)
+    assert bytes(found.data) == b"four"
+    for data in (b"", b"thr", b"fiive"):
+        with pytest.raises(BodyError, match="bytes for"):
+            decode(encode_head(message) + data)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\0\0",
+        b"\xff\xff\xff\xff[]",
+        b"\0\0\0\2[]",
+        b'\0\0\0\x11["Hello",{"a":1}]',
+        b'\0\0\0\x0d["Reset",{}]',
+        encode_head(MESSAGES[0]) + b"?",
+        encode_head(MESSAGES[0]).replace(b'"term":7', b'"term":-'),
+        encode_head(MESSAGES[0]).replace(b'"boot":3', b'"boot":""'),
+        encode_head(MESSAGES[0]).replace(b'"fresh":false', b'"fresh":"no" '),
+    ],
+)
+def test_what_is_no_message_is_refused(body: bytes) -> None:
+    with pytest.raises(BodyError):
+        decode(body)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"code": RequestCode.SEND_MESSAGE}, "no message between members"),
+        ({"flag": 0}, "no message between members"),
+        ({"ext_fields": {"group": "another"}}, "of the group 'another', not of 'g'"),
+        ({"ext_fields": {}}, "of the group None"),
+        ({"body": b"?"}, "not a message between members"),
+        ({"body": encode_head(Hello(**HEAD | {"sender": "n9"}))}, "'n9' is not in dLegerPeers"),
+        ({"body": encode_head(Hello(**HEAD | {"to": "n2"}))}, "it is for member 'n2', and this one is n1"),
+    ],
+)
+async def test_a_stranger_is_refused_and_told_of_once(
+    change: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[Message] = []
+    inbox = Inbox("n1", "g", {"n0": "", "n2": ""}, taken.append, lambda *_: None)
+    server = Server(inbox, "127.0.0.1", 0)
+    await server.start()
+    try:
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                pool = ConnectionPool()
+                connection = await pool.connection(f"127.0.0.1:{server.port}")
+                fields: dict[str, Any] = {
+                    "code": RequestCode.REPLICATE,
+                    "ext_fields": {"group": "g"},
+                    "body": encode_head(MESSAGES[0]),
+                    "flag": CommandFlag.ONEWAY,
+                    "serialize_type": 1,
+                }
+                connection.oneway(RemotingCommand(**fields | change))
+                await asyncio.wait_for(connection.wait_closed(), 10)
+                await pool.close()
+        assert taken == []
+        assert inbox.refused.total() == 2
+        assert [reason in record.getMessage() for record in caplog.records].count(True) == 1
+    finally:
+        await server.stop()
