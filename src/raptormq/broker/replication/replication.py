@@ -23,7 +23,7 @@ from raptormq.raft import Options, ProposalRefused, Status, TransferLeadership
 from raptormq.storage import MessageStore
 from raptormq.transport.pool import parse_address
 from raptormq.transport.server import Server
-from raptormq.transport.timing import set_within
+from raptormq.transport.timing import wait_event
 
 logger = get_logger(__name__)
 
@@ -134,7 +134,7 @@ class Replication:
                     self.member.propose(TransferLeadership(max(ready, key=lambda other: other.matched).id))
                 except ProposalRefused as error:
                     logger.info("leadership is not handed over: %s", error)
-                await set_within(self._follows, _HAND_OVER_S)
+                await wait_event(self._follows, _HAND_OVER_S)
         if self._roles is not None:
             self._roles.cancel()
             await asyncio.gather(self._roles, return_exceptions=True)
