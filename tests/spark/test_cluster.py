@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,26 @@ def test_the_environment_says_how_to_connect(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(NameServerUnreachable):
             plain.topics()
         plain.close()
+
+
+def test_options_say_how_to_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the environment, and each connection for itself."""
+    authority = Authority(tmp_path, "authority")
+    issued, own = authority.issue("servers"), authority.issue("executor")
+    mutual = ServerTls(True, str(issued.cert), str(issued.key), "", str(authority.cert), "require")
+    monkeypatch.setenv("RAPTORMQ_TLS", "false")
+    with MemoryBroker(tls=mutual) as running:
+        running.create("t", 1)
+        running.send("t", 0, b"secret")
+        proven = Connection((running.address,), 5.0, 5.0, tls_ca=str(authority.cert))
+        connected = Cluster(replace(proven, tls_cert=str(own.cert), tls_key=str(own.key)))
+        result = connected.start_pull(Q0, 0, 2, 1000, "*").result()
+        assert [record.body for record in iter_records(result.body)] == [b"secret"]
+        connected.close()
+        stranger = Cluster(replace(proven, retry_timeout_s=0.5))
+        with pytest.raises(NameServerUnreachable):
+            stranger.topics()
+        stranger.close()
 
 
 def test_progress_is_reported_for_a_group(cluster: Cluster, broker: MemoryBroker) -> None:

@@ -33,7 +33,8 @@ def test_every_column_becomes_its_part_of_the_message() -> None:
         shardingKey=(pa.string(), ["s", None]),
     )
     [found] = RowReader(OPTIONS, 0).read(rows)
-    first = Message("t", b"a", "x", ("k1", "k2"), {"p": "1"}, delay=Delay.until(int(due.timestamp() * 1000)))
+    properties = {"p": "1", "__SHARDINGKEY": "s"}
+    first = Message("t", b"a", "x", ("k1", "k2"), properties, delay=Delay.until(int(due.timestamp() * 1000)))
     assert found.messages == [first, Message("t", b"b")]
     assert found.places == [Place("s"), Place()]
     assert found.body_bytes == 2
