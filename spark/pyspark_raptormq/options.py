@@ -34,11 +34,8 @@ from pyspark_raptormq.option_parsing import (
 from raptormq.client import Sql
 from raptormq.errors import MessageError
 from raptormq.protocol.message import MessageQueue
-from raptormq.protocol.tags import parse_expression
+from raptormq.protocol.tags import find_condition, parse_expression
 from raptormq.protocol.topic_names import check_group
-
-_NO_TAG = re.compile(r"&&|\||[=<>'()]|\s(?:and|or|in|is|like|between)\s", re.IGNORECASE)
-"""What shows that somebody meant a condition: no message would match it as a tag."""
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -215,10 +212,9 @@ def _pattern(text: str) -> str:
 
 def _tag_expression(text: str) -> str:
     """Return an expression of tags; raises `ValueError` for what cannot match any."""
-    for tag in parse_expression(text):
-        if _NO_TAG.search(tag):
-            what = "tags are separated by ||, and nothing else joins them"
-            raise ValueError(f"{tag!r:.40} is no tag: {what}; a filter by properties needs expressionType=sql92")
+    if (condition := find_condition(text)) is not None:
+        what = "tags are separated by ||, and nothing else joins them"
+        raise ValueError(f"{condition!r:.40} is no tag: {what}; a filter by properties needs expressionType=sql92")
     return text.strip() or "*"
 
 

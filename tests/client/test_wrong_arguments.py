@@ -239,3 +239,20 @@ def test_keys_have_a_path_or_the_name_of_a_variable(wrong: Any) -> None:
     for make, name in ((KeyFile, "path"), (KeyFolder, "path"), (EnvironmentKeys, "variable")):
         with pytest.raises(ConfigError, match=f"{name} must be text"):
             make(wrong)
+
+
+@pytest.mark.parametrize(
+    "condition", ["price > 100", "a && b", "a | b", "region = 'north'", "a or b", "x IS NOT NULL", "a || (b)"]
+)
+def test_a_condition_is_no_tag_expression(condition: str) -> None:
+    consumer = PushConsumer("g", name_servers="127.0.0.1:1")
+    for subscribe in (consumer.subscribe, consumer.subscribe_batches):
+        with pytest.raises(MessageError, match=r"is not a tag: .* Sql\(\.\.\.\)"):
+            subscribe("t", condition, consume)  # type: ignore[arg-type]
+    with pytest.raises(MessageError, match=r"is not a tag: .* Sql\(\.\.\.\)"):
+        PullConsumer(expression=condition)
+
+
+@pytest.mark.parametrize("expression", ["*", "", "paid || refunded", "new order", "a-b.c:d/e", "100", "order", "andor"])
+def test_every_tag_can_be_subscribed_to(expression: str) -> None:
+    PushConsumer("g", name_servers="127.0.0.1:1").subscribe("t", expression, consume)

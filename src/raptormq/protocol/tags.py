@@ -5,12 +5,15 @@ Source: Apache RocketMQ ``MessageExtBrokerInner.tagsString2tagsCode`` (Java ``St
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from raptormq.errors import MessageError
 
 SUBSCRIBE_ALL = "*"
 TAG_SEPARATOR = "||"
+_CONDITION = re.compile(r"&&|\||[=<>'()]|\s(?:and|or|in|is|like|between)\s", re.IGNORECASE)
+"""Marks of a condition: no message has a tag that contains them, so the subscription would match nothing."""
 
 
 @lru_cache(maxsize=4096)
@@ -41,3 +44,13 @@ def parse_expression(expression: str) -> frozenset[str]:
     if not tags:
         raise MessageError(f"the subscription {expression!r} has no tag; use '*' or 'A || B'")
     return frozenset() if SUBSCRIBE_ALL in tags else tags
+
+
+def find_condition(expression: str) -> str | None:
+    """Return the first part of a tag expression that is a condition and not a tag, such as ``price > 100`` or
+    ``A && B``; None when there is none. Brokers accept such an expression and match nothing.
+
+    Raises:
+        MessageError: the expression has only separators.
+    """
+    return next((tag for tag in sorted(parse_expression(expression)) if _CONDITION.search(tag)), None)

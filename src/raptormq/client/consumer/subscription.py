@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from raptormq.errors import FilterError, MessageError
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.sql92.message_filter import compile_filter
+from raptormq.protocol.tags import find_condition
 
 SQL92 = "SQL92"
 
@@ -33,9 +34,18 @@ class Sql:
 
 
 def subscription_to(topic: str, expression: str | Sql, version: int = 0) -> Subscription:
-    """Return the subscription for heartbeats and pulls; raises `MessageError` for an invalid tag expression."""
+    """Return the subscription for heartbeats and pulls.
+
+    Raises:
+        MessageError: the expression has no tag, or one that is a condition: brokers would accept it and match nothing.
+    """
     if isinstance(expression, Sql):
         return Subscription(topic, expression.text, version=version, expression_type=SQL92)
     if not isinstance(expression, str):
         raise MessageError(f"a subscription is text or Sql, not {expression!r}")
+    if (condition := find_condition(expression)) is not None:
+        raise MessageError(
+            f"{condition!r:.80} is not a tag: tags are joined by || and by nothing else, and a filter by properties is "
+            "an Sql(...)"
+        )
     return Subscription.parse(topic, expression, version)
