@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import CoroutineType, TracebackType
 from typing import Any, TypeVar, cast
 
+from raptormq.client.consumer.failure_log import FailureLog
 from raptormq.client.listener_checks import require_awaitable
 from raptormq.client.message import DecodedMessages, MessageBatch
 from raptormq.client.results import ConsumeResult
@@ -30,10 +31,15 @@ from raptormq.protocol.topic_names import retry_topic
 
 log = get_logger(__name__)
 
+LISTENER_FAILED = "listener failed"
+"""Event of the log line about a failed call."""
+
 T = TypeVar("T")
 
 Listener = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]
-"""An `async` function. `None` means success; after an exception the messages are delivered again later."""
+"""An `async` function. `None` means success; after an exception, or any other result, the messages are delivered again
+later.
+"""
 BatchListener = Callable[[MessageBatch], Awaitable[ConsumeResult | Iterable[int] | None]]
 """The same for whole batches; it may also return the indexes of the messages that have to be delivered again."""
 
@@ -87,7 +93,7 @@ class _PlainListener(ClientError):
     """A listener has returned a value that cannot be awaited."""
 
 
-class _WrongAnswer(ClientError):
+class _WrongResult(TypeError):
     """A listener has returned a value that is not one of the allowed results."""
 
 
@@ -115,6 +121,8 @@ class ListenerCaller:
         self._timeout = timeout
         self._listener_of = listener_of
         self._before_wait = before_wait
+        self.failures = FailureLog(log, group)
+        """Where failed calls are logged."""
         self._survives_cancel = survives_cancel
         self._disabled: dict[str, Listener | WholeBatches] = {}
         """By topic, listeners that are plain functions."""
@@ -157,22 +165,24 @@ class ListenerCaller:
             if isinstance(listener, WholeBatches):
                 batch = messages if isinstance(messages, MessageBatch) else DecodedMessages(messages)
                 return _failed(batch, await self._in_time(listener.listener(batch)))
-            failed = await self._in_time(listener(list(messages))) is ConsumeResult.RECONSUME_LATER
-            return messages if failed else ()
+            result = await self._in_time(listener(list(messages)))
+            if result is None or result is ConsumeResult.SUCCESS:
+                return ()
+            if result is not ConsumeResult.RECONSUME_LATER:
+                raise _wrong_result("a listener", result, "None or a ConsumeResult")
         except _PlainListener as error:
             self._disabled[topic] = listener
             log.error("topic %s is not consumed any more by group %s here: %s", topic, self._group, error)
-        except _WrongAnswer as error:
-            log.error("messages of topic %s are delivered again to group %s: %s", topic, self._group, error)
-        except TimeoutError:
-            log.exception("a listener of group %s took too long, or raised a time-out itself", self._group)
-        except asyncio.CancelledError:
+        except _WrongResult as error:
+            # To the application it is a TypeError; the name of the subclass and its traceback say nothing.
+            self.failures.failed(LISTENER_FAILED, messages, TypeError(str(error)), traceback=False)
+        except asyncio.CancelledError as error:
             # Without a request to cancel this task, an awaitable of the listener was cancelled.
             if (task := asyncio.current_task()) is None or (task.cancelling() and not self._survives_cancel(task)):
                 raise
-            log.exception("a listener of group %s was cancelled, by itself or by what it awaited", self._group)
-        except Exception:
-            log.exception("a listener of group %s failed", self._group)
+            self.failures.failed("listener cancelled, by itself or by what it awaited", messages, error)
+        except Exception as error:  # noqa: BLE001 - logged with the place of the messages
+            self.failures.failed(LISTENER_FAILED, messages, error)
         return messages
 
     async def _in_time(self, call: Awaitable[T]) -> T:
@@ -184,8 +194,14 @@ class ListenerCaller:
                 return begun.result
         waiting = require_awaitable(call, "a listener", _PlainListener)
         self._before_wait()
-        async with asyncio.timeout(self._timeout):
-            return await waiting
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                return await waiting
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # the listener has raised it
+            raise TimeoutError(f"the call took longer than consume_timeout, {self._timeout:g} s") from error
 
 
 def topic_of(messages: Sequence[MessageExt]) -> str:
@@ -197,7 +213,7 @@ def _failed(messages: MessageBatch, result: ConsumeResult | Iterable[int] | None
     """Return the messages that a batch listener has not consumed, each once.
 
     Raises:
-        _WrongAnswer: the listener has returned none of the values that `BatchListener` allows.
+        _WrongResult: the listener has returned none of the values that `BatchListener` allows.
     """
     if result is ConsumeResult.RECONSUME_LATER:
         return messages
@@ -205,11 +221,13 @@ def _failed(messages: MessageBatch, result: ConsumeResult | Iterable[int] | None
         return ()
     indexes = _indexes(result, len(messages))
     if indexes is None:
-        raise _WrongAnswer(
-            f"a batch listener returned {result!r:.80}: it returns None, a ConsumeResult, or the indexes, "
-            f"0 to {len(messages) - 1} here, of the messages to deliver again"
-        )
+        indexes_here = f"the indexes, 0 to {len(messages) - 1} here, of the messages to deliver again"
+        raise _wrong_result("a batch listener", result, f"None, a ConsumeResult, or {indexes_here}")
     return [messages[index] for index in sorted(indexes)]
+
+
+def _wrong_result(what: str, result: object, allowed: str) -> _WrongResult:
+    return _WrongResult(f"{what} returned {result!r:.80}: it returns {allowed}; the messages are delivered again")
 
 
 def _indexes(result: Iterable[int], count: int) -> set[int] | None:

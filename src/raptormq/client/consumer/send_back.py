@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ConsumerConfig, MessageModel, ProducerConfig
+from raptormq.client.consumer.failure_log import FailureLog
 from raptormq.client.message import Encryptor, SendRequest, compressed
 from raptormq.client.producer import MessageSender
 from raptormq.errors import MessageError, NoRoute, RaptorMQError, ServerError
@@ -41,7 +42,7 @@ from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.properties import LEFT_OUT, MAX_PROPERTIES_BYTES, find_property
-from raptormq.protocol.topic_names import retry_topic
+from raptormq.protocol.topic_names import dlq_topic, retry_topic
 from raptormq.transport.timing import Backoff
 
 log = get_logger(__name__)
@@ -60,6 +61,7 @@ class Redelivery:
         self._instance = instance
         self._group = group
         self._config = config
+        self._failures = FailureLog(log, group)
         self._sender = MessageSender(instance, group, ProducerConfig(retries=1))
         keys = instance.config.keys
         self._encryptor = Encryptor(keys, _COPIES) if keys is not None else None
@@ -67,11 +69,7 @@ class Redelivery:
     async def send_back(self, message: MessageExt) -> bool:
         """Send a message back; true when it is done with here, false when this client has to retry it."""
         if self._config.message_model is MessageModel.BROADCASTING:
-            log.warning(
-                "message %s was not consumed and is not delivered again, because group %s broadcasts",
-                message.message_id,
-                self._group,
-            )
+            self._failures.outcome("not consumed and not delivered again, because the group broadcasts", message)
             return True  # the other members have it, and no retry topic serves a single member
         in_batch = is_inner_batch(message.sys_flag)
         return await self._give(message, (self._send_copy,) if in_batch else (self._send_back_request, self._send_copy))
@@ -94,16 +92,15 @@ class Redelivery:
                 log.info("group %s could not send message %s back: %s", self._group, message.message_id, error)
                 reason = error
             else:
+                if message.reconsume_times >= self._config.max_reconsume_times:
+                    self._failures.outcome("dead letter", message, dead_letter_topic=dlq_topic(self._group))
                 return True
         if _is_lasting(reason) and message.reconsume_times >= self._config.max_reconsume_times:
-            log.error(
-                "message %s is given up by group %s after %d deliveries, no broker accepts it for a retry or as a dead "
-                "letter; it is message %d of %s: %s",
-                *(message.message_id, self._group, message.reconsume_times + 1),
-                *(message.queue_offset, message.queue, reason),
-            )
+            assert reason is not None
+            event = "given up where it is stored: no broker accepts it for a retry or as a dead letter"
+            self._failures.failed(event, [message], reason, traceback=False)
             return True
-        log.warning("message %s of group %s is retried by this client: %s", message.message_id, self._group, reason)
+        self._failures.outcome("retried by this client", message, reason=str(reason))
         return False
 
     @staticmethod
