@@ -45,5 +45,7 @@ async def gather_all(works: Iterable[Awaitable[object]]) -> None:
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
+    if task.cancelled() or (error := task.exception()) is None:
+        return
+    if isinstance(error, Exception):  # SystemExit and KeyboardInterrupt end the program, as asked for
         log.error("%s ended unexpectedly, which is a bug", task.get_name(), exc_info=error)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import BlockingProducer, Delay, Message, MessageExt, Producer, PullConsumer
+from raptormq.client.cluster.routes import RouteTable
 from raptormq.errors import MessageError, NoRoute, ServerError
 from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
 from raptormq.storage.store import now_ms
@@ -81,3 +82,18 @@ async def test_a_level_below_1_and_a_delay_in_a_batch_are_refused(tmp_path: Path
     async with Cluster(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:
         with pytest.raises(MessageError, match="a message of a batch cannot be delayed"):
             await producer.send_batch([Message("t", b"x", delay=Delay.by(1))])
+
+
+async def test_the_first_message_of_a_new_topic_can_be_taken_back_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No name server knows the topic yet: the message went along the route of the default topic."""
+
+    async def not_yet(_: RouteTable, topic: str) -> None:
+        assert topic == "new"
+
+    async with quick(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:
+        monkeypatch.setattr(RouteTable, "refresh", not_yet)
+        sent = await producer.send(Message("new", b"recalled", delay=Delay.by(60)))
+        assert sent.recall_handle is not None
+        assert await producer.recall("new", sent.recall_handle) == sent.message_id

@@ -50,7 +50,11 @@ async def recall(instance: ClientInstance, group: str, topic: str, handle: str, 
         TransportError, ServerError: no response, or a refusal.
     """
     broker_name = decode_recall_handle(handle).broker_name
-    address = (await instance.routes.find(topic)).master(broker_name)
+    # The message was sent a moment ago, perhaps along the route of the default topic, which has the broker as well.
+    known = instance.routes.cached(topic)
+    address = None if known is None else known.master(broker_name)
+    if address is None:
+        address = (await instance.routes.find(topic)).master(broker_name)
     if address is None:
         raise NoRoute(f"broker {broker_name} has no master now")
     header = RecallMessageRequestHeader(topic, handle, group, broker_name)
