@@ -275,6 +275,14 @@ class ConsumerConfig:
     """With `TIMESTAMP`: milliseconds since 1970."""
     message_model: MessageModel = MessageModel.CLUSTERING
     """Whether members share the messages or each gets all of them."""
+    start_timeout: Seconds = 10.0
+    """How long `start()` waits for the routes of the subscribed topics and for the members of the group, before it
+    raises.
+    """
+    allow_missing_topics: bool = False
+    """`start()` does not wait: topics need not exist yet, and servers may be down. While a topic cannot be read, a
+    warning is logged every 30 s.
+    """
     offset_folder: str | Path = "~/.rocketmq_offsets"
     """Folder for the offsets of a broadcasting member, in subfolders for its address and instance name, `DEFAULT` if
     none is set.

@@ -1,6 +1,7 @@
 """The lifecycle of a client: `async with`, the event loop that it belongs to, and its shutdown.
 
-`Startable` gives a client `async with`: it is started at the beginning of the block and closed at its end.
+`Startable` gives a client `async with`: it is started at the beginning of the block and closed at its end. A client
+that is never closed is reported when it is collected.
 
 `require_loop` checks that the running event loop is the one that the client was started in. Connections and tasks of a
 client cannot be used in another loop.
@@ -22,6 +23,7 @@ it before use. Source: none; Java has threads, and its shutdown is not interrupt
 from __future__ import annotations
 
 import asyncio
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine
 from types import TracebackType
@@ -69,8 +71,17 @@ class Shutdown:
                     self._task, self._ended = None, ()
 
 
+def warn_unclosed(client: object, end: str = "close") -> None:
+    """Warn that a started client is dropped: its connections, and its membership of a group, stay."""
+    text = f"unclosed {type(client).__name__}: await its {end}(), or use async with"
+    warnings.warn(text, ResourceWarning, stacklevel=3, source=client)
+
+
 class Startable(ABC):
-    """A client that can be started and closed."""
+    """A client that can be started and closed. One that is collected while it is started causes a `ResourceWarning`."""
+
+    _instance: object | None = None
+    """What the client uses while it is started; None while it is not."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -88,3 +99,7 @@ class Startable(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def __del__(self) -> None:
+        if self._instance is not None:
+            warn_unclosed(self)

@@ -60,7 +60,7 @@ class FailureLog:
 
     def outcome(self, event: str, message: MessageExt, **more: str) -> None:
         """Log what happens to a message that was not consumed."""
-        self._write(WARNING, event, self._fields([message]) | more, None)
+        self._write(WARNING, event, {**self._fields([message]), **more}, None)
 
     def _write(self, level: int, event: str, fields: Fields, error: BaseException | None) -> None:
         pairs = " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())

@@ -40,7 +40,7 @@ from raptormq.client.consumer.queue_reader import PullPace, QueueReader, ReaderC
 from raptormq.client.consumer.rebalance import Rebalancer
 from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.consumer.subscription import Sql, subscription_to
-from raptormq.client.lifecycle import Shutdown, require_loop
+from raptormq.client.lifecycle import Shutdown, require_loop, warn_unclosed
 from raptormq.client.listener_checks import require_async, warn_if_plain
 from raptormq.client.message import as_queues
 from raptormq.client.settings import check_setting
@@ -73,6 +73,7 @@ class PushConsumer:
         config: ConsumerConfig | None = None,
         client_config: ClientConfig | None = None,
     ) -> None:
+        self._running: _StartedConsumer | None = None
         check_group(group)
         self._group = group
         check_setting("config", config, ConsumerConfig | None)
@@ -80,7 +81,6 @@ class PushConsumer:
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._subscriptions: dict[str, Subscription] = {}
         self._listeners: dict[str, Listener | WholeBatches] = {}
-        self._running: _StartedConsumer | None = None
         self._paused = PausedQueues()
         self._failure: ConsumptionStopped | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -92,7 +92,8 @@ class PushConsumer:
         on.
 
         Args:
-            topic: a topic, which need not exist yet.
+            topic: a topic. It has to exist when the consumer is started, unless `ConsumerConfig.allow_missing_topics`
+                is set; a started consumer waits for it and warns.
             expression: `*`, tags as in `TagA || TagB`, or `Sql` for a filter by properties.
             listener: `async` function of a list of messages, one by default. It returns `None` or
                 `ConsumeResult.SUCCESS` when they are consumed. After `ConsumeResult.RECONSUME_LATER` or an exception
@@ -144,10 +145,16 @@ class PushConsumer:
             self._running.members_changed()
 
     async def start(self) -> None:
-        """Join the group and start reading; does nothing when it is started. Servers that are down are tried until they
-        answer.
+        """Join the group and start reading; does nothing when it is started.
+
+        Returns when each subscribed topic has a route and a broker of it has returned the members of the group. With
+        `ConsumerConfig.allow_missing_topics` it returns at once, and what is missing is logged.
 
         Raises:
+            NoRoute: a topic does not exist, or no broker that has it is up, for `ConsumerConfig.start_timeout`.
+            RequestTimeout: no name server, or no broker of a topic, has answered for that time.
+            ServerError: a server refuses, for example because a right is missing.
+            ClientClosed: `stop` was called in the meantime.
             ClientError: the group already has a consumer with this `client_config`, or the offsets of a broadcasting
                 consumer cannot be read or stored.
         """
@@ -173,6 +180,12 @@ class PushConsumer:
             await instance.release()
             raise
         self._running, self._failure = running, None
+        try:
+            await running.wait_for_topics()
+        except BaseException:
+            if self._running is running:
+                await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Wait for running listener calls, commit and leave the group; does nothing when it is stopped, and is bounded
@@ -250,6 +263,10 @@ class PushConsumer:
     ) -> None:
         await self.stop()
 
+    def __del__(self) -> None:
+        if self._running is not None:
+            warn_unclosed(self, "stop")
+
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member reads now, in order."""
@@ -323,6 +340,12 @@ class _StartedConsumer:
             self._locks.start(self.rebalancer.locks_lost, self.rebalancer.locks_confirmed)
         self.rebalancer.start()
         self._committer.start(lambda: self.rebalancer.readers)
+
+    async def wait_for_topics(self) -> None:
+        """Wait until all subscribed topics can be read, unless they need not exist yet; raises what `start` raises."""
+        if not self._config.allow_missing_topics:
+            wanted = [topic for topic in self._subscriptions if topic != retry_topic(self._group)]
+            await self.rebalancer.wait_for_topics(wanted, self._config.start_timeout)
 
     @property
     def listeners(self) -> Collection[asyncio.Task[None]]:

@@ -162,6 +162,10 @@ _FORGOTTEN = frozenset(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     }
 )
+_OTHER_SUBSCRIPTIONS = (
+    "the broker has no heartbeat of this consumer yet, or another member of the group subscribes to other topics or "
+    "with another filter: all members of a group need the same subscriptions"
+)
 _NO_SUCH_QUEUE = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_RECREATED
 
 Submit = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
@@ -320,6 +324,8 @@ class QueueReader:
                 failures += 1
                 # Not the error itself, whose traceback keeps the pull result in memory.
                 failure = Failure.of(error, has_route=self._instance.routes.cached(self.queue.topic) is not None)
+                if is_forgotten:
+                    failure = failure._replace(text=f"{failure.text} ({_OTHER_SUBSCRIPTIONS})")
                 self._broker_id = MASTER_ID
             if is_forgotten:
                 await self._instance.heartbeats.send_all()

@@ -40,13 +40,14 @@ from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster import GRACE_S, ClientInstance, TopicQueues, require_success
 from raptormq.client.consumer.handover import Handover
 from raptormq.client.consumer.queue_reader import QueueReader
-from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError
+from raptormq.errors import ClientClosed, NoRoute, RaptorMQError, RequestTimeout, ServerError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import Subscription, decode_consumer_ids
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.topic_names import retry_topic
 from raptormq.transport.timing import Backoff, wait_event
 
 log = get_logger(__name__)
@@ -175,6 +176,8 @@ _LOSS_S = 120.0
 _LOSS_BACKOFF = Backoff(0.2, 5.0)
 _AT_A_TIME = 64
 """Topics that are rebalanced before the event loop gets its turn."""
+MISSING_WARNING_S = 30.0
+"""Seconds between two warnings about a topic that was never read."""
 _REFRESH_S = 0.5
 """Wait for the routes after a loss; a later response triggers the next round."""
 
@@ -223,6 +226,14 @@ class Rebalancer:
         self._readers: dict[str, dict[MessageQueue, QueueReader]] = defaultdict(dict)
         """By topic: a round over a thousand topics must not look at all queues for each of them."""
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
+        self._causes: dict[str, RaptorMQError] = {}
+        """By topic, why the last round could not assign its queues."""
+        self._is_stopped = False
+        self._is_starting = False
+        """Whether `wait_for_topics` reports what is missing."""
+        self._warned_at: dict[str, float] = {}
+        """By topic that was never read, when (loop time) a warning was logged."""
+        self._round_done = asyncio.Event()
         self._wanted = asyncio.Event()
         self._lost_at = -math.inf
         """When a connection was lost, in loop time."""
@@ -263,8 +274,55 @@ class Rebalancer:
         """Rebalance now and then periodically."""
         self._task = background(self._run(), f"rebalancing of {self._group}")
 
+    async def wait_for_topics(self, topics: Collection[str], timeout: float) -> None:
+        """Wait until the queues of all these topics were divided among the members once.
+
+        Raises:
+            NoRoute: a topic does not exist, or no broker of it is up, for `timeout` seconds.
+            RequestTimeout: no name server, or no broker of a topic, has answered.
+            ServerError: a server refuses.
+            ClientClosed: `stop` was called in the meantime.
+        """
+        self._is_starting = True
+        try:
+            async with asyncio.timeout(timeout):
+                while not all(topic in self._views for topic in topics):
+                    if self._is_stopped:
+                        raise ClientClosed("the consumer was stopped while it was starting")
+                    self._round_done.clear()
+                    await self._round_done.wait()
+        except TimeoutError:
+            missing = next(topic for topic in topics if topic not in self._views)
+            raise self._start_error(missing, timeout) from self._causes.get(missing)
+        finally:
+            self._is_starting = False
+
+    def _start_error(self, topic: str, timeout: float) -> RaptorMQError:
+        """Return the error for a topic that could not be read for `timeout` seconds after the start."""
+        cause = self._causes.get(topic)
+        what = f"group {self._group} could not start reading topic {topic} within {timeout:g} s (start_timeout)"
+        if isinstance(cause, ServerError):
+            return ServerError(cause.code, f"{what}: {cause.remark}")
+        if isinstance(cause, NoRoute):
+            return NoRoute(f"{what}: {cause}; allow_missing_topics=True starts before a topic exists")
+        return RequestTimeout(f"{what}: {cause or 'no server has answered'}")
+
+    def _warn_of_missing(self, topics: Iterable[str], now: float) -> float:
+        """Log a warning for each topic that was never read, every `MISSING_WARNING_S`; returns the seconds until the
+        next one is due.
+        """
+        missing = [] if self._is_starting else [topic for topic in topics if topic not in self._views]
+        self._warned_at = {topic: self._warned_at.get(topic, -math.inf) for topic in missing}
+        for topic in missing:
+            if now - self._warned_at[topic] >= MISSING_WARNING_S:
+                self._warned_at[topic] = now
+                log.warning("group %s waits for topic %s: %s", self._group, topic, self._causes.get(topic))
+        return min((at + MISSING_WARNING_S - now for at in self._warned_at.values()), default=math.inf)
+
     async def stop(self) -> None:
         """Stop rebalancing and give up all queues."""
+        self._is_stopped = True
+        self._round_done.set()
         if self._task is not None:
             await cancel_all([self._task])
         self._members.stop()
@@ -280,7 +338,13 @@ class Rebalancer:
             began = clock()
             after_loss = began - self._lost_at < _LOSS_S
             complete = await self._rebalance(after_loss)
+            self._round_done.set()
             pause = self._interval if complete else min(max(_MISSING_PAUSE_S, pause * 2), self._interval)
+            if not complete:
+                if self._is_starting:
+                    pause = _MISSING_PAUSE_S
+                topics = self._subscriptions().keys() - {retry_topic(self._group)}
+                pause = min(pause, self._warn_of_missing(topics, clock()))
             if after_loss:
                 pause = min(pause, _LOSS_BACKOFF.pause(self._rounds_since_loss))
                 self._rounds_since_loss += 1
@@ -324,6 +388,7 @@ class Rebalancer:
             try:
                 return await self._instance.routes.find(topic)
             except RaptorMQError as error:
+                self._causes[topic] = error
                 log.info("group %s cannot read %s now: %s", self._group, topic, error)
                 return None
 
@@ -333,7 +398,9 @@ class Rebalancer:
         """Update the readers of one topic; false when that failed."""
         try:
             await self._assign(subscription, found, after_loss)
+            self._causes.pop(found.topic, None)
         except RaptorMQError as error:
+            self._causes[found.topic] = error
             log.info("group %s keeps its queues of %s: %s", self._group, found.topic, error)
             return False
         return True

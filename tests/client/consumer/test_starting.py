@@ -1,0 +1,147 @@
+"""The start of a push consumer: what it waits for, and what it says when that does not come."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raptormq.client import (
+    AdminClient,
+    ClientConfig,
+    ConsumerConfig,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
+from raptormq.client.consumer import rebalance
+from raptormq.errors import ClientClosed, NoRoute, RequestTimeout
+from tests.client.consumer.test_push_consumer import FAST, Collector, send
+from tests.client.embedded_cluster import Cluster
+from tests.client.eventually import eventually
+
+QUICK = replace(FAST, start_timeout=0.5)
+
+
+async def consume(_: list[MessageExt]) -> None:
+    """A listener."""
+
+
+def consumer_of(name_servers: str, config: ConsumerConfig = QUICK, topic: str = "t") -> PushConsumer:
+    consumer = PushConsumer("g", client_config=ClientConfig(name_servers, request_timeout=0.3), config=config)
+    consumer.subscribe(topic, "*", consume)
+    return consumer
+
+
+async def test_a_wrong_name_server_is_an_error(free_ports: Callable[[int], list[int]]) -> None:
+    [port] = free_ports(1)
+    consumer = consumer_of(f"127.0.0.1:{port}")
+    with pytest.raises(
+        RequestTimeout, match=f"group g could not start reading topic t within 0.5 s .*127.0.0.1:{port}"
+    ):
+        await consumer.start()
+    await consumer.stop()  # and nothing is left to stop
+
+
+async def test_a_topic_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        consumer = consumer_of(cluster.name_servers)
+        with pytest.raises(
+            NoRoute, match=r"could not start reading topic t .*does not exist.*allow_missing_topics=True"
+        ):
+            await consumer.start()
+        await cluster.create_topic("t", 1)
+        await consumer.start()
+        assert [queue.topic for queue in consumer.assignment if queue.topic == "t"] == ["t"]
+        await consumer.stop()
+
+
+async def test_start_waits_for_a_topic_that_comes_in_time(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        consumer = consumer_of(cluster.name_servers, replace(FAST, start_timeout=60))
+        starting = asyncio.create_task(consumer.start())
+        await eventually(lambda: consumer._running is not None)
+        assert not starting.done()
+        await cluster.create_topic("t", 1)
+        await starting
+        assert "t" in {queue.topic for queue in consumer.assignment}
+        await consumer.stop()
+
+
+async def test_a_consumer_can_be_stopped_while_it_starts(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        consumer = consumer_of(cluster.name_servers, replace(FAST, start_timeout=600))
+        starting = asyncio.create_task(consumer.start())
+        await eventually(lambda: consumer._running is not None)
+        await consumer.stop()
+        with pytest.raises(ClientClosed, match="stopped while it was starting"):
+            await starting
+
+
+async def test_a_consumer_may_start_before_its_topic_exists_and_warns_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rebalance, "MISSING_WARNING_S", 0.05)
+    collector = Collector()
+
+    def warnings() -> list[str]:
+        return [text for each in caplog.records if "waits for topic t: no route" in (text := each.getMessage())]
+
+    async with Cluster(tmp_path) as cluster:
+        config = replace(FAST, allow_missing_topics=True)
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=config)
+        consumer.subscribe("t", "*", collector)
+        async with consumer:
+            await eventually(lambda: len(warnings()) >= 3)
+            await cluster.create_topic("t", 1)
+            await send(cluster, [b"first"])
+            await collector.until(lambda: len(collector.messages) == 1)
+
+
+async def test_a_refused_pull_says_that_the_members_of_a_group_need_the_same_subscriptions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster(tmp_path) as cluster:
+        for topic in ("t", "other"):
+            await cluster.create_topic(topic, 1)
+        async with consumer_of(cluster.name_servers), consumer_of(cluster.name_servers, topic="other"):
+            await eventually(lambda: "all members of a group need the same subscriptions" in caplog.text)
+    assert "code 24" in caplog.text
+
+
+def drop(clients: list[Any]) -> None:
+    """Let go of clients, and collect them."""
+    clients.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("kind", [Producer, PullConsumer, AdminClient])
+async def test_a_client_that_is_never_closed_is_reported(
+    kind: type[Producer | PullConsumer | AdminClient], tmp_path: Path
+) -> None:
+    async with Cluster(tmp_path) as cluster:
+        clients = [kind(name_servers=cluster.name_servers)]
+        await clients[0].start()
+        instance = clients[0]._instance
+        assert instance is not None
+        with pytest.warns(ResourceWarning, match=rf"unclosed {kind.__name__}: await its close\(\)"):
+            drop(clients)
+        await instance.release()
+
+
+async def test_a_push_consumer_that_is_never_stopped_is_reported(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        consumers = [consumer_of(cluster.name_servers)]
+        await consumers[0].start()
+        running = consumers[0]._running
+        assert running is not None
+        with pytest.warns(ResourceWarning, match=r"unclosed PushConsumer: await its stop\(\)"):
+            drop(consumers)
+        await running.stop()
