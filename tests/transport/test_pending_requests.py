@@ -13,7 +13,7 @@ from raptormq.errors import CommandError, RequestTimeout
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
-from raptormq.transport.requests import BUCKET_S, Answer, PendingRequests
+from raptormq.transport.requests import BUCKET_S, Deadlines
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server
 
@@ -22,10 +22,10 @@ class PendingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.pending = PendingRequests()
+        self.pending: Deadlines[RemotingCommand] = Deadlines()
         self.now = 1000.0
         self.opaque = 0
-        self.model: dict[int, tuple[Answer, float]] = {}
+        self.model: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
 
     def teardown(self) -> None:
         self.loop.close()
@@ -33,7 +33,7 @@ class PendingMachine(RuleBasedStateMachine):
     @rule(timeout=st.floats(0, 40))
     def add(self, timeout: float) -> None:
         self.opaque += 1
-        future: Answer = self.loop.create_future()
+        future: asyncio.Future[RemotingCommand] = self.loop.create_future()
         deadline = self.now + timeout
         due = self.pending.add(self.opaque, future, deadline)
         assert deadline <= due <= deadline + BUCKET_S + 1e-6

@@ -401,7 +401,8 @@ class Connection(asyncio.Protocol):
         self._closed = True
         self.frames.clear()
         self._stop_lazy_reading()
-        self._transport.abort()
+        if not self.is_gone:  # a transport that has ended has no loop any more
+            self._transport.abort()
 
     async def wait_closed(self) -> None:
         """Wait until the connection is gone."""

@@ -17,11 +17,13 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.transport.connection import Connection, RequestHandler
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.router import answer
+from raptormq.transport.shared_task import SharedTask
 from raptormq.transport.timing import Backoff
 from raptormq.transport.tls import SHUTDOWN_S, ClientTls
 
 _BACKOFF = Backoff(0.1, 2.0)
 _REMEMBERED_S = 60.0
+_CLOSED = "the connection pool is closed"
 
 
 class RefuseRequests:
@@ -88,7 +90,7 @@ class ConnectionPool:
         self._connect_timeout = connect_timeout
         self._on_made = on_made
         self._made: dict[str, _Made] = {}
-        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._connecting: dict[str, SharedTask[Connection]] = {}
         self._closed = False
 
     def open_connection(self, address: str) -> Connection | None:
@@ -96,29 +98,27 @@ class ConnectionPool:
         made = self._made.get(address)
         return None if made is None or made.connection.is_closed else made.connection
 
-    async def connection(self, address: str) -> Connection:
+    async def connection(self, address: str, deadline: float | None = None) -> Connection:
         """Return a usable connection, making it if need be; callers that come together share one attempt.
 
+        ``deadline`` is a loop time; the attempt goes on after it.
+
         Raises:
+            TimeoutError: the deadline came first.
             ConnectError: nobody answers there within the connect time-out, or the last connections ended at once.
             ClientClosed: the pool was closed.
         """
         if self._closed:
-            raise ClientClosed("the connection pool is closed")
+            raise ClientClosed(_CLOSED)
         connection = self.open_connection(address)
         if connection is not None:
             return connection
-        task = self._connecting.get(address)
-        if task is None:
-            task = self._connecting[address] = asyncio.ensure_future(self._connect(address))
-            task.add_done_callback(lambda done: self._connected(address, done))
-        try:
-            return await asyncio.shield(task)  # a cancelled caller must not take the others' attempt along
-        except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if not task.cancelled() or (caller is not None and caller.cancelling()):
-                raise
-            raise ClientClosed("the connection pool is closed") from None  # `close` cancelled the attempt
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = SharedTask(self._connect(address), f"connection to {address}", _CLOSED)
+            self._connecting[address] = attempt
+            attempt.task.add_done_callback(lambda done: self._connected(address, done))
+        return await attempt.wait(deadline)
 
     async def _connect(self, address: str) -> Connection:
         host, port = parse_address(address)
@@ -143,7 +143,7 @@ class ConnectionPool:
             raise ConnectError(f"no connection to {address}: {reason}") from error
         if self._closed:
             connection.abort()
-            raise ClientClosed("the connection pool is closed")
+            raise ClientClosed(_CLOSED)
         silent = last.silent + 1 if last is not None and not last.connection.has_received else 0
         self._forget_gone(loop.time())  # a cluster whose members come back with new addresses would fill the table
         self._made[address] = _Made(connection, loop.time(), silent)
@@ -181,8 +181,7 @@ class ConnectionPool:
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         try:
-            async with asyncio.timeout(timeout):
-                connection = await self.connection(address)
+            connection = await self.connection(address, deadline)
         except TimeoutError as error:
             raise RequestTimeout(f"no connection to {address} within {timeout:g} s") from error
         return await connection.request(message, max(0.0, deadline - clock()))
@@ -198,7 +197,7 @@ class ConnectionPool:
     async def close(self, timeout: float = 2.0) -> None:
         """Close every connection; idempotent."""
         self._closed = True
-        attempts = list(self._connecting.values())
+        attempts = [attempt.task for attempt in self._connecting.values()]
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 :class:`OutgoingRequests` sends requests. One timer serves all pending ones.
 
-:class:`PendingRequests` holds the requests without a response; a consumer of 10,000 queues has as many. Requests are
+:class:`Deadlines` holds the requests without a response; a consumer of 10,000 queues has as many. Requests are
 kept in buckets by deadline and found by opaque, so nothing is ever scanned. Times are loop times in seconds.
 
 :mod:`~raptormq.transport.connection` implements :class:`RequestTransport` and passes on the responses.
@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
 
 from raptormq.errors import BufferFull, CommandError, ConnectionClosed, RequestTimeout
 from raptormq.logs import get_logger
@@ -27,20 +29,41 @@ logger = get_logger(__name__)
 BUCKET_S = 0.1
 """Width of a bucket: the maximum delay of a time-out."""
 
-Answer = asyncio.Future[RemotingCommand]
-_Bucket = dict[int, Answer]
+T = TypeVar("T")
+
+_Bucket = dict[int, "asyncio.Future[T]"]
+
+COMPLETED_PER_TURN = 200
+"""Futures that are completed in one turn of the event loop, so that their tasks do not block it."""
 
 
-class PendingRequests:
-    """Pending requests of one connection, by opaque and by deadline."""
+def complete_in_turns(futures: Iterable[asyncio.Future[T]], complete: Callable[[asyncio.Future[T]], None]) -> None:
+    """Complete those futures that are not done, the first ones now and the others in later turns of the loop."""
+    loop, left = asyncio.get_running_loop(), iter(futures)
+
+    def complete_some() -> None:
+        some = list(islice(left, COMPLETED_PER_TURN))
+        for future in some:
+            if not future.done():
+                complete(future)
+        if len(some) == COMPLETED_PER_TURN:
+            loop.call_soon(complete_some)
+
+    complete_some()
+
+
+class Deadlines(Generic[T]):
+    """Futures by number and by deadline: the pending requests of a connection, whose number is the opaque, or those who
+    wait for a shared task.
+    """
 
     __slots__ = ("_bucket_of", "_buckets")
 
     def __init__(self) -> None:
-        self._bucket_of: dict[int, _Bucket] = {}
-        self._buckets: dict[int, _Bucket] = {}
+        self._bucket_of: dict[int, _Bucket[T]] = {}
+        self._buckets: dict[int, _Bucket[T]] = {}
 
-    def add(self, opaque: int, future: Answer, deadline: float) -> float:
+    def add(self, opaque: int, future: asyncio.Future[T], deadline: float) -> float:
         """Add ``future``; return the time from which :meth:`take_expired` returns it."""
         number = int(deadline / BUCKET_S) + 1
         bucket = self._buckets.get(number)
@@ -50,14 +73,14 @@ class PendingRequests:
         self._bucket_of[opaque] = bucket
         return number * BUCKET_S
 
-    def take(self, opaque: int) -> Answer | None:
+    def take(self, opaque: int) -> asyncio.Future[T] | None:
         """Remove and return the request with this opaque; None if it is not pending."""
         bucket = self._bucket_of.pop(opaque, None)
         return None if bucket is None else bucket.pop(opaque)
 
-    def take_expired(self, now: float) -> list[Answer]:
+    def take_expired(self, now: float) -> list[asyncio.Future[T]]:
         """Remove and return the requests whose buckets have expired."""
-        overdue: list[Answer] = []
+        overdue: list[asyncio.Future[T]] = []
         for number in [number for number in self._buckets if number * BUCKET_S <= now]:
             bucket = self._buckets.pop(number)
             overdue += bucket.values()
@@ -65,7 +88,7 @@ class PendingRequests:
                 del self._bucket_of[opaque]
         return overdue
 
-    def take_all(self) -> list[Answer]:
+    def take_all(self) -> list[asyncio.Future[T]]:
         """Remove and return all requests."""
         everything = [future for bucket in self._buckets.values() for future in bucket.values()]
         self._buckets.clear()
@@ -78,8 +101,54 @@ class PendingRequests:
         return min(self._buckets) * BUCKET_S if self._buckets else None
 
 
+class TimedWaiters(Generic[T]):
+    """Futures with a deadline each and one timer for all: those whose deadline has passed get a `TimeoutError`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadlines: Deadlines[T] = Deadlines()
+        self._last_number = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    async def wait(self, future: asyncio.Future[T], deadline: float | None) -> T:
+        """Await ``future`` until ``deadline`` (loop time), which is kept to about 0.1 s; None waits for a day.
+
+        Raises:
+            TimeoutError: the deadline came first.
+        """
+        self._last_number = number = self._last_number + 1
+        latest = self._loop.time() + LONGEST_WAIT_S
+        due = self._deadlines.add(number, future, latest if deadline is None else min(deadline, latest))
+        if self._timer is None or due < self._timer_at:
+            self._expire_later(due)
+        try:
+            return await future
+        finally:
+            self._deadlines.take(number)
+
+    def take_all(self) -> list[asyncio.Future[T]]:
+        """Remove and return all futures, and stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return self._deadlines.take_all()
+
+    def _expire_later(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = self._loop.call_at(due, self._expire), due
+
+    def _expire(self) -> None:
+        self._timer = None
+        expired = self._deadlines.take_expired(self._loop.time() + 0.001)  # timers may fire early
+        complete_in_turns(expired, lambda future: future.set_exception(TimeoutError()))
+        if (due := self._deadlines.next_due) is not None:
+            self._expire_later(due)
+
+
 _MAX_OPAQUE = 0x7FFFFFFF
-_LONGEST_WAIT_S = 86_400.0
+LONGEST_WAIT_S = 86_400.0
 _STOPPED_S = 0.5
 """A timer this late shows that the process was stopped, throttled or busy: responses may wait in the socket."""
 _GRACE_S = 0.5
@@ -110,7 +179,7 @@ class OutgoingRequests:
     def __init__(self, connection: RequestTransport, limits: ConnectionLimits) -> None:
         self.unanswered_since: float | None = None
         """Loop time of the first request after the last received byte; the connection resets it."""
-        self.pending = PendingRequests()
+        self.pending: Deadlines[RemotingCommand] = Deadlines()
         self._connection = connection
         self._limits = limits
         self._next_opaque = 1
@@ -130,7 +199,7 @@ class OutgoingRequests:
             return future
         opaque = self._prepare(message)
         now = loop.time()
-        due = self.pending.add(opaque, future, now + max(0.0, min(timeout, _LONGEST_WAIT_S)))
+        due = self.pending.add(opaque, future, now + max(0.0, min(timeout, LONGEST_WAIT_S)))
         if self._sweeper is None or (due < self._sweep_at and not self._is_grace):
             self._sweep_later(due)
         try:
@@ -170,9 +239,7 @@ class OutgoingRequests:
 
     def fail(self, error: type[ConnectionClosed | BufferFull], text: str) -> None:
         """Fail all pending requests."""
-        for future in self.pending.take_all():
-            if not future.done():
-                future.set_exception(error(text))
+        complete_in_turns(self.pending.take_all(), lambda future: future.set_exception(error(text)))
 
     def close(self) -> None:
         """Stop the time-outs."""
@@ -192,10 +259,11 @@ class OutgoingRequests:
             self._sweep_later(now + _GRACE_S)
             return
         now = max(now, self._sweep_at)  # timers have millisecond resolution and may fire early
-        for future in self.pending.take_expired(now):
-            if not future.done():
-                future.set_exception(RequestTimeout(f"no answer from {self._connection.peer_name} in time"))
-                self._drop_if_silent(now)
+        expired = [future for future in self.pending.take_expired(now) if not future.done()]
+        if expired:
+            text = f"no answer from {self._connection.peer_name} in time"
+            complete_in_turns(expired, lambda future: future.set_exception(RequestTimeout(text)))
+            self._drop_if_silent(now)
         due = self.pending.next_due
         if due is not None:  # also while closing, which a peer that does not read delays
             self._sweep_later(due)

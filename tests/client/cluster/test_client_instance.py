@@ -108,11 +108,11 @@ async def test_who_leaves_while_a_broker_is_connected_to_is_not_said_to_be_there
         names.on(ROUTE, route(1, broker))
         connect, may_connect, connecting = instance.pool.connection, asyncio.Event(), asyncio.Event()
 
-        async def slowly(address: str) -> Connection:
+        async def slowly(address: str, deadline: float | None = None) -> Connection:
             if address == broker.address:
                 connecting.set()
                 await may_connect.wait()
-            return await connect(address)
+            return await connect(address, deadline)
 
         monkeypatch.setattr(instance.pool, "connection", slowly)
         instance.register_consumer("g", Member())

@@ -20,23 +20,22 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import TypeVar
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster.metadata import RouteCache
 from raptormq.client.cluster.name_servers import NameServers
 from raptormq.client.cluster.topic_route import TopicQueues, topic_queues
-from raptormq.errors import BodyError, ClientClosed, NoRoute, RaptorMQError, ServerError, TransportError
+from raptormq.errors import BodyError, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import TopicRoute
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, is_derived_topic
+from raptormq.transport.shared_task import SharedTask
 
 log = get_logger(__name__)
 
-T = TypeVar("T")
-
 ROUTE_ERRORS = TransportError, ServerError, BodyError
 """Errors of a route request: no name server answers, all refuse, or a response is not a route."""
+_CLOSED = "the client is closed"
 _MAX_CONCURRENT = 32
 """Routes refreshed in parallel: a burst of thousands of requests would delay others at the name servers."""
 _REFRESH_PAUSE_S = 1.0
@@ -63,9 +62,9 @@ class RouteTable:
         self._default_routes: dict[str, TopicQueues] = {}
         self._denied: dict[str, dict[str, float]] = {}
         """By topic, when (loop time) each broker answered that it does not have it."""
-        self._fetches: dict[str, asyncio.Task[TopicQueues | None]] = {}
+        self._fetches: dict[str, SharedTask[TopicQueues | None]] = {}
         self._awaited_routes: dict[str, asyncio.Task[None]] = {}
-        self._default_fetch: asyncio.Task[TopicRoute | None] | None = None
+        self._default_fetch: SharedTask[TopicRoute | None] | None = None
         """Fetches the route of the default topic."""
         self._next_fetch_at: dict[str, float] = {}
 
@@ -100,21 +99,25 @@ class RouteTable:
             raise NoRoute.to(topic)
         return route
 
-    async def find_for_sending(self, topic: str, default_topic_queues: int) -> TopicQueues:
+    async def find_for_sending(
+        self, topic: str, default_topic_queues: int, deadline: float | None = None
+    ) -> TopicQueues:
         """Return the route for sending to a topic, that of the default topic when it does not exist yet.
 
         Raises:
             NoRoute: the topic does not exist and brokers do not create topics automatically, or no broker can be
                 written.
             TransportError: no name server answers.
+            TimeoutError: `deadline`, a loop time, came first.
         """
-        route = self._routes.get(topic) or await self.refresh(topic)
+        route = self._routes.get(topic) or await self.refresh(topic, deadline)
         if route is None:
             # A broker that came back between the two requests has registered its topics: some have fewer queues.
-            borrowed = await self._default_route_for(topic, 1 if is_derived_topic(topic) else default_topic_queues)
+            most_queues = 1 if is_derived_topic(topic) else default_topic_queues
+            borrowed = await self._default_route_for(topic, most_queues, deadline)
             if borrowed is None:
                 raise NoRoute(f"{NoRoute.to(topic)}, and no broker creates topics automatically")
-            route = await self.refresh(topic)
+            route = await self.refresh(topic, deadline)
             if route is None:
                 route = borrowed
                 if borrowed.write_queues:
@@ -125,18 +128,23 @@ class RouteTable:
             )
         return route
 
-    async def refresh(self, topic: str) -> TopicQueues | None:
+    async def refresh(self, topic: str, deadline: float | None = None) -> TopicQueues | None:
         """Fetch the route now and return it, `None` when no name server knows the topic.
+
+        Args:
+            topic: the topic.
+            deadline: loop time; the request goes on after it.
 
         Raises:
             ROUTE_ERRORS: the cached route stays.
+            TimeoutError: the deadline came first.
             ClientClosed: `close` was called in the meantime.
         """
-        return await self._unless_closed(self._fetches.get(topic) or self._begin_fetch(topic))
+        return await (self._fetches.get(topic) or self._begin_fetch(topic)).wait(deadline)
 
-    def _begin_fetch(self, topic: str) -> asyncio.Task[TopicQueues | None]:
-        fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic), name=f"route of {topic}")
-        fetch.add_done_callback(lambda task: self._fetch_done(topic, task))
+    def _begin_fetch(self, topic: str) -> SharedTask[TopicQueues | None]:
+        fetch = self._fetches[topic] = SharedTask(self._fetch(topic), f"route of {topic}", _CLOSED)
+        fetch.task.add_done_callback(lambda task: self._fetch_done(topic, task))
         return fetch
 
     async def refresh_within(self, topics: Iterable[str], seconds: float) -> None:
@@ -149,15 +157,6 @@ class RouteTable:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._refresh_many(due)
-
-    async def _unless_closed(self, fetch: asyncio.Task[T]) -> T:
-        try:
-            return await asyncio.shield(fetch)  # a cancelled caller must not cancel the fetch of the others
-        except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if not fetch.cancelled() or (caller is not None and caller.cancelling()):
-                raise
-            raise ClientClosed("the client is closed") from None  # `close` cancelled the fetch
 
     def refresh_soon(self, topic: str) -> None:
         """Refresh a route in the background, at most once a second per topic, ten times without a route."""
@@ -201,9 +200,9 @@ class RouteTable:
         """Cancel all requests."""
         await cancel_all(self._awaited_routes.values())
         for fetch in list(self._fetches.values()):
-            fetch.cancel()
+            fetch.task.cancel()
         if self._default_fetch is not None:
-            self._default_fetch.cancel()
+            self._default_fetch.task.cancel()
 
     async def _await_route(self, topic: str) -> None:
         # The broker answers a send before the name servers know the topic, and no other send may follow for long;
@@ -247,13 +246,13 @@ class RouteTable:
             self._changed(route)
         return route
 
-    async def _default_route_for(self, topic: str, most_queues: int) -> TopicQueues | None:
+    async def _default_route_for(
+        self, topic: str, most_queues: int, deadline: float | None = None
+    ) -> TopicQueues | None:
         """Return the route of the default topic for a topic that does not exist, None when there is none."""
-        if self._default_fetch is None or self._default_fetch.done():  # a thousand sends may wait for one topic
-            self._default_fetch = asyncio.create_task(
-                self._cache.ask(AUTO_CREATE_TOPIC), name="route of the default topic"
-            )
-        found = await self._unless_closed(self._default_fetch)
+        if self._default_fetch is None or self._default_fetch.task.done():  # a thousand sends may wait for one topic
+            self._default_fetch = SharedTask(self._cache.ask(AUTO_CREATE_TOPIC), "route of the default topic", _CLOSED)
+        found = await self._default_fetch.wait(deadline)
         return topic_queues(topic, found, most_queues=most_queues) if found is not None else None
 
     def _fetch_done(self, topic: str, fetch: asyncio.Task[TopicQueues | None]) -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 
 from raptormq.client.cluster import ClientInstance
+from raptormq.transport.requests import TimedWaiters
 
 LIMIT_BYTES = 32 * 1024 * 1024
 """Most bytes in flight for all producers of one client."""
@@ -26,6 +27,8 @@ class InFlight:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._bytes = 0
+        self._timed: TimedWaiters[None] | None = None
+        """The deadlines of `_waiting`."""
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @classmethod
@@ -45,16 +48,22 @@ class InFlight:
         self._bytes += size
         return True
 
-    async def acquire(self, size: int) -> None:
-        """Acquire `size` bytes, after all earlier requests."""
+    async def acquire(self, size: int, deadline: float | None = None) -> None:
+        """Acquire `size` bytes, after all earlier requests.
+
+        Raises:
+            TimeoutError: `deadline`, a loop time, came first.
+        """
         if self.try_acquire(size):
             return
+        if self._timed is None:
+            self._timed = TimedWaiters()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, waiter))
         try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
+            await self._timed.wait(waiter, deadline)
+        except (asyncio.CancelledError, TimeoutError):
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self.release(size)  # the room was granted at the same time as the cancellation
             else:
                 self._wake()  # the next request may be smaller

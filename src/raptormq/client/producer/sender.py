@@ -287,8 +287,7 @@ class MessageSender:
             RequestTimeout: the deadline came first.
         """
         try:
-            async with asyncio.timeout_at(deadline):
-                await self._in_flight.acquire(size)
+            await self._in_flight.acquire(size, deadline)
         except TimeoutError:
             raise RequestTimeout("the message waited for its whole timeout behind other messages in flight") from None
 
@@ -300,8 +299,8 @@ class MessageSender:
             TransportError: no name server answered in time.
         """
         try:
-            async with asyncio.timeout(max(left, 0.0)):
-                return await self._routes.find_for_sending(topic, self._config.default_topic_queues)
+            deadline = self._loop.time() + left
+            return await self._routes.find_for_sending(topic, self._config.default_topic_queues, deadline)
         except TimeoutError:
             raise RequestTimeout(
                 f"no name server returned the route of topic {topic} within the send timeout"
@@ -314,8 +313,7 @@ class MessageSender:
     async def refresh(self, topic: str, left: float) -> None:
         """Refresh the route, when there is no other broker to try: the broker may have moved."""
         try:
-            async with asyncio.timeout(max(left, 0.0)):
-                await self._routes.refresh(topic)
+            await self._routes.refresh(topic, self._loop.time() + left)
         except (*ROUTE_ERRORS, TimeoutError) as error:
             log.info("the cached route of topic %s is used for sending: %s", topic, error)
 
