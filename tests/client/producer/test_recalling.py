@@ -89,7 +89,7 @@ async def test_the_first_message_of_a_new_topic_can_be_taken_back_at_once(
 ) -> None:
     """No name server knows the topic yet: the message went along the route of the default topic."""
 
-    async def not_yet(_: RouteTable, topic: str) -> None:
+    async def not_yet(_: RouteTable, topic: str, deadline: float | None = None) -> None:
         assert topic == "new"
 
     async with quick(tmp_path) as cluster, Producer("p", name_servers=cluster.name_servers) as producer:

@@ -181,10 +181,10 @@ class Workers(ABC, Generic[T]):
         """Undo the cancellation of a worker by its listener; returns the messages to deliver again."""
         try:
             await asyncio.sleep(0)  # raises a cancellation that is still pending, which `uncancel` may not remove
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not self._survives(worker):
                 raise
-            log.exception("a listener of group %s cancelled its task", self._group)
+            self._caller.failures.failed("listener cancelled its task", messages, error)
             failed = messages
         while worker.uncancel():
             pass
