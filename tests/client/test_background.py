@@ -16,7 +16,7 @@ def test_a_program_that_ends_in_a_handler_has_no_bug(end: BaseException, caplog:
 
     async def main() -> None:
         background(handler(), "a listener")
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     with pytest.raises(type(end)):
         asyncio.run(main())
