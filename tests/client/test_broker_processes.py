@@ -21,11 +21,13 @@ from raptormq.client import (
     ConsumerConfig,
     Message,
     MessageExt,
+    Order,
     Producer,
     ProducerConfig,
     PullConsumer,
     PushConsumer,
     SendStatus,
+    message_key,
 )
 from raptormq.errors import RaptorMQError, TransportError
 from tests.client.embedded_cluster import Cluster, listed
@@ -219,3 +221,53 @@ async def test_a_frozen_broker_keeps_no_new_subscription_from_the_others(tmp_pat
             async with asyncio.timeout(60):
                 assert await got.get() == b"x"
             frozen.kill()  # else the consumer is as patient when it closes
+
+
+async def test_order_by_key_holds_from_the_command_line_to_the_consumer_when_the_broker_is_killed(
+    server: DevServer,
+) -> None:
+    count, keys = 300, ["account 1", "account 2", "account 3"]
+    first: dict[str, list[int]] = {key: [] for key in [*keys, "cli"]}
+    running: set[str] = set()
+
+    async def listener(messages: list[MessageExt]) -> None:
+        for message in messages:
+            key = message_key(message)
+            assert key not in running
+            running.add(key or "")
+            await asyncio.sleep(0)
+            running.discard(key or "")
+            number = int(message.body)
+            if number not in first[key or ""]:  # a replayed message is a duplicate
+                first[key or ""].append(number)
+
+    async def send(producer: Producer, key: str) -> None:
+        for number in range(count):
+            while True:
+                try:
+                    await producer.send(Message("t", b"%d" % number), key=key, timeout=2)
+                except RaptorMQError:
+                    await asyncio.sleep(0.05)
+                else:
+                    break
+
+    config = ConsumerConfig(
+        consume_from=ConsumeFromWhere.FIRST, order=Order.BY_KEY, commit_interval=0.2, rebalance_interval=1
+    )
+    async with (
+        server,
+        Producer("p", name_servers=server.name_servers, auto_batch=True) as producer,
+        PushConsumer("g", name_servers=server.name_servers, config=config) as consumer,
+    ):
+        consumer.subscribe("t", "*", listener)
+        sending = asyncio.gather(*(send(producer, key) for key in keys))
+        await eventually(lambda: len(first[keys[0]]) > count // 3)
+        await server.kill()
+        await server.start()
+        await sending
+        command = [RAPTORMQ, "produce", "t", "--key", "cli", "--batch", "7", "-n", server.name_servers]
+        produce = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+        await produce.communicate(b"".join(b"%d\n" % number for number in range(count)))
+        assert produce.returncode == 0
+        await eventually(lambda: all(len(numbers) == count for numbers in first.values()))
+    assert first == {key: list(range(count)) for key in [*keys, "cli"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -288,3 +289,66 @@ async def test_ordered_consumers_have_no_batch_listeners_and_order_key_needs_an_
         in_executor(one_more, "threads")  # type: ignore[arg-type]
     with pytest.raises(ClientError, match=r"a listener is a function"):
         in_loop(None)  # type: ignore[arg-type]
+
+
+class Accounts:
+    """What was booked for each key, by which consumer; two at once is an error."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, list[int]] = defaultdict(list)
+        self.running: set[str] = set()
+        self.errors: list[str] = []
+        self.members: set[int] = set()
+
+    def listener(self, member: int) -> Callable[[list[MessageExt]], Awaitable[None]]:
+        async def book(messages: list[MessageExt]) -> None:
+            [message] = messages
+            key = message_key(message) or ""
+            if key in self.running:
+                self.errors.append(f"{key} twice at once")
+            self.running.add(key)
+            try:
+                await some_turns(3)
+            finally:
+                self.running.remove(key)
+            self.numbers[key].append(int(message.body))
+            self.members.add(member)
+
+        return book
+
+
+async def test_order_by_key_holds_while_members_come_and_go(tmp_path: Path) -> None:
+    accounts, sent, keys = Accounts(), 0, [f"k{number}" for number in range(10)]
+    is_over = False
+    config = with_settings(BY_KEY, commit_interval=1000.0)  # what is committed by the clock must not matter
+
+    async def keep_sending() -> None:
+        nonlocal sent
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            while not is_over:
+                await asyncio.gather(*(producer.send(Message("t", b"%d" % sent), key=key) for key in keys))
+                sent += 1
+
+    async def joined(number: int, queues: int) -> PushConsumer:
+        member = PushConsumer("g", name_servers=cluster.name_servers, config=config)
+        member.subscribe("t", "*", accounts.listener(number))
+        await member.start()
+        await eventually(lambda: len([queue for queue in member.assignment if queue.topic == "t"]) == queues)
+        return member
+
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 4)
+        sending = asyncio.create_task(keep_sending())
+        first = await joined(1, 4)
+        second = await joined(2, 2)
+        await first.stop()
+        await eventually(lambda: len([queue for queue in second.assignment if queue.topic == "t"]) == 4)
+        third = await joined(3, 2)
+        is_over = True
+        await sending
+        await eventually(lambda: all(len(accounts.numbers[key]) >= sent for key in keys))
+        await second.stop()
+        await third.stop()
+    assert accounts.errors == []
+    assert accounts.members == {1, 2, 3}
+    assert accounts.numbers == {key: list(range(sent)) for key in keys}  # and none twice

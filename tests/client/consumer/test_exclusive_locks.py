@@ -1,0 +1,127 @@
+"""Locks of members that consume in order: no queue is read without one."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Collection
+from typing import cast
+
+import pytest
+
+from raptormq.client import MessageQueue
+from raptormq.client.consumer.handover import Handover, QueueLocks
+from raptormq.client.consumer.offset_commits import OffsetCommitter
+from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from tests.client.consumer.test_queue_locks import connected
+from tests.client.eventually import eventually
+from tests.client.scripted_peer import ScriptedPeer, answer, refuse
+from tests.turns import some_turns
+
+QUEUES = [MessageQueue("t", "broker-0", number) for number in range(3)]
+LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+
+
+async def test_they_are_those_of_ordered_java_clients() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:2])))
+        instance = await connected(peer)
+        locks = QueueLocks(instance, "g", exclusive=True)
+        now = asyncio.get_running_loop().time()
+        assert await locks.lock(QUEUES) == set(QUEUES[:2])
+        [command] = peer.received[LOCK]
+        assert QueueLockRequest.from_json(command.body).consumer_group == "g"
+        assert now + 30 <= locks.locked_until(QUEUES[0]) <= asyncio.get_running_loop().time() + 30
+        assert locks.locked_until(QUEUES[2]) == -math.inf
+        await locks.unlock(QUEUES)
+        assert locks.locked_until(QUEUES[0]) == -math.inf
+        await instance.release()
+
+
+async def test_a_broker_that_refuses_locks_is_not_read() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, refuse(ResponseCode.NO_PERMISSION))
+        instance = await connected(peer)
+        assert await QueueLocks(instance, "g", exclusive=True).lock(QUEUES) == set()
+        assert await QueueLocks(instance, "g").lock(QUEUES) == set(QUEUES)
+        await instance.release()
+
+
+async def test_a_renewal_is_confirmed_and_what_could_not_be_renewed_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    confirmed: list[set[MessageQueue]] = []
+    refused: list[set[MessageQueue]] = []
+    async with ScriptedPeer() as peer:
+        granted = answer(body=encode_locked_queues(QUEUES))
+        peer.on(LOCK, granted, granted, refuse(ResponseCode.SYSTEM_BUSY))
+        instance = await connected(peer)
+        locks = QueueLocks(instance, "g", exclusive=True)
+        await locks.lock(QUEUES)
+
+        def on_confirmed(queues: Collection[MessageQueue]) -> None:
+            confirmed.append(set(queues))
+
+        locks.start(lambda queues: refused.append(set(queues)), on_confirmed)
+        locks.renew_soon()
+        await eventually(lambda: confirmed == [set(QUEUES)])
+        monkeypatch.setattr("raptormq.client.consumer.handover._RENEWAL_AFTER_FAILURE_S", 0.01)
+        locks.renew_soon()
+        await eventually(lambda: len(peer.received[LOCK]) >= 4)  # soon again after the refusal
+        assert refused == []
+        monkeypatch.setattr("raptormq.client.consumer.handover._EXPIRED_S", 0.0)
+        await eventually(lambda: refused == [set(QUEUES)])
+        assert locks.locked_until(QUEUES[0]) == -math.inf
+        assert confirmed == [set(QUEUES)]
+        await locks.stop()
+        await instance.release()
+
+
+class Committed:
+    """Stands where commits stand."""
+
+    async def commit(self, readers: object) -> set[str]:
+        return set()
+
+    def forget(self, queue: MessageQueue) -> None: ...
+
+
+class Busy:
+    """Stands where a reader stands whose listener still runs."""
+
+    def __init__(self) -> None:
+        self.queue, self.is_busy, self.drops = QUEUES[0], True, 0
+        self.ended = asyncio.Event()
+
+    def revoke(self) -> None: ...
+
+    def drop(self) -> None:
+        self.drops += 1
+
+    async def wait_for_calls(self, timeout: float, *, until_end: bool) -> None:
+        if until_end:
+            await self.ended.wait()
+
+
+async def test_a_queue_is_acquired_with_its_lock_and_unlocked_after_its_last_call() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:1])))
+        instance = await connected(peer)
+        locks = QueueLocks(instance, "g", exclusive=True)
+        handover = Handover(locks, cast("OffsetCommitter", Committed()), 0.0)
+        # Not even a queue whose owner is gone is read without its lock.
+        assert await handover.acquire("t", QUEUES, set(QUEUES)) == QUEUES[:1]
+        assert handover.pending_topics == {"t"}
+        assert handover.locked_until(QUEUES[0]) > 0
+        busy = Busy()
+        handover.revoke([cast("QueueReader", busy)])
+        await some_turns()
+        assert busy.drops == 0
+        assert peer.received[UNLOCK] == []
+        busy.ended.set()
+        await handover.wait()
+        assert busy.drops == 1
+        assert len(peer.received[UNLOCK]) == 1
+        await instance.release()
