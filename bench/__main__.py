@@ -20,6 +20,7 @@ from bench import (
     late_group,
     machine,
     many_queues,
+    ordering,
     output,
     rebuild,
     starting,
@@ -103,6 +104,17 @@ def idle_consumers_command(quick: bool) -> None:
     text = output.show(figure.table(measured), load_before)
     if not quick:
         output.keep("idle_consumers", text, [asdict(each) for each in measured], load_before)
+
+
+@main.command("ordering")
+@click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
+def ordering_command(quick: bool) -> None:
+    """What order by key gains over order by queue, and costs over no order."""
+    load_before = machine.load_average()
+    measured = ordering.measure(ordering.QUICK if quick else ordering.FULL)
+    text = output.show(figure.table(measured), load_before)
+    if not quick:
+        output.keep("ordering", text, [asdict(each) for each in measured], load_before)
 
 
 @main.command("wake-up")

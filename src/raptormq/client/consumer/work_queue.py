@@ -44,10 +44,7 @@ class WorkQueue(Generic[T]):
         the item calls `share` before.
         """
         while not self._items or self._is_turn_over():
-            if self._items:
-                await asyncio.sleep(0)
-            else:
-                await self._wait_for_item()
+            await self._wait_for_item()
         return self._items.popleft()
 
     async def _wait_for_item(self) -> None:
@@ -72,6 +69,8 @@ class WorkQueue(Generic[T]):
 
     def _end_turn(self) -> None:
         self._turn_began = None
+        if not self._is_waking:
+            self.share()
 
     def share(self) -> None:
         """Wake another worker if there are items left."""
