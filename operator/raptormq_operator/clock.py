@@ -1,8 +1,13 @@
-"""The time of day in the two forms that Kubernetes objects carry. Everything else takes its clock as an argument."""
+"""The time of day, also in the two forms that Kubernetes objects carry. Everything else takes its clock as argument."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
+
+def now() -> datetime:
+    """Now, with its time zone, to be compared with the times that objects and certificates carry."""
+    return datetime.now(UTC)
 
 
 def timestamp() -> str:

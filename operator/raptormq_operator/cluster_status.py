@@ -115,10 +115,12 @@ def status(
     plan: Plan | None = None,
     previous: Mapping[str, Mapping[str, Any]] = NOTHING,
     now: str = "",
+    stores: Mapping[str, Mapping[str, Any]] = NOTHING,
 ) -> dict[str, Any]:
     """The status without conditions. There is no plan for a spec that is refused: no broker runs that.
 
-    `previous` are the brokers of the status before, by name: what waited then waits since then.
+    `previous` are the brokers of the status before, by name: what waited then waits since then. `stores` is what is
+    kept of each broker's store (`concerns`).
     """
     members = cluster.members
     serving = probe.serving(cluster)
@@ -138,6 +140,8 @@ def status(
         if waits is not None:
             since = previous.get(member.name, {}).get("waiting", {}).get("since", now)
             found["waiting"] = {"change": waits.change, "reason": waits.why, "since": since}
+        if member.name in stores:
+            found["store"] = dict(stores[member.name])
         return found
 
     return {

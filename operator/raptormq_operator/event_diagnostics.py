@@ -64,7 +64,7 @@ def diagnose(warnings: Sequence[tuple[Subject, Sequence[Manifest]]]) -> str:
     """What the newest of the Warning events about each subject says that explains it; "" when none does."""
     said = []
     for subject, events in warnings:
-        newest = max((event for event in events if _explains(event, subject)), key=_time, default=None)
+        newest = max((event for event in events if _explains(event, subject)), key=time_of, default=None)
         if newest is not None:
             said.append((subject.pod, cut(_message(newest) or str(newest["reason"]))))
     return joined(said)
@@ -77,7 +77,7 @@ def _explains(event: Manifest, subject: Subject) -> bool:
     if subject.kind == "StatefulSet":  # it names the pod, others of the set may have had their own trouble
         return reason == "FailedCreate" and f"Pod {subject.pod} " in _message(event)
     if subject.kind == "PersistentVolumeClaim":
-        return reason == "ProvisioningFailed" and _time(event) >= _read(subject.since)
+        return reason == "ProvisioningFailed" and time_of(event) >= _read(subject.since)
     return reason in _KEEP_FROM_RUNNING
 
 
@@ -105,7 +105,7 @@ def _message(event: Manifest) -> str:
     return str(event.get("message") or "").strip()
 
 
-def _time(event: Manifest) -> datetime:
+def time_of(event: Manifest) -> datetime:
     """When it was last seen; who writes events fills in one of these, some with a fraction of the second."""
     series: Manifest = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 
 from raptormq.logs import get_logger
 from raptormq_operator import clock as time_of_day
-from raptormq_operator import cluster_status, event_diagnostics, pod_diagnostics
+from raptormq_operator import cluster_status, concerns, event_diagnostics, pod_diagnostics
 from raptormq_operator.access_keys import AccessKeys
-from raptormq_operator.admin import Admin
+from raptormq_operator.admin import Admin, BrokerFigures
 from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
+from raptormq_operator.concerns import Facts, Stores
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.convergence import Convergence
 from raptormq_operator.differences import differences
@@ -60,6 +63,9 @@ of ours. It begins anew whenever the condition changes."""
 REFUSED_FIRST_S = 10.0
 REFUSED_MAX_S = 300.0
 """The same while the spec, or the API server, refuses: only a change of the spec can help, which is an event."""
+RECORD_S = 60.0
+"""Where commit logs end is kept in the status this often at most: each time is a write."""
+CERTIFICATES_S = 240.0
 REFUSALS = frozenset({Reason.NOT_SUPPORTED, Reason.CONFIG_DENIED, Reason.APPLY_REFUSED})
 
 Name = tuple[str, str]
@@ -108,6 +114,7 @@ class ClusterReconciler:
         clock: Callable[[], float] = time.monotonic,
         vary: Callable[[], float] = random.random,
         now: Callable[[], str] = time_of_day.timestamp,
+        today: Callable[[], datetime] = time_of_day.now,
     ) -> None:
         self._api = api
         self._admin = admin
@@ -120,7 +127,10 @@ class ClusterReconciler:
         self._clock = clock
         self._vary = vary
         self._now = now
+        self._today = today
         self._convergence: dict[Name, Convergence] = {}
+        self._recorded_at: dict[Name, float] = {}
+        self._certificates: dict[Name, tuple[float, dict[str, datetime]]] = {}
         self._known: dict[Name, _Known] = {}
         self._retries: Retries[Name] = Retries(RETRY_FIRST_S, RETRY_MAX_S, clock=clock, vary=vary)
         self._refused: Retries[Name] = Retries(REFUSED_FIRST_S, REFUSED_MAX_S, clock=clock, vary=vary)
@@ -157,8 +167,10 @@ class ClusterReconciler:
         if fault is not None:
             refused = cluster_status.secret_not_usable(fault)
         keys = await self._keys.current(cluster)
+        figures: Mapping[str, BrokerFigures] = {}  # those of a pulse are from the last whole look
         if probe is None or cluster != probed or keys != before:
             probe = await probe_cluster(cluster, self._admin, keys)
+            figures = probe.figures
         self._take_notice(key, cluster, probe)
         next_steps = None
         if refused is None:
@@ -166,8 +178,10 @@ class ClusterReconciler:
         else:
             verdict = refused
         previous = {broker["name"]: broker for broker in body.get("status", {}).get("brokers", [])}
-        status = cluster_status.status(cluster, probe, next_steps, previous, self._now())
-        await self._writer.write(body, status, verdict)
+        facts = await self._facts(key, cluster, probe)
+        stores = self._stores(key, cluster, figures, facts, previous)
+        status = cluster_status.status(cluster, probe, next_steps, previous, self._now(), stores)
+        await self._writer.write(body, status, verdict, concerns.concerns(cluster, facts, stores, self._today()))
         known = _Known(cluster, probe, verdict.reason in REFUSALS, self._whole_look_at(key, verdict))
         self._known[key] = known
         return self._next(known)
@@ -198,12 +212,72 @@ class ClusterReconciler:
         key = (namespace, name)
         self._known.pop(key, None)
         self._convergence.pop(key, None)
+        self._recorded_at.pop(key, None)
+        self._certificates.pop(key, None)
         self._retries.succeeded(key)
         self._refused.succeeded(key)
         self._probes.forget(namespace, name)
         self._keys.forget(namespace, name)
         self._writer.forget("BrokerCluster", namespace, name)
         self._look_at_topics(namespace, name)
+
+    def _stores(
+        self,
+        key: Name,
+        cluster: Cluster,
+        figures: Mapping[str, BrokerFigures],
+        facts: Facts,
+        previous: Mapping[str, Mapping[str, Any]],
+    ) -> Stores:
+        record = self._clock() - self._recorded_at.get(key, -RECORD_S) >= RECORD_S
+        if record:
+            self._recorded_at[key] = self._clock()
+        offsets = {each: said.max_offset for each, said in figures.items() if said.max_offset is not None}
+        kept = {name: broker.get("store", {}) for name, broker in previous.items()}
+        return concerns.stores(cluster, facts.claims, offsets, kept, self._today(), record=record)
+
+    async def _facts(self, key: Name, cluster: Cluster, probe: ClusterProbe) -> Facts:
+        """What the conditions beside Ready are about. What the operator's role does not let it see is left out."""
+        labels = names.selector(names.broker_labels(cluster.name))
+        claims: Sequence[Manifest] = ()
+        try:
+            claims = await self._api.select("PersistentVolumeClaim", cluster.namespace, labels)
+        except KubeError as error:
+            log.debug("volume claims of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
+        return Facts(claims, await self._missing_secrets(cluster), await self._certificate_ends(key, cluster, probe))
+
+    async def _missing_secrets(self, cluster: Cluster) -> list[str]:
+        """By the Secrets themselves, or by what the kubelet says of pods where those may not be read."""
+        missing, unknown = [], []
+        for name in concerns.secrets_of(cluster):
+            try:
+                if await self._api.get("Secret", cluster.namespace, name) is None:
+                    missing.append(name)
+            except KubeError:
+                unknown.append(name)
+        if unknown:
+            try:
+                pods = [f"{names.name_server(cluster.name)}-0", f"{cluster.members[0].name}-0"]
+                events = [event for pod in pods for event in await self._api.warnings(cluster.namespace, "Pod", pod)]
+                missing += concerns.lacking(unknown, events, self._today())
+            except KubeError as error:
+                log.debug("events of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
+        return missing
+
+    async def _certificate_ends(self, key: Name, cluster: Cluster, probe: ClusterProbe) -> dict[str, datetime]:
+        """Asked for now and then only: each is a handshake."""
+        if cluster.tls is None:
+            self._certificates.pop(key, None)
+            return {}
+        asked_at, ends = self._certificates.get(key, (-RESYNC_S, {}))
+        if self._clock() - asked_at >= CERTIFICATES_S or not ends:
+            admin = self._admin.speaking(cluster.tls)
+            answering = [each for each, said in probe.brokers.items() if said is None]
+            answering += [each for each, said in probe.name_servers.items() if not isinstance(said, str)]
+            found = await asyncio.gather(*map(admin.certificate_end, answering), return_exceptions=True)
+            ends = {each: end for each, end in zip(answering, found, strict=True) if isinstance(end, datetime)}
+            self._certificates[key] = (self._clock(), ends)
+        return ends
 
     async def _act(self, body: Manifest, cluster: Cluster, probe: ClusterProbe) -> tuple[Plan, Verdict]:
         """Take the steps that are safe now; return the plan and what is to be said of it.

@@ -116,6 +116,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
         "raptormq.io/brokerclusters": {"get", "list", "watch"},
         "raptormq.io/topics": {"get", "list", "watch", "patch"},
         "/pods": {"list"},
+        "/persistentvolumeclaims": {"list"},
         "/pods/eviction": {"create"},
         "/events": {"get", "list", "create", "patch"},
     }

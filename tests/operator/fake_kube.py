@@ -60,6 +60,8 @@ class FakeKube:
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         self.reads += 1
+        if kind == "Secret" and kind in self.refuse_lists:
+            raise self.refuse_lists[kind]
         return copy.deepcopy(self.objects.get((kind, namespace, name)))
 
     async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:

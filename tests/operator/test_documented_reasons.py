@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from raptormq_operator.conditions import Reason
+from raptormq_operator.conditions import Concern, Reason
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "operator.md"
 
@@ -15,3 +15,9 @@ def test_the_table_of_reasons_is_complete() -> None:
         r"^\| ([A-Z]\w+) \| (?:both|BrokerCluster|Topic) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     )
     assert sorted(rows) == sorted(Reason)
+
+
+def test_the_table_of_further_conditions_is_complete() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    part = text[text.index("## What needs attention") : text.index("## Clients and the command")]
+    assert sorted(re.findall(r"^\| ([A-Z]\w+) \|", part, re.MULTILINE)) == sorted(Concern)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ class Operator:
         self.kube = FakeKube()
         self.admin = FakeAdmin()
         self.now = "t0"
+        self.today = datetime(2026, 11, 20, tzinfo=UTC)
         events = EventRecorder(self.kube, lambda: self.now)
         writer = StatusWriter(self.kube, events, lambda: self.now)
         self.time = 0.0
@@ -45,6 +47,7 @@ class Operator:
             clock=lambda: self.time,
             vary=lambda: 0.5,
             now=lambda: self.now,
+            today=lambda: self.today,
         )
         self.body = self.kube.put(cluster_body(**spec))
         self.cluster = Cluster.from_object(self.body, SURROUNDINGS)
@@ -75,8 +78,8 @@ class Operator:
 
     @property
     def ready(self) -> dict[str, Any]:
-        (condition,) = self.status["conditions"]
-        found: dict[str, Any] = condition
+        found: dict[str, Any] = self.status["conditions"][0]
+        assert found["type"] == "Ready"
         return found
 
     def names(self, kind: str) -> list[str]:
@@ -447,3 +450,56 @@ async def test_a_refused_configuration_leaves_its_broker_as_it_is() -> None:
     await operator.turn()
     assert operator.names("StatefulSet") == []
     assert operator.names("Service") == ["demo-broker-0", "demo-namesrv"]
+
+
+async def test_a_disk_that_came_back_empty_is_a_condition_and_a_warning() -> None:
+    operator = Operator()
+    address = operator.cluster.members[0].address
+    operator.admin.max_offsets[address] = 4096
+    await operator.until_ready()
+    writes = len(operator.kube.writes)
+    operator.admin.max_offsets[address] = 5000
+    await operator.turn()
+    assert operator.kube.writes[writes:] == [], "the log grows all the time"
+    operator.admin.max_offsets[address] = 0
+    await operator.turn()
+    ready, lost = operator.status["conditions"]
+    assert (ready["status"], lost["type"], lost["status"]) == ("True", "MessagesLost", "True")
+    assert "messages up to offset 4096 of its commit log are gone" in lost["message"]
+    assert ("Warning", "MessagesLost") in operator.kube.events()
+
+
+async def test_a_secret_that_is_gone_while_all_goes_on() -> None:
+    operator = Operator(imagePullSecrets=[{"name": "pull"}], tls={"secretName": "certificate"})
+    operator.admin.certificate = datetime(2026, 12, 1, tzinfo=UTC)
+    for name in ("pull", "certificate"):
+        operator.kube.put({"kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}})
+    operator.today = datetime(2026, 11, 1, tzinfo=UTC)
+    await operator.until_ready()
+    assert len(operator.status["conditions"]) == 1
+    del operator.kube.objects["Secret", NAMESPACE, "pull"]
+    operator.today = datetime(2026, 11, 20, tzinfo=UTC)
+    await operator.turn()
+    ready, ends, missing = operator.status["conditions"]
+    assert (ready["status"], ends["type"], missing["type"]) == ("True", "CertificateExpires", "SecretMissing")
+    assert "there is no Secret pull" in missing["message"]
+
+
+@pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "Secret"])
+async def test_a_role_without_claims_or_secrets_costs_their_conditions_alone(kind: str) -> None:
+    operator = Operator(tls={"secretName": "certificate"})
+    operator.kube.refuse_lists[kind] = Invalid(403, "it is forbidden")
+    await operator.until_ready()
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": NAMESPACE},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": 'MountVolume.SetUp failed for volume "tls" : secret "certificate" not found',
+        "lastTimestamp": "2026-11-20T00:00:00Z",
+        "involvedObject": {"kind": "Pod", "name": "demo-broker-0-0-0"},
+    }
+    operator.kube.put(event)
+    operator.today = datetime(2026, 11, 20, 0, 1, tzinfo=UTC)
+    await operator.turn()
+    assert [condition["type"] for condition in operator.status["conditions"]] == ["Ready", "SecretMissing"]

@@ -72,6 +72,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
+# Claims that were taken up with another size or class, or are others than before.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [list]
 # The last words of pods that fail, and what keeps pods from beginning.
 - apiGroups: [""]
   resources: [pods]

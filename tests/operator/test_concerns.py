@@ -1,0 +1,140 @@
+"""Conditions beside Ready: lost stores, claims of an earlier cluster, missing Secrets, certificates that end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from raptormq_operator.concerns import LOSS_SHOWN, Facts, Stores, claim_of, concerns, lacking, secrets_of, stores
+from raptormq_operator.conditions import Concern
+from raptormq_operator.manifests.cluster_objects import wanted
+from raptormq_operator.model.cluster import Cluster
+from tests.operator.resources import SURROUNDINGS, cluster_body
+
+NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
+PLAIN = Cluster.from_object(cluster_body(groups=2), SURROUNDINGS)
+FIRST, SECOND = PLAIN.members
+
+
+def claim(uid: str = "c1", size: str = "10Gi", storage_class: str = "essd", member: Any = FIRST) -> dict[str, Any]:
+    spec = {"resources": {"requests": {"storage": size}}, "storageClassName": storage_class}
+    return {"metadata": {"name": claim_of(member), "uid": uid}, "spec": spec}
+
+
+def look(before: Stores, uid: str, offset: int | None, now: datetime = NOW, *, record: bool = True) -> Stores:
+    offsets = {} if offset is None else {FIRST.address: offset}
+    return stores(PLAIN, [claim(uid)], offsets, before, now, record=record)
+
+
+def lost(kept: Stores, now: datetime = NOW) -> str | None:
+    return concerns(PLAIN, Facts(), kept, now).get(Concern.MESSAGES_LOST)
+
+
+def test_claims_have_the_names_that_kubernetes_gives_them() -> None:
+    workload = wanted(PLAIN).brokers[0].objects[-1]
+    (template,) = workload["spec"]["volumeClaimTemplates"]
+    assert claim_of(FIRST) == f"{template['metadata']['name']}-{workload['metadata']['name']}-0"
+
+
+def test_a_store_that_grows_is_no_loss_and_is_kept_now_and_then() -> None:
+    kept = look({}, "c1", 1000)
+    assert kept == {FIRST.name: {"claim": "c1", "maxOffset": 1000}}
+    assert look(kept, "c1", 2000, record=False) == kept
+    assert look(kept, "c1", 2000) == {FIRST.name: {"claim": "c1", "maxOffset": 2000}}
+    assert look(kept, "c1", None) == kept, "a broker that is away"
+    assert lost(kept) is None
+
+
+def test_another_claim_is_an_empty_disk() -> None:
+    kept = look(look({}, "c1", 1000), "c2", None)
+    assert "maxOffset" not in kept[FIRST.name]
+    assert lost(kept) == (
+        "broker-0 (demo-broker-0-0) came back with an empty store: messages up to offset 1000 of its commit log are "
+        "gone, seen at 2026-11-25T12:00:00Z"
+    )
+    again = look(kept, "c2", 5, NOW + timedelta(minutes=1))
+    assert lost(again) == lost(kept), "the same loss"
+    assert again[FIRST.name]["maxOffset"] == 5
+
+
+def test_a_log_that_ends_earlier_under_the_same_claim_is_a_loss() -> None:
+    kept = look(look({}, "c1", 1000), "c1", 0)
+    assert "came back with an empty store: messages up to offset 1000" in str(lost(kept))
+    kept = look(look({}, "c1", 1000), "c1", 700, record=False)
+    assert "ends at offset 700: it ended at 1000 before" in str(lost(kept))
+    assert kept[FIRST.name]["maxOffset"] == 700
+
+
+def test_a_loss_is_shown_for_a_while_and_an_empty_store_loses_nothing() -> None:
+    kept = look(look({}, "c1", 1000), "c2", 0)
+    assert lost(look(kept, "c2", 1, NOW + LOSS_SHOWN)) is not None
+    assert lost(look(kept, "c2", 1, NOW + LOSS_SHOWN + timedelta(seconds=1))) is None
+    assert lost(look(look({}, "c1", 0), "c2", 0)) is None
+    assert lost(look(look({}, "c1", None), "c2", 0)) is None
+
+
+def test_claims_of_an_earlier_cluster_are_told_with_what_differs() -> None:
+    cluster = Cluster.from_object(
+        cluster_body(groups=2, storage={"size": "1.3333Gi", "storageClassName": "essd"}), SURROUNDINGS
+    )
+    claims = [claim(size="1431619973939200u"), claim(size="5Gi", storage_class="standard", member=SECOND)]
+    foreign = {"metadata": {"name": "store-demo-broker-7-0-0"}, "spec": claims[1]["spec"]}
+    found = concerns(cluster, Facts([*claims, foreign]), {}, NOW)
+    assert found == {
+        Concern.CLAIM_DIFFERS: "claim store-demo-broker-1-0-0 has size 5Gi, the spec says 1.3333Gi and class standard, "
+        "the spec says essd"
+    }
+    assert concerns(PLAIN, Facts([claim(storage_class="any")]), {}, NOW) == {}, "a spec without a class takes any"
+
+
+ENCRYPTED = Cluster.from_object(
+    cluster_body(tls={"secretName": "certificate"}, imagePullSecrets=[{"name": "pull"}]), SURROUNDINGS
+)
+
+
+def test_secrets_that_are_missing_are_named_with_what_follows() -> None:
+    assert secrets_of(ENCRYPTED) == ["pull", "certificate"]
+    found = concerns(ENCRYPTED, Facts(missing_secrets=["pull", "certificate"]), {}, NOW)
+    assert found == {
+        Concern.SECRET_MISSING: "there is no Secret pull in shop: nodes that do not have the image cannot pull it; "
+        "there is no Secret certificate in shop: pods that are made anew do not start"
+    }
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "age", "expected"),
+    [
+        (
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "tls" : secret "certificate" not found',
+            1,
+            ["certificate"],
+        ),
+        (
+            "FailedToRetrieveImagePullSecret",
+            "Unable to retrieve some image pull secrets (pull); attempting to pull the image may not succeed.",
+            1,
+            ["pull"],
+        ),
+        ("FailedMount", 'secret "certificate" not found', 11, []),
+        ("FailedMount", 'configmap "other" not found', 1, []),
+        ("BackOff", 'secret "certificate" not found', 1, []),
+    ],
+)
+def test_what_the_kubelet_lacks_lately(reason: str, message: str, age: int, expected: list[str]) -> None:
+    event = {"reason": reason, "message": message, "lastTimestamp": (NOW - timedelta(minutes=age)).isoformat()}
+    assert lacking(["pull", "certificate"], [event], NOW) == expected
+
+
+def test_a_certificate_is_told_of_two_weeks_before_its_end() -> None:
+    def told(end: datetime) -> str | None:
+        ends = {"a:1": end, "b:1": end, "c:1": NOW + timedelta(days=90)}
+        return concerns(ENCRYPTED, Facts(certificate_ends=ends), {}, NOW).get(Concern.CERTIFICATE_EXPIRES)
+
+    assert told(NOW + timedelta(days=14, seconds=1)) is None
+    assert told(NOW + timedelta(days=14)) == (
+        "the certificate that a:1 and 1 others show ends at 2026-12-09T12:00:00Z, renew Secret certificate"
+    )
+    assert "ended at 2026-11-25T12:00:00Z" in str(told(NOW))
