@@ -13,7 +13,10 @@ from e2e.tools import tool
 from raptormq.client.security.tls import ClientTls, tls_from_environment
 from raptormq_operator.handlers import CHILD_KINDS
 from raptormq_operator.kube.client import RESOURCES
+from raptormq_operator.manifests.cluster_objects import wanted
+from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.settings import Settings
+from tests.operator.resources import SURROUNDINGS, cluster_body
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "raptormq"
 pytestmark = pytest.mark.timeout(900)
@@ -104,9 +107,17 @@ def rules(role: dict[str, Any]) -> dict[str, set[str]]:
     return found
 
 
+def operator_role(*options: str) -> dict[str, Any]:
+    (found,) = [
+        role
+        for role in of_kind(rendered(*options), "ClusterRole")
+        if not any(label.startswith("rbac.authorization.k8s.io/") for label in role["metadata"]["labels"])
+    ]
+    return found
+
+
 def test_the_operator_may_do_what_it_does_and_no_more() -> None:
-    (role,) = of_kind(rendered(), "ClusterRole")
-    allowed = rules(role)
+    allowed = rules(operator_role())
     assert not [verbs for verbs in allowed.values() if "*" in verbs]
     assert not [name for name in allowed if "*" in name or "secrets" in name]
     for version, plural in (RESOURCES[kind] for kind in CHILD_KINDS):
@@ -126,7 +137,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
 
 
 def test_secrets_are_for_those_who_want_access_control() -> None:
-    (role,) = of_kind(rendered("--set", "accessControl.enabled=true"), "ClusterRole")
+    role = operator_role("--set", "accessControl.enabled=true")
     assert rules(role)["/secrets"] == {"get", "create"}
     assert all(rule["verbs"] == ["get", "create"] for rule in role["rules"] if "secrets" in rule["resources"])
 
@@ -143,7 +154,7 @@ def test_the_lease_is_the_one_that_the_operator_takes() -> None:
 
 
 def test_watched_namespaces_get_a_role_each_and_nothing_is_cluster_wide() -> None:
-    options = ["--set", "watchNamespaces={shop,bank}"]
+    options = ["--set", "watchNamespaces={shop,bank},rbac.aggregateClusterRoles=false"]
     objects = rendered(*options)
     assert of_kind(objects, "ClusterRole") == of_kind(objects, "ClusterRoleBinding") == []
     assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {"mq", "shop", "bank"}
@@ -151,10 +162,116 @@ def test_watched_namespaces_get_a_role_each_and_nothing_is_cluster_wide() -> Non
     assert environment(*options)["WATCH_NAMESPACES"] == "shop,bank"
 
 
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+def test_people_get_rights_to_both_resources_with_kubernetes_own_roles(role: str) -> None:
+    label = f"rbac.authorization.k8s.io/aggregate-to-{role}"
+    (found,) = [each for each in of_kind(rendered(), "ClusterRole") if label in each["metadata"]["labels"]]
+    assert found["metadata"]["labels"][label] == "true"
+    allowed = rules(found)
+    verbs = {
+        "view": {"get", "list", "watch"},
+        "edit": {"create", "update", "patch", "delete"},
+        "admin": {"create", "update", "patch", "delete", "deletecollection"},
+    }
+    assert {allowed[f"raptormq.io/{plural}"] == verbs[role] for plural in ("brokerclusters", "topics")} == {True}
+    assert {name.split("/")[0] for name in allowed} == {"raptormq.io"}
+
+
+def test_an_image_from_a_registry_by_its_digest() -> None:
+    digest = f"sha256:{'a' * 64}"
+    values = environment("--set", f"image.registry=registry.example:5000,image.digest={digest},image.tag=ignored")
+    assert values["RAPTORMQ_IMAGE"] == f"registry.example:5000/raptormq@{digest}"
+    assert environment("--set", "image.registry=registry.example/mq/")["RAPTORMQ_IMAGE"].startswith(
+        "registry.example/mq/raptormq:"
+    )
+
+
+def test_operators_are_spread_and_evicted_one_by_one() -> None:
+    (budget,) = of_kind(rendered(), "PodDisruptionBudget")
+    template = deployment()["spec"]["template"]
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (spread,) = template["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"] == budget["spec"]["selector"]
+    own = 'topologySpreadConstraints=[{"maxSkew": 2}]'
+    assert deployment("--set-json", own)["spec"]["template"]["spec"]["topologySpreadConstraints"] == [{"maxSkew": 2}]
+    options = ("--set", "podDisruptionBudget.enabled=false,priorityClassName=high")
+    assert of_kind(rendered(*options), "PodDisruptionBudget") == []
+    assert deployment(*options)["spec"]["template"]["spec"]["priorityClassName"] == "high"
+
+
+def test_monitors_select_what_there_is() -> None:
+    options = ("--set", "serviceMonitor.enabled=true,podMonitor.enabled=true,podMonitor.labels.release=mon")
+    objects = rendered(*options)
+    (service,) = of_kind(objects, "Service")
+    (monitor,) = of_kind(objects, "ServiceMonitor")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]] == [service["spec"]["ports"][0]["name"]]
+    (pods,) = of_kind(objects, "PodMonitor")
+    assert (pods["metadata"]["labels"]["release"], pods["spec"]["namespaceSelector"]) == ("mon", {"any": True})
+    for template in server_templates():
+        assert pods["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert "metrics" in port_names(template)
+    narrow = rendered(*options, "--set", "watchNamespaces={shop}")
+    assert of_kind(narrow, "PodMonitor")[0]["spec"]["namespaceSelector"] == {"matchNames": ["shop"]}
+    assert of_kind(rendered(), "ServiceMonitor") == of_kind(rendered(), "PodMonitor") == []
+
+
+def server_templates() -> list[dict[str, Any]]:
+    """Pod templates of name servers and brokers, as the operator makes them."""
+    cluster = Cluster.from_object(cluster_body(), SURROUNDINGS)
+    return [one["spec"]["template"] for one in wanted(cluster).objects if one["kind"] == "StatefulSet"]
+
+
+def port_names(template: dict[str, Any]) -> set[str]:
+    return {port["name"] for container in template["spec"]["containers"] for port in container["ports"]}
+
+
+def test_network_policies_are_about_the_pods_and_ports_that_there_are() -> None:
+    assert of_kind(rendered(), "NetworkPolicy") == []
+    peers = 'networkPolicy.clientsFrom=[{"podSelector": {"matchLabels": {"app": "shop"}}}]'
+    options = ("--set", "networkPolicy.enabled=true,networkPolicy.clusterNamespaces={shop}", "--set-json", peers)
+    own, clusters = sorted(of_kind(rendered(*options), "NetworkPolicy"), key=lambda one: one["metadata"]["namespace"])
+    assert (own["metadata"]["namespace"], clusters["metadata"]["namespace"]) == ("mq", "shop")
+    template = deployment()["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    assert own["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert {port["port"] for rule in own["spec"]["ingress"] for port in rule["ports"]} == port_names(template)
+    (to_servers,) = [rule for rule in own["spec"]["egress"] if "to" in rule]
+    clients, metrics = clusters["spec"]["ingress"]
+    assert "from" not in metrics, "everybody"
+    shop, cluster, operator = clients["from"]
+    assert shop == {"podSelector": {"matchLabels": {"app": "shop"}}}
+    assert operator["podSelector"]["matchLabels"].items() <= labels.items()
+    assert operator["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "mq"}
+    for server in server_templates():
+        selectors = (to_servers["to"][0], clusters["spec"], cluster)
+        for selector in selectors:
+            assert selector["podSelector"]["matchLabels"].items() <= server["metadata"]["labels"].items()
+        assert {port["port"] for rule in clusters["spec"]["ingress"] for port in rule["ports"]} == port_names(server)
+
+
+def test_helm_test_asks_the_service() -> None:
+    (pod,) = of_kind(rendered(), "Pod")
+    (service,) = of_kind(rendered(), "Service")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (text,) = pod["spec"]["containers"][0]["args"]
+    assert f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}/readyz" in text
+    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items(), "it is no operator"
+    compile(text, "test", "exec")
+
+
 def test_an_account_of_the_users_own() -> None:
     objects = rendered("--set", "serviceAccount.create=false,serviceAccount.name=mine")
     assert of_kind(objects, "ServiceAccount") == []
     assert {binding["subjects"][0]["name"] for binding in of_kind(objects, "ClusterRoleBinding")} == {"mine"}
+
+
+@pytest.mark.parametrize("skip", [(), ("--skip-schema-validation",)])
+def test_no_account_gets_the_rights_by_mistake(skip: tuple[str, ...]) -> None:
+    done = helm("template", "raptormq", str(CHART), *KUBE_VERSION, *skip, "--set", "serviceAccount.create=false")
+    assert done.returncode != 0
+    assert "name" in done.stderr
 
 
 def test_metrics_have_a_service_unless_they_are_off() -> None:
@@ -198,6 +315,15 @@ def test_everything_carries_the_labels_of_the_release() -> None:
         ("metrics.port=80", "port"),
         ("prometheusRule.enable=true", "prometheusRule"),
         ("image.repository=", "repository"),
+        ("image.digest=abc", "digest"),
+        ("tls.verify=true", "secretName"),
+        (r"podLabels.app\.kubernetes\.io/name=x", "podLabels"),
+        (r"podLabels.app\.kubernetes\.io/component=x", "podLabels"),
+        (r"commonLabels.app\.kubernetes\.io/instance=x", "commonLabels"),
+        (r"commonLabels.helm\.sh/chart=x", "commonLabels"),
+        ("serviceMonitor.enabled=true,metrics.enabled=false", "metrics"),
+        ("networkPolicy.clusterNamespaces={shop}", "clusterNamespaces"),
+        ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(option: str, word: str) -> None:

@@ -39,12 +39,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "raptormq.operator" .) .Values.serviceAccount.name -}}
 {{- else -}}
-{{- default "default" .Values.serviceAccount.name -}}
+{{- required "serviceAccount.create=false needs serviceAccount.name, the account that gets the operator's rights" .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "raptormq.image" -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- with .Values.image.registry }}{{ . | trimSuffix "/" }}/{{ end -}}
+{{- .Values.image.repository -}}
+{{- if .Values.image.digest -}}
+@{{ .Values.image.digest }}
+{{- else -}}
+:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
 {{- end -}}
 
 {{/* What the operator may do in each namespace that it watches. */}}

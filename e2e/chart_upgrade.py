@@ -1,0 +1,46 @@
+"""From the chart of the last release to this one, by the two commands that its README documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.brokers import NAMESPACE, OPERATOR_NAMESPACE
+from e2e.errors import Failed
+from e2e.images import ROOT
+from e2e.kubernetes import Kubernetes
+
+CHART = str(ROOT / "helm" / "raptormq")
+PREVIOUS = str(ROOT / "e2e" / "previous" / "raptormq")
+RELEASE = "raptormq"
+WAIT = ("-n", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
+VALUES = f"accessControl.enabled=true,networkPolicy.enabled=true,networkPolicy.clusterNamespaces={{{NAMESPACE}}}"
+
+
+def install_previous(kubernetes: Kubernetes, image: str) -> None:
+    """The chart of the last release, with today's image."""
+    repository, _, tag = image.rpartition(":")
+    values = f"image.repository={repository},image.tag={tag}"
+    kubernetes.helm("install", RELEASE, PREVIOUS, "--set", values, "--create-namespace", *WAIT)
+
+
+def upgrade(kubernetes: Kubernetes) -> str:
+    """Both commands, and the chart's own test; returns the notes of the chart."""
+    definitions = kubernetes.helm("show", "crds", CHART)
+    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", manifest=definitions)
+    notes = kubernetes.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", VALUES, *WAIT)
+    kubernetes.kubectl("explain", "brokercluster.spec.accessControl")  # fails for a field that is not defined
+    kubernetes.helm("test", RELEASE, "-n", OPERATOR_NAMESPACE, "--timeout", "60s")
+    return notes
+
+
+def policies_select_pods(kubernetes: Kubernetes) -> None:
+    """Every NetworkPolicy selects pods that run. This network does not enforce them, so nothing else is shown."""
+    for namespace in (OPERATOR_NAMESPACE, NAMESPACE):
+        policies = kubernetes.get("networkpolicies", "-n", namespace)["items"]
+        if not policies:
+            raise Failed(f"no NetworkPolicy in namespace {namespace}")
+        for policy in policies:
+            labels: dict[str, Any] = policy["spec"]["podSelector"]["matchLabels"]
+            selector = ",".join(f"{key}={value}" for key, value in labels.items())
+            if not kubernetes.get("pods", "-n", namespace, "-l", selector)["items"]:
+                raise Failed(f"NetworkPolicy {policy['metadata']['name']} in {namespace} selects no pod: {selector}")

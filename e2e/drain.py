@@ -1,0 +1,41 @@
+"""`kubectl drain` of the node that has all brokers: one of them goes, the others stay until it is back."""
+
+from __future__ import annotations
+
+from e2e.brokers import CLUSTER, NAMESPACE
+from e2e.errors import Failed, Unanswered
+from e2e.kubernetes import Kubernetes
+from e2e.progress import say
+
+BROKERS = "app.kubernetes.io/component=broker,raptormq.io/cluster=demo"
+DRAIN_S = 15
+"""The node is the only one, so that a drain never ends: the broker that was evicted finds no other."""
+
+
+def takes_one_broker(kubernetes: Kubernetes) -> None:
+    """Of two groups without replication."""
+    before = _serving(kubernetes)
+    (node,) = kubernetes.nodes()
+    try:
+        options = ["--pod-selector", BROKERS, "--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={DRAIN_S}s"]
+        kubernetes.kubectl("drain", node, *options, timeout=DRAIN_S + 60)
+        raise Failed("the drain has taken all brokers")
+    except Unanswered as error:
+        if "disruption budget" not in str(error):
+            raise
+    finally:
+        kubernetes.kubectl("uncordon", node)
+    taken = before.items() - _serving(kubernetes).items()
+    if len(taken) != 1:
+        raise Failed(f"the drain has taken {len(taken)} of {len(before)} brokers, wanted 1")
+    kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=120)
+    say(f"the drain took {next(iter(taken))[0]} of {len(before)} brokers, the others stayed")
+
+
+def _serving(kubernetes: Kubernetes) -> dict[str, str]:
+    """Name -> uid of the broker pods that are ready or were not evicted."""
+    return {
+        pod["metadata"]["name"]: pod["metadata"]["uid"]
+        for pod in kubernetes.get("pods", "-n", NAMESPACE, "-l", BROKERS)["items"]
+        if "deletionTimestamp" not in pod["metadata"]
+    }
