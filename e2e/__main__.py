@@ -20,7 +20,17 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from e2e import brokers, evidence, isolation, local_disks, operator_duties, operator_scale, records
+from e2e import (
+    access_control,
+    brokers,
+    drain,
+    evidence,
+    isolation,
+    local_disks,
+    operator_duties,
+    operator_scale,
+    records,
+)
 from e2e import spark as spark_jobs
 from e2e.images import build
 from e2e.kubernetes import Kubernetes
@@ -89,6 +99,10 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
         isolation.silent_broker(kubernetes)
     with step("others' ConfigMaps cost the operator nothing"):
         isolation.foreign_objects(kubernetes)
+    with step("a drain of the node takes one broker"):
+        drain.takes_one_broker(kubernetes)
+    with step("access control is turned on and off under a client"):
+        access_control.turns_on_and_off(kubernetes, image)
     with step("brokers on disks of their nodes keep their messages there"):
         local_disks.serve(kubernetes)
     with step("send every record while a broker is taken away"):

@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from e2e import records, rules
+from e2e import chart_upgrade, records, rules
 from e2e.errors import Failed
 from e2e.images import ROOT
 from e2e.kubernetes import Kubernetes
 from e2e.progress import say, step
 
 NAMESPACE = "flights"
-OPERATOR_NAMESPACE = "raptormq"
+OPERATOR_NAMESPACE = chart_upgrade.OPERATOR_NAMESPACE
 CLUSTER = "brokercluster/demo"
 TOPIC = "topic/flights"
 VICTIM = "demo-broker-0-0-0"
@@ -27,13 +27,10 @@ def install(kubernetes: Kubernetes, image: str) -> None:
     """The chart, the rules of its resources, the example resources."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": _restricted()}}
     kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(namespace))
-    repository, _, tag = image.rpartition(":")
-    with step("helm install raptormq helm/raptormq"):
-        options = ["--set", f"image.repository={repository},image.tag={tag}", "-n", OPERATOR_NAMESPACE]
-        chart = str(ROOT / "helm" / "raptormq")
-        notes = kubernetes.helm(
-            "install", "raptormq", chart, *options, "--create-namespace", "--wait", "--timeout", "120s"
-        )
+    with step("helm install the chart of the last release"):
+        chart_upgrade.install_previous(kubernetes, image)
+    with step("the documented commands upgrade it to helm/raptormq, and helm test is well"):
+        notes = chart_upgrade.upgrade(kubernetes, NAMESPACE)
     if "kubectl wait --for=condition=Ready" not in notes:
         raise Failed(f"the notes of the chart do not say how to go on: {notes}")
     with step("the API server answers as the rules want"):
@@ -42,6 +39,8 @@ def install(kubernetes: Kubernetes, image: str) -> None:
         for name in ("cluster.yaml", "topic.yaml"):
             kubernetes.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "examples" / name))
         kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=180)
+    with step("network policies select pods that run"):
+        chart_upgrade.policies_select_pods(kubernetes, OPERATOR_NAMESPACE, NAMESPACE)
     status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
     if (status["brokersReady"], status["nameServersReady"]) != ("2/2", "2/2"):
         raise Failed(

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.brokers import NAMESPACE, OPERATOR_NAMESPACE
 from e2e.errors import Failed
 from e2e.images import ROOT
 from e2e.kubernetes import Kubernetes
 
 CHART = str(ROOT / "helm" / "raptormq")
 PREVIOUS = str(ROOT / "e2e" / "previous" / "raptormq")
-RELEASE = "raptormq"
+RELEASE = OPERATOR_NAMESPACE = "raptormq"
 WAIT = ("-n", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
-VALUES = f"accessControl.enabled=true,networkPolicy.enabled=true,networkPolicy.clusterNamespaces={{{NAMESPACE}}}"
 
 
 def install_previous(kubernetes: Kubernetes, image: str) -> None:
@@ -23,19 +21,20 @@ def install_previous(kubernetes: Kubernetes, image: str) -> None:
     kubernetes.helm("install", RELEASE, PREVIOUS, "--set", values, "--create-namespace", *WAIT)
 
 
-def upgrade(kubernetes: Kubernetes) -> str:
-    """Both commands, and the chart's own test; returns the notes of the chart."""
+def upgrade(kubernetes: Kubernetes, namespace: str) -> str:
+    """Both commands, and the chart's own test; returns the notes of the chart. `namespace` gets network policies."""
+    values = f"accessControl.enabled=true,networkPolicy.enabled=true,networkPolicy.clusterNamespaces={{{namespace}}}"
     definitions = kubernetes.helm("show", "crds", CHART)
     kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", manifest=definitions)
-    notes = kubernetes.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", VALUES, *WAIT)
+    notes = kubernetes.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", values, *WAIT)
     kubernetes.kubectl("explain", "brokercluster.spec.accessControl")  # fails for a field that is not defined
     kubernetes.helm("test", RELEASE, "-n", OPERATOR_NAMESPACE, "--timeout", "60s")
     return notes
 
 
-def policies_select_pods(kubernetes: Kubernetes) -> None:
+def policies_select_pods(kubernetes: Kubernetes, *namespaces: str) -> None:
     """Every NetworkPolicy selects pods that run. This network does not enforce them, so nothing else is shown."""
-    for namespace in (OPERATOR_NAMESPACE, NAMESPACE):
+    for namespace in namespaces:
         policies = kubernetes.get("networkpolicies", "-n", namespace)["items"]
         if not policies:
             raise Failed(f"no NetworkPolicy in namespace {namespace}")

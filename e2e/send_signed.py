@@ -2,8 +2,8 @@
 
     python send_signed.py NAME_SERVERS TOPIC
 
-Then one line of JSON says how many were acknowledged and found again, what failed on the way, and the longest time without
-an acknowledgement. A message is sent again until it is acknowledged.
+Then one line of JSON says how many were acknowledged and found again, what failed on the way, and the longest time
+without an acknowledgement. A message is sent again until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def stored(name_servers: str, topic: str) -> set[str]:
             offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
             while offset < end:
                 result = await consumer.pull(queue, offset)
-                keys.update(key for message in result.messages for key in message.keys)
+                keys.update(key for message in result.messages() for key in message.keys)
                 offset = result.next_offset
     return keys
 

@@ -34,8 +34,8 @@ helm upgrade raptormq CHART --namespace raptormq --reset-then-reuse-values
 
 ## Values
 
-This table is made of values.yaml; values.schema.json refuses a value that is unknown, of the wrong kind, or, where it is
-about security, without effect.
+This table is made of values.yaml. values.schema.json refuses a value that is unknown, of the wrong kind or, where it
+is about security, without effect.
 
 | value | default | meaning |
 |---|---|---|
