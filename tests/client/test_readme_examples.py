@@ -16,7 +16,15 @@ from demo.broker_process import running_broker
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CLIENT_PAGE = (ROOT / "docs" / "guides" / "python-client.md").read_text(encoding="utf-8")
-PROGRAMS = dict(re.findall(r"^## ([^\n]*)\n(?:(?!^## ).)*?```python\n(.*?)```", CLIENT_PAGE, re.DOTALL | re.MULTILINE))
+COOKBOOK = (ROOT / "docs" / "guides" / "cookbook.md").read_text(encoding="utf-8")
+
+
+def programs_of(page: str) -> dict[str, str]:
+    """The programs of a page by the titles of their sections."""
+    return dict(re.findall(r"^## ([^\n]*)\n(?:(?!^## ).)*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE))
+
+
+PROGRAMS = programs_of(CLIENT_PAGE) | programs_of(COOKBOOK)
 README_ADDRESS = "127.0.0.1:9876"
 
 pytestmark = pytest.mark.client
@@ -76,11 +84,13 @@ def test_the_python_program(name_server: str) -> None:
         ("With a local transaction", "TransactionState.COMMIT True"),
         ("Topics and figures", "'invoices'"),
         ("Messages by key and id", "b'18 books'"),
+        ("Account notifications in order by account", "account 8: 99 notifications, in order: True"),
+        ("An idempotent consumer", "6 deliveries, balance 60"),
     ],
 )
-def test_the_programs_of_the_client_page(name_server: str, title: str, printed: str) -> None:
+def test_the_programs_of_the_guides(name_server: str, title: str, printed: str) -> None:
     assert printed in run([sys.executable, "-c", PROGRAMS[title]], name_server)
 
 
-def test_every_program_of_the_client_page_is_tried() -> None:
-    assert len(PROGRAMS) == CLIENT_PAGE.count("```python") == 10
+def test_every_program_of_the_guides_is_tried() -> None:
+    assert len(PROGRAMS) == (CLIENT_PAGE + COOKBOOK).count("```python") == 12

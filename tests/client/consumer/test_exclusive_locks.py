@@ -93,6 +93,7 @@ class Busy:
 
     def __init__(self) -> None:
         self.queue, self.is_busy, self.drops = QUEUES[0], True, 0
+        self.is_abandoned = False
         self.ended = asyncio.Event()
 
     def revoke(self) -> None: ...
@@ -124,4 +125,20 @@ async def test_a_queue_is_acquired_with_its_lock_and_unlocked_after_its_last_cal
         await handover.wait()
         assert busy.drops == 1
         assert len(peer.received[UNLOCK]) == 1
+        await instance.release()
+
+
+async def test_the_lock_of_a_call_that_cannot_be_ended_is_left_to_its_time_limit() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:1])))
+        instance = await connected(peer)
+        handover = Handover(QueueLocks(instance, "g", exclusive=True), cast("OffsetCommitter", Committed()), 0.0)
+        assert await handover.acquire("t", QUEUES[:1], set()) == QUEUES[:1]
+        stuck = Busy()
+        stuck.is_abandoned = True
+        stuck.ended.set()
+        handover.revoke([cast("QueueReader", stuck)])
+        await handover.wait()
+        assert stuck.drops == 1
+        assert peer.received[UNLOCK] == []
         await instance.release()

@@ -18,6 +18,7 @@ class Locks:
     """Stands where locks are: grants what it is told to."""
 
     def __init__(self) -> None:
+        self.exclusive = False
         self.granted: set[MessageQueue] = set()
         self.unlocked: list[MessageQueue] = []
         self.silent: set[str] = set()
@@ -104,8 +105,9 @@ class IdleReader:
     def revoke(self) -> None:
         """Nothing is under way."""
 
-    async def wait_for_calls(self, timeout: float) -> None:
+    async def wait_for_calls(self, timeout: float, *, until_end: bool) -> None:
         """Nobody has messages."""
+        assert not until_end
 
     def drop(self) -> None:
         self.is_given = True

@@ -327,11 +327,13 @@ class Handover:
         waits_for_end = self._exclusive
         await asyncio.gather(*(reader.wait_for_calls(self._timeout, until_end=waits_for_end) for reader in readers))
         unreached |= await self._commits.commit(reachable())
+        # The next member must not begin while a call runs that could not be ended: the lock ends by itself.
+        unlocked = [reader.queue for reader in readers if not (self._exclusive and reader.is_abandoned)]
         for reader in readers:
             reader.drop()
             self._commits.forget(reader.queue)
         if self._locks is not None:
-            unreached |= await self._locks.unlock([reader.queue for reader in readers], unreached)
+            unreached |= await self._locks.unlock(unlocked, unreached)
         for reader in readers:
             del self._revoking[reader.queue]
 

@@ -158,4 +158,7 @@ class OrderedPool(Workers[MessageLane]):
                 return False
             case OnFailure.DEAD_LETTER:
                 self._queue.share()
-                return await self._redelivery.dead_letter(message)
+                accepted = await self._redelivery.dead_letter(message)
+                if accepted:
+                    log.error("%s and is a dead letter now", failed)
+                return accepted

@@ -26,10 +26,12 @@ from dataclasses import dataclass
 class RunningCalls:
     """The number of listener calls that run now."""
 
-    __slots__ = ("_idle", "count")
+    __slots__ = ("_idle", "count", "is_abandoned")
 
     def __init__(self) -> None:
         self.count = 0
+        self.is_abandoned = False
+        """A call that is not counted any more may still run, because it ignores its cancellation."""
         self._idle: asyncio.Future[None] | None = None
 
     def begin(self) -> None:

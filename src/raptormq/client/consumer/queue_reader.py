@@ -269,6 +269,11 @@ class QueueReader:
         """Whether listener calls with messages of the queue are running."""
         return self.process_queue is not None and self.process_queue.calls.count > 0
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether a call that could not be ended may still have messages of the queue."""
+        return self.process_queue is not None and self.process_queue.calls.is_abandoned
+
     async def wait_for_calls(self, timeout: float, *, until_end: bool = False) -> None:
         """Wait until no listener call has messages of a revoked queue, at most `timeout` seconds; with `until_end` as
         long as it takes.

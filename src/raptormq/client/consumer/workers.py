@@ -126,6 +126,7 @@ class Workers(ABC, Generic[T]):
                     "%s ignores its cancellation, in %s; its messages of topic %s are delivered again",
                     *(worker.get_name(), self._caller.name_of(topic), topic),
                 )
+                self._running[worker].process_queue.calls.is_abandoned = True
                 self._end_call(worker)
 
     async def _work(self) -> None:
