@@ -13,6 +13,7 @@ import pytest
 import yaml
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
+from prometheus_client import REGISTRY
 
 from raptormq.errors import ConfigError
 from raptormq_operator.kube.client import CALLS_AT_ONCE, KubeClient, configuration, path
@@ -269,3 +270,21 @@ async def test_a_kubeconfig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     found = await configuration()
     assert (found.host, found.connection_pool_maxsize) == ("http://127.0.0.1:1", 0)
     assert found.api_key["BearerToken"] == "Bearer secret"
+
+
+async def test_requests_are_counted_by_method_kind_and_status(free_port: int) -> None:
+    def count(verb: str, kind: str, code: int) -> float:
+        labels = {"verb": verb, "kind": kind, "code": str(code)}
+        return REGISTRY.get_sample_value("raptormq_operator_api_calls_total", labels) or 0.0
+
+    cases = [("PATCH", "ConfigMap", 200), ("GET", "Topic", 404), ("GET", "Service", 0)]
+    before = [count(*case) for case in cases]
+    server = Server()
+    async with server.running(free_port) as api:
+        await api.apply(CONFIG)
+        server.answer = (404, {"message": "not there"})
+        assert await api.get("Topic", "services", "events") is None
+    async with ApiClient(here(free_port)) as connections:
+        with pytest.raises(KubeError):
+            await KubeClient(connections).get("Service", "shop", "a")
+    assert [count(*case) - earlier for case, earlier in zip(cases, before, strict=True)] == [1, 1, 1]

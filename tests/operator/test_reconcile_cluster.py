@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import TopicAnswer
@@ -15,11 +16,13 @@ from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.definitions import OldDefinition
+from raptormq_operator.model.topic import Topic
 from raptormq_operator.reconcile_cluster import PULSE_S, REFUSED_FIRST_S, RESYNC_S, RETRY_FIRST_S, ClusterReconciler
 from raptormq_operator.status_writer import StatusWriter
 from tests.operator.fake_admin import FakeAdmin
 from tests.operator.fake_kube import FakeKube
-from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body
+from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, topic_body
 
 
 class Operator:
@@ -503,3 +506,31 @@ async def test_a_role_without_claims_or_secrets_costs_their_conditions_alone(kin
     operator.today = datetime(2026, 11, 20, 0, 1, tzinfo=UTC)
     await operator.turn()
     assert [condition["type"] for condition in operator.status["conditions"]] == ["Ready", "SecretMissing"]
+
+
+async def test_a_definition_that_is_older_than_the_operator_is_an_error_in_words() -> None:
+    operator = Operator()
+    del operator.kube.objects["BrokerCluster", NAMESPACE, "demo"]["spec"]["metrics"]
+    with pytest.raises(OldDefinition, match="BrokerCluster has no field 'metrics': the definitions"):
+        await operator.turn()
+    topic = topic_body()
+    del topic["spec"]["permissions"]
+    with pytest.raises(OldDefinition, match="Topic has no field 'permissions'"):
+        Topic.from_object(topic)
+
+
+async def test_steps_are_counted() -> None:
+    def steps(step: str) -> float:
+        return REGISTRY.get_sample_value("raptormq_operator_steps_total", {"step": step, "kind": "Service"}) or 0.0
+
+    operator = Operator()
+    made, changed, refused = steps("made"), steps("changed"), steps("refused")
+    await operator.until_ready()
+    assert (steps("made") - made, steps("changed") - changed) == (2, 0)
+    operator.kube.objects["Service", NAMESPACE, "demo-broker-0"]["spec"]["clusterIP"] = "10.0.0.1"
+    operator.kube.refuse["Service"] = Invalid(422, "no")
+    await operator.turn()
+    assert steps("refused") - refused == 1
+    operator.kube.refuse.clear()
+    await operator.turn()
+    assert (steps("made") - made, steps("changed") - changed) == (2, 1)

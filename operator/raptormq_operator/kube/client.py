@@ -47,6 +47,7 @@ RESOURCES = {
     "Topic": (names.API_VERSION, "topics"),
 }
 """Kind -> API version and plural."""
+_KINDS = {plural: kind for kind, (_, plural) in RESOURCES.items()}
 
 
 class KubeApi(Protocol):
@@ -290,9 +291,10 @@ def path(kind: str, namespace: str | None, name: str | None = None) -> str:
 
 
 def _kind_in(where: str) -> str:
-    """Kind of what a path leads to."""
-    parts = where.split("/")
-    return next((kind for kind, (_, plural) in RESOURCES.items() if plural in parts), "")
+    """Kind of what a path leads to: `/api/v1[/namespaces/NAME]/PLURAL...`, `/apis/GROUP/VERSION...` alike."""
+    parts = where.split("/")[3 if where.startswith("/api/") else 4 :]
+    plural = parts[2] if parts[0] == "namespaces" and len(parts) > 2 else parts[0]
+    return _KINDS.get(plural, "")
 
 
 def _path_of(manifest: Manifest) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raptormq_operator.model import names
+from raptormq_operator.model.definitions import filled_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,16 @@ class Cluster:
 
     @classmethod
     def from_object(cls, body: Mapping[str, Any], surroundings: Surroundings) -> Cluster:
-        """Reads the resource as the API server returns it."""
+        """Reads the resource as the API server returns it.
+
+        Raises:
+            OldDefinition: it has no value where the definition has a default.
+        """
+        with filled_in(body):
+            return cls._from_object(body, surroundings)
+
+    @classmethod
+    def _from_object(cls, body: Mapping[str, Any], surroundings: Surroundings) -> Cluster:
         metadata, spec = body["metadata"], body["spec"]
         template = spec["podTemplate"]
         servers = spec["nameServers"]

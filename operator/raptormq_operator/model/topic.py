@@ -11,6 +11,7 @@ from typing import Any
 
 from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm
 from raptormq.protocol.topic_attributes import MESSAGE_TYPE, QUEUE_TYPE
+from raptormq_operator.model.definitions import filled_in
 
 PERMISSIONS = {"ReadWrite": READ_WRITE, "ReadOnly": int(Perm.READ), "WriteOnly": int(Perm.WRITE)}
 
@@ -41,7 +42,16 @@ class Topic:
 
     @classmethod
     def from_object(cls, body: Mapping[str, Any]) -> Topic:
-        """Reads the resource as the API server returns it."""
+        """Reads the resource as the API server returns it.
+
+        Raises:
+            OldDefinition: it has no value where the definition has a default.
+        """
+        with filled_in(body):
+            return cls._from_object(body)
+
+    @classmethod
+    def _from_object(cls, body: Mapping[str, Any]) -> Topic:
         metadata, spec = body["metadata"], body["spec"]
         return cls(
             name=metadata["name"],
