@@ -68,7 +68,7 @@ def client_load_command(
     layouts: tuple[str, ...] = (),
     niceness: int = 0,
 ) -> None:
-    """The official Java client on Apache RocketMQ 5.3.3 and on RaptorMQ."""
+    """The official Java client on Apache RocketMQ 5.5.0 and on RaptorMQ."""
     plan, count = (client_load.QUICK, 1) if quick else (client_load.FULL, rounds)
     systems = [SYSTEMS[name] for name in names] or list(System)
     load_before = machine.load_average()
@@ -83,7 +83,7 @@ def client_load_command(
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--system", "names", type=click.Choice(list(SYSTEMS)), multiple=True, help="Only this one; not kept.")
 def backlog_command(quick: bool, rounds: int, names: tuple[str, ...]) -> None:
-    """A backlog of a million messages consumed by the Java push consumer, on Apache RocketMQ 5.3.3 and on RaptorMQ."""
+    """A backlog of a million messages consumed by the Java push consumer, on Apache RocketMQ 5.5.0 and on RaptorMQ."""
     load_before = machine.load_average()
     systems = [SYSTEMS[name] for name in names] or list(System)
     measured = backlog.measure(backlog.QUICK if quick else backlog.FULL, 1 if quick else rounds, systems)
@@ -120,7 +120,7 @@ def ordering_command(quick: bool) -> None:
 @main.command("wake-up")
 @click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
 def wake_up_command(quick: bool) -> None:
-    """How soon after a send a pull is answered that has waited for it, on Apache RocketMQ 5.3.3 and on RaptorMQ."""
+    """How soon after a send a pull is answered that has waited for it, on Apache RocketMQ 5.5.0 and on RaptorMQ."""
     load_before = machine.load_average()
     measured = wake_up.measure(wake_up.QUICK if quick else wake_up.FULL, list(System))
     text = output.show(wake_up.table(measured), load_before)

@@ -20,7 +20,7 @@ from rich.progress import track
 from bench.output import errors, markdown
 from bench.peers import RunningSystem, System, broker_pid, running
 from bench.process_usage import cpu_seconds, memory
-from tests.interop.rocketmq_java import JavaBuild, build, java
+from tests.interop.rocketmq_java import JavaBuild, Release, build, java
 
 FULL, QUICK = 1_000_000, 50_000
 GOAL = 1.0
@@ -73,7 +73,7 @@ def _run(built: JavaBuild, system: System, servers: RunningSystem, count: int, f
     program = java(
         "io.raptormq.interop.load.BacklogLoad",
         [servers.name_servers, str(count)],
-        class_path=built.client_class_path,
+        class_path=built.client_class_path(Release.NEWEST),
         log=folder / "load.log",
         options=["-Xms1g", "-Xmx1g", f"-Duser.home={folder}"],
         on_line=line,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.peers import RunningSystem, broker_pid
 from bench.process_usage import cpu_seconds, memory
-from tests.interop.rocketmq_java import JavaBuild, java
+from tests.interop.rocketmq_java import JavaBuild, Release, java
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def run(built: JavaBuild, system: RunningSystem, plan: LoadPlan, log: Path, pref
     program = java(
         "io.raptormq.interop.load.ClientLoad",
         [system.name_servers, str(plan.warm_up_seconds), str(plan.seconds), str(plan.max_messages), *plan.loads],
-        class_path=built.client_class_path,
+        class_path=built.client_class_path(Release.NEWEST),
         log=log,
         options=["-Xms1g", "-Xmx1g", f"-Duser.home={log.parent}"],
         prefix=prefix,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, WatchedProcess
+from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, WatchedProcess
 
 ROCKETMQ_HEAP = "2g"
 
@@ -17,7 +17,7 @@ ROCKETMQ_HEAP = "2g"
 class System(StrEnum):
     """What can be measured."""
 
-    ROCKETMQ = "Apache RocketMQ 5.3.3"
+    ROCKETMQ = "Apache RocketMQ 5.5.0"
     RAPTORMQ = "RaptorMQ"
 
 
@@ -47,7 +47,7 @@ def running(
     if system is System.ROCKETMQ:
         # As little opinion about how full the disk is as it allows.
         merged = {"diskMaxUsedSpaceRatio": "95", **(settings or {})}
-        return RocketMQServers(java, folder, heap=ROCKETMQ_HEAP, prefix=prefix, settings=merged)
+        return RocketMQServers(java, folder, heap=ROCKETMQ_HEAP, prefix=prefix, settings=merged, release=Release.NEWEST)
     return RaptorMQDev(folder, prefix=prefix, settings=settings)
 
 

@@ -35,8 +35,8 @@ class Series:
 
 SERIES = (
     Series("RaptorMQ, Java client", System.RAPTORMQ, False, "#0072B2", "o", "-"),
-    Series("Apache RocketMQ 5.3.3, Java client", System.ROCKETMQ, False, "#D55E00", "s", "--"),
-    Series("Apache Kafka 3.9.2, Java client", System.KAFKA, False, "#009E73", "^", "-."),
+    Series("Apache RocketMQ 5.5.0, Java client", System.ROCKETMQ, False, "#D55E00", "s", "--"),
+    Series("Apache Kafka 4.3.1, Java client", System.KAFKA, False, "#009E73", "^", "-."),
     Series("RaptorMQ, our Python client", System.RAPTORMQ, True, "#CC79A7", "D", ":"),
 )
 _BAR_WIDTH = 0.2

@@ -17,15 +17,15 @@ from bench.batch.kafka_server import KafkaServer
 from bench.batch.programs import BenchBuild
 from bench.peers import ROCKETMQ_HEAP, broker_pid
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import JavaBuild, ProcessError, RocketMQServers
+from tests.interop.rocketmq_java import JavaBuild, ProcessError, Release, RocketMQServers
 
 
 class System(StrEnum):
     """What can be measured."""
 
     RAPTORMQ = "RaptorMQ"
-    ROCKETMQ = "Apache RocketMQ 5.3.3"
-    KAFKA = "Apache Kafka 3.9.2"
+    ROCKETMQ = "Apache RocketMQ 5.5.0"
+    KAFKA = "Apache Kafka 4.3.1"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ def started(make: Callable[[str], S]) -> Iterator[S]:
 def _rocketmq(builds: Builds, folder: Path) -> RocketMQServers:
     assert builds.servers is not None
     folder.mkdir()
-    return RocketMQServers(builds.servers, folder, heap=ROCKETMQ_HEAP, settings={"diskMaxUsedSpaceRatio": "95"})
+    settings = {"diskMaxUsedSpaceRatio": "95"}
+    return RocketMQServers(builds.servers, folder, heap=ROCKETMQ_HEAP, settings=settings, release=Release.NEWEST)
 
 
 def _kafka(builds: Builds, folder: Path) -> KafkaServer:

@@ -30,6 +30,7 @@ FEATURES: dict[str, list[str]] = {
         "go/PullConsumer",
     ],
     "Popping": ["json/PopConsumption"],
+    "Priorities": ["json/Priorities"],
     "Retries and dead letters": ["json/Retries", "node/Retries", "go/Retries"],
     "Delay levels": ["json/DelayedMessages", "node/Delays", "go/Delays"],
     "Delivery times and recall": ["json/TimerMessages"],

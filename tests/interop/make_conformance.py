@@ -8,15 +8,15 @@ from collections import Counter
 from pathlib import Path
 
 from tests.interop.features import FEATURES
-from tests.interop.outcomes import OTHER_WORDS, REFERENCE, Difference, differences
+from tests.interop.outcomes import BEFORE, OTHER_WORDS, REFERENCE, Difference, differences, reference_of
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import build
 from tests.interop.scenarios import SETTINGS, Outcomes, play
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "conformance.md"
 CLIENTS = {
-    "json": "Java 5.3.3",
-    "binary": "Java 5.3.3, binary headers",
+    "json": "Java 5.5.0",
+    "binary": "Java 5.5.0, binary headers",
     "old": "Java 4.9.8",
     "node": "ali-ons 3.12",
     "go": "rocketmq-client-go 2.1.2",
@@ -24,10 +24,12 @@ CLIENTS = {
 }
 _HEAD = """# Conformance
 
-What the official clients see of our broker and name server, compared with Apache RocketMQ 5.3.3. Each scenario of
-`tests/interop` was played against both; its outcome has several parts, and each part has to be the same. What differs
+What the official clients see of our broker and name server, compared with Apache RocketMQ 5.3.3, and
+with 5.5.0 for priorities. Each scenario of `tests/interop` was played against both; its outcome has several parts, and
+each part has to be the same. What differs
 on purpose is listed below with its reason (`tests/interop/allowed_differences.json`). Made by
-`python -m tests.interop.make_conformance`; a test compares it with every run.
+`python -m tests.interop.make_conformance`; a test compares it with every run. Where two versions of a
+client are named, both have played the scenario.
 
 Not in this table, compared in the same suite: mqadmin ([mqadmin.md](mqadmin.md)), access control
 (`test_access_control.py`), TLS (`test_tls.py`), IPv6 (`test_ipv6.py`), our own client against Apache RocketMQ
@@ -43,12 +45,21 @@ def render(outcomes: Outcomes) -> str:
     """The page for these outcomes."""
     found = {name: differences(name, entry.get("outcome") or {}) for name, entry in outcomes.items()}
     rows = [
-        f"| {feature if number == 0 else ''} | {name.partition('/')[2]} | {CLIENTS[name.partition('/')[0]]} "
+        f"| {feature if number == 0 else ''} | {name.partition('/')[2]} | {_clients(name, found)} "
         f"| {len(REFERENCE[name])} | {_verdict(found[name])} |\n"
         for feature, names in FEATURES.items()
         for number, name in enumerate(names)
     ]
     return _HEAD + "".join(rows) + "\n## What differs on purpose\n\n" + "".join(_reasons(found))
+
+
+def _clients(name: str, found: dict[str, list[Difference]]) -> str:
+    """The clients that have played a scenario, the one before the newest too if it ended in the same way."""
+    client, _, scenario = name.partition("/")
+    before = found.get(f"{client}{BEFORE}{scenario}")
+    if before is None or _verdict(before) != _verdict(found[name]):
+        return CLIENTS[client]
+    return CLIENTS[client].replace("5.5.0", "5.5.0 and 5.3.3")
 
 
 def _verdict(found: list[Difference]) -> str:
@@ -64,11 +75,12 @@ def _kind(difference: Difference) -> str:
 
 def _reasons(found: dict[str, list[Difference]]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
-    for name in sorted(found):
+    for name in sorted(set(map(reference_of, found))):
         for difference in found[name]:
             if difference.reason is not None and difference.reason != OTHER_WORDS:
                 by_reason.setdefault(difference.reason, []).append(f"{name} ({difference.part})")
-    words = sum(_kind(difference) == "in other words" for each in found.values() for difference in each)
+    played = [each for name, each in found.items() if reference_of(name) == name]
+    words = sum(_kind(difference) == "in other words" for each in played for difference in each)
     lines = [f"- {_sentence(reason)} *{'; '.join(where)}*\n" for reason, where in sorted(by_reason.items())]
     return [*lines, f"- In {words} answers with the same code {OTHER_WORDS}.\n"]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build, free_port, free_port_run, java
+from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, build, free_port, free_port_run, java
 from tests.interop.rocketmq_java.recording import Frame, RecordingProxy
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -117,7 +117,7 @@ def run_session(built: JavaBuild, scratch: Path, options: list[str], name_server
     session = java(
         f"{PACKAGE}.GoldenSession",
         [name_server],
-        class_path=built.client_class_path,
+        class_path=built.client_class_path(Release.REFERENCE),
         log=scratch / "session.log",
         options=[*options, f"-Duser.home={scratch}"],
     )
@@ -186,9 +186,12 @@ def save_queues(queues: Path, target: Path) -> dict[str, int]:
 
 def describe(built: JavaBuild, scratch: Path, program: str, *paths: Path) -> None:
     arguments = [str(path) for path in paths]
-    java(f"{PACKAGE}.{program}", arguments, class_path=built.client_class_path, log=scratch / "describe.log").finish(
-        DESCRIBE_S
-    )
+    java(
+        f"{PACKAGE}.{program}",
+        arguments,
+        class_path=built.client_class_path(Release.REFERENCE),
+        log=scratch / "describe.log",
+    ).finish(DESCRIBE_S)
 
 
 def write_lines(path: Path, entries: list[dict[str, Any]]) -> None:

@@ -1,33 +1,38 @@
-"""Writes `reference_mqadmin.json`: what mqadmin prints with Apache RocketMQ 5.3.3, and so has to print with ours.
+"""Writes `reference_mqadmin.json` and `reference_mqadmin_newest.json`: what mqadmin prints with Apache RocketMQ of the
+same release, and so has to print with ours.
 
-python -m tests.interop.make_mqadmin_reference
+python -m tests.interop.make_mqadmin_reference            both
+python -m tests.interop.make_mqadmin_reference newest     one of them: reference, newest
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
 from tests.interop.make_reference import PATIENCE
-from tests.interop.mqadmin import COMMANDS, SETTINGS, Place, reduced, run
-from tests.interop.rocketmq_java import RocketMQServers, build
+from tests.interop.mqadmin import REFERENCES, SCRIPTS, SETTINGS, Place, reduced, run
+from tests.interop.rocketmq_java import Release, RocketMQServers, build
 
 WANTED = PATIENCE | SETTINGS
-OUTPUTS = Path(__file__).with_name("reference_mqadmin.json")
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     built = build()
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        RocketMQServers(built, Path(scratch), settings=WANTED) as servers,
-    ):
-        place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", Path(scratch))
-        outputs = run(built, place, COMMANDS)
-    document = {" ".join(command): reduced(output) for command, output in zip(COMMANDS, outputs, strict=True)}
-    OUTPUTS.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for release in [Release[name.upper()] for name in names] or list(SCRIPTS):
+        commands = SCRIPTS[release]
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            RocketMQServers(built, Path(scratch), settings=WANTED, release=release) as servers,
+        ):
+            place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", Path(scratch))
+            outputs = run(built, place, commands, release=release)
+        document = {" ".join(command): reduced(output) for command, output in zip(commands, outputs, strict=True)}
+        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        REFERENCES[release].write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,4 +1,5 @@
-"""Plays mqadmin 5.3.3 commands, all in one JVM, and reduces what they print to what two brokers can be compared by.
+"""Plays mqadmin commands of one release, all in one JVM, and reduces what they print to what two brokers can be
+compared by.
 
 Figures of a machine (times, addresses, rates, disk use) become words; the order of lines that the tool does not sort
 and the spacing of columns do not count.
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.rocketmq_java import JavaBuild, java
+from tests.interop.rocketmq_java import JavaBuild, Release, java
 
 RUN_TIMEOUT_S = 400.0
 SETTINGS = {"traceTopicEnable": "true"}
@@ -144,6 +145,31 @@ message that was sent; a command that never ends runs until it has printed what 
 plus is no command but clients that come or go (`LiveClients`), ``{sent}`` and ``{place}`` are the ids of the last
 message that one of them sent.
 """
+_NEWER_SCRIPT = """
+updateTopic|-b|{broker}|-t|urgent|-r|2|-w|2|-a|+message.type=PRIORITY
+updateTopic|-b|{broker}|-t|parent|-r|1|-w|1|-a|+message.type=LITE,+lite.topic.expiration=30
+updateTopic|-b|{broker}|-t|parent|-r|1|-w|1|-a|+lite.topic.expiration=50000
+updateTopic|-b|{broker}|-t|early|-r|1|-w|1|-a|+message.type=MIXED
+updateBrokerConfig|-b|{broker}|-k|enableMixedMessageType|-v|true
+updateTopic|-b|{broker}|-t|mixed|-r|1|-w|1|-a|+message.type=MIXED
+updateSubGroup|-b|{broker}|-g|hurried|--attributes|+priority.factor=50,+lite.bind.topic=parent
+updateSubGroup|-b|{broker}|-g|hurried|--attributes|+priority.factor=40,-lite.bind.topic
+updateSubGroup|-b|{broker}|-g|hurried|--attributes|+priority.factor=101
+getConsumerConfig|-g|hurried
+"""
+NEWEST_COMMANDS = COMMANDS + [line.split("|") for line in _NEWER_SCRIPT.split("\n") if line]
+"""The same for the newest release, with what is new in it."""
+OF_THE_SERVER = frozenset(
+    {"topicList", "topicList -c", "clusterList", "wipeWritePerm -b broker-a", "addWritePerm -b broker-a"}
+)
+"""What the newest server says of itself: its version, and two topics for RocksDB. With ours, which does not have them,
+the newest tool prints what 5.3.3 prints.
+"""
+REFERENCES = {
+    Release.REFERENCE: Path(__file__).with_name("reference_mqadmin.json"),
+    Release.NEWEST: Path(__file__).with_name("reference_mqadmin_newest.json"),
+}
+SCRIPTS = {Release.REFERENCE: COMMANDS, Release.NEWEST: NEWEST_COMMANDS}
 ANSWERED = {
     "brokerStatus|-b|{broker}": ("brokerVersionDesc", "putTps", "msgPutTotalTodayNow", "runtime"),
     "getBrokerConfig|-b|{broker}": ("brokerName=broker-a", "fileReservedTime=48", "autoCreateTopicEnable=true"),
@@ -166,7 +192,13 @@ class Place:
     folder: Path
 
 
-def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequence[str] = ()) -> list[str]:
+def run(
+    built: JavaBuild,
+    place: Place,
+    commands: list[list[str]],
+    options: Sequence[str] = (),
+    release: Release = Release.REFERENCE,
+) -> list[str]:
     """Play ``commands`` in order, with these options of the JVM, and return what each printed."""
     for name, text in _FILES.items():
         (place.folder / name).write_text(text, encoding="utf-8")
@@ -177,7 +209,7 @@ def run(built: JavaBuild, place: Place, commands: list[list[str]], options: Sequ
     process = java(
         "io.raptormq.interop.mqadmin.CommandRunner",
         [str(file)],
-        class_path=built.client_class_path,
+        class_path=built.client_class_path(release),
         log=place.folder / "mqadmin.log",
         folder=place.folder,
         options=[

@@ -35,8 +35,18 @@ class Difference(NamedTuple):
     """Why it may differ; None when it may not."""
 
 
+BEFORE = "-53/"
+"""Ends the name of a client before the newest, which has the newest one's reference."""
+
+
+def reference_of(name: str) -> str:
+    """The name of the reference of a client and scenario."""
+    return name.replace(BEFORE, "/")
+
+
 def differences(name: str, outcome: Mapping[str, Any]) -> list[Difference]:
     """The parts in which ours differs from the reference, in order."""
+    name = reference_of(name)
     found = []
     for part in sorted({*outcome, *REFERENCE[name]}):
         ours, theirs = outcome.get(part), REFERENCE[name].get(part)

@@ -1,10 +1,11 @@
 """Plays the scenarios of all clients and collects their outcomes.
 
 Side by side: two JVMs (`io.raptormq.interop.scenarios`), since the Java client chooses the encoding of its headers once
-per process: all scenarios with JSON headers, the part of them that brings other requests with binary ones; one with the
-client of RocketMQ 4 (`io.raptormq.interop.old`), which meets one of the first; Node.js with ali-ons
-(`tests/interop/node`); the Go client (`tests/interop/go`). Requests that no client sends (`raw_scenarios`) come
-before them. Then the broker is restarted, and some scenarios look what is left.
+per process: all scenarios with JSON headers, the part of them that brings other requests with binary ones. In each of
+them are two versions of the client (`io.raptormq.interop.versions`): the newest one plays all of that, 5.3.3 what is
+quick. One more with the client of RocketMQ 4 (`io.raptormq.interop.old`), which meets one of the first; Node.js with
+ali-ons (`tests/interop/node`); the Go client (`tests/interop/go`). Requests that no client sends (`raw_scenarios`)
+come before them. Then the broker is restarted, and some scenarios look what is left.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 
 from tests.interop.node_and_go import start_go, start_node
 from tests.interop.raw_scenarios import play_raw
-from tests.interop.rocketmq_java import JavaBuild, WatchedProcess, java
+from tests.interop.rocketmq_java import JavaBuild, Release, WatchedProcess, java
 
 BINARY = (
     "SyncSend",
@@ -28,8 +29,36 @@ BINARY = (
     "LitePull",
     "GroupRestart",
 )
+BEFORE = (
+    "SyncSend",
+    "AsyncSend",
+    "OnewaySend",
+    "BatchSend",
+    "BatchQueue",
+    "CompressedSend",
+    "SizeLimit",
+    "TagFilter",
+    "SqlFilter",
+    "SinglePulls",
+    "LitePull",
+    "Queries",
+    "BatchLookups",
+    "MonitoringCalls",
+    "RequestReply",
+    "PopConsumption",
+    "TopicLife",
+)
+"""What the client before the newest plays with JSON headers: the requests that all applications make."""
+BEFORE_NAMES = [*(f"json-53/{name}" for name in BEFORE), *(f"binary-53/{name}" for name in BINARY)]
 SEQUELS = ("BrokerRestart.After", "Transactions.After")
 """Played after the restart."""
+_JAVA = {
+    "json": ("JSON", Release.NEWEST),
+    "json-53": ("JSON", Release.REFERENCE),
+    "binary": ("ROCKETMQ", Release.NEWEST),
+    "binary-53": ("ROCKETMQ", Release.REFERENCE),
+}
+"""Clients in Java: the encoding of their headers, and the version."""
 RUN_TIMEOUT_S = 300.0
 LOCK_LIVES = {"rocketmq.broker.rebalance.lockMaxLiveTime": "6000"}
 """A setting of our broker; a system property of Apache RocketMQ's JVM."""
@@ -69,7 +98,7 @@ class Servers(Protocol):
 
 def play(built: JavaBuild, servers: Servers) -> Outcomes:
     """Play everything; raises ProcessError when a client fails as a whole (a failed scenario says so in its line)."""
-    clients = ["json/all", *(f"binary/{name}" for name in BINARY), "old/all", "node/all", "go/all"]
+    clients = ["json/all", *(f"binary/{name}" for name in BINARY), *BEFORE_NAMES, "old/all", "node/all", "go/all"]
     outcomes = play_some(built, servers, ["raw/all"]) | play_some(built, servers, clients)
     servers.restart()
     return outcomes | play_some(built, servers, SEQUELS)
@@ -83,7 +112,13 @@ def play_some(built: JavaBuild, servers: Servers, scenarios: Sequence[str]) -> O
         chosen.setdefault(client or "json", []).append(scenario)
     raw = chosen.pop("raw", None)
     outcomes: Outcomes = play_raw(servers.name_servers, raw) if raw else {}
-    runs = {client: _start(built, servers, client, names) for client, names in chosen.items()}
+    runs = {client: _start(built, servers, client, names) for client, names in chosen.items() if client not in _JAVA}
+    for headers in dict.fromkeys(headers for headers, _ in _JAVA.values()):
+        together = {
+            name: chosen[name] for name, (encoding, _) in _JAVA.items() if encoding == headers and name in chosen
+        }
+        if together:
+            runs[headers] = _start_java(built, servers, headers, together)
     for client, run in runs.items():
         outcomes |= _outcomes(client, run)
     return outcomes
@@ -96,17 +131,23 @@ def _start(built: JavaBuild, servers: Servers, client: str, scenarios: Sequence[
         return start_node(arguments, log=log)
     if client == "go":
         return start_go(arguments, log=log)
-    if client == "old":
-        return _start_old(built, servers, arguments, log)
-    serialize_type = {"json": "JSON", "binary": "ROCKETMQ"}[client]
+    return _start_old(built, servers, arguments, log)
+
+
+def _start_java(
+    built: JavaBuild, servers: Servers, headers: str, clients: Mapping[str, Sequence[str]]
+) -> WatchedProcess:
+    arguments = ["io.raptormq.interop.scenarios.ScenarioRunner"]
+    for client, scenarios in clients.items():
+        arguments += ["--", built.client_class_path(_JAVA[client][1]), servers.name_servers, f"{client}_", *scenarios]
     return java(
-        "io.raptormq.interop.scenarios.ScenarioRunner",
+        "io.raptormq.interop.versions.SideBySide",
         arguments,
-        class_path=built.client_class_path,
-        log=log,
+        class_path=str(built.folder / "client/classes"),
+        log=servers.folder / f"scenarios-{headers}.log",
         options=[
-            "-Xmx384m",
-            f"-Drocketmq.serialize.type={serialize_type}",
+            f"-Xmx{320 * len(clients)}m",
+            f"-Drocketmq.serialize.type={headers}",
             f"-Drocketmq.client.rebalance.waitInterval={REBALANCE_MS}",
             f"-Drocketmq.client.rebalance.lockInterval={RENEWAL_MS}",
             *system_properties(LOCK_LIVES),
@@ -135,5 +176,7 @@ def system_properties(settings: Mapping[str, str]) -> list[str]:
 
 
 def _outcomes(client: str, run: WatchedProcess) -> Outcomes:
+    """The outcomes of a run; those of several clients in one name the client by their prefix."""
     lines = [line.removeprefix("outcome ") for line in run.finish(RUN_TIMEOUT_S) if line.startswith("outcome ")]
-    return {f"{client}/{entry['scenario']}": entry for entry in map(json.loads, lines)}
+    entries = map(json.loads, lines)
+    return {f"{entry.get('prefix', client).removesuffix('_')}/{entry['scenario']}": entry for entry in entries}

@@ -1,4 +1,4 @@
-"""The official clients for Java, Node.js and Go against `raptormq dev`: scenarios end as on Apache RocketMQ 5.3.3.
+"""The official clients for Java, Node.js and Go against `raptormq dev`: scenarios end as on Apache RocketMQ.
 
 `reference_outcomes.json` holds the outcomes on the reference (`make_reference.py`), `allowed_differences.json` what
 differs on purpose, with the reason; docs/reference/conformance.md says so to people.
@@ -10,10 +10,10 @@ import pytest
 
 from tests.interop.features import FEATURES
 from tests.interop.make_conformance import TABLE, render
-from tests.interop.outcomes import ALLOWED, REFERENCE, differences
+from tests.interop.outcomes import ALLOWED, REFERENCE, differences, reference_of
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import build
-from tests.interop.scenarios import SETTINGS, Outcomes, play
+from tests.interop.scenarios import BEFORE_NAMES, SETTINGS, Outcomes, play
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -25,7 +25,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
         return play(built, servers)
 
 
-@pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize("name", [*REFERENCE, *BEFORE_NAMES])
 def test_a_scenario_ends_as_on_the_reference(outcomes: Outcomes, name: str) -> None:
     entry = outcomes[name]
     assert entry.get("error") is None
@@ -33,7 +33,8 @@ def test_a_scenario_ends_as_on_the_reference(outcomes: Outcomes, name: str) -> N
 
 
 def test_every_scenario_has_a_reference_and_a_feature(outcomes: Outcomes) -> None:
-    assert set(outcomes) == set(REFERENCE)
+    assert set(outcomes) == {*REFERENCE, *BEFORE_NAMES}
+    assert set(map(reference_of, outcomes)) == set(REFERENCE)
     assert {name for names in FEATURES.values() for name in names} == set(REFERENCE), "name it in features.py"
 
 

@@ -16,7 +16,7 @@ from raptormq.protocol.record import SysFlag, iter_records
 from tests.interop.make_reference import PATIENCE
 from tests.interop.mqadmin import Place, run
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build, java
+from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, build, java
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -83,7 +83,7 @@ async def test_the_java_client_reads_them(name_servers: str, built: JavaBuild, t
     flags = await stored_flags(name_servers, len(sent))
     assert all(map(is_inner_batch, flags))
     assert [bool(flag & SysFlag.COMPRESSED) for flag in flags] == [False, True] * len(Compression)
-    found = await received(name_servers, built.client_class_path, len(sent), tmp_path / "java.log")
+    found = await received(name_servers, built.client_class_path(Release.NEWEST), len(sent), tmp_path / "java.log")
     assert found == [[offset, *message] for offset, message in enumerate(sent)]
 
 

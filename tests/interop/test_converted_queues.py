@@ -15,7 +15,7 @@ from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.record import iter_records
 from tests.interop.converting import convert
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import build, java
+from tests.interop.rocketmq_java import Release, build, java
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -50,7 +50,7 @@ async def whole_batches(name_servers: str) -> int:
 
 
 def test_the_java_client_batches_after_the_switch(tmp_path: Path) -> None:
-    class_path = build().client_class_path
+    class_path = build().client_class_path(Release.NEWEST)
     with RaptorMQDev(tmp_path / "servers") as servers:
         sent = asyncio.run(fill(servers.name_servers))
         state = asyncio.run(convert(servers, TOPIC, "BatchCQ"))

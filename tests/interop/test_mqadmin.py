@@ -1,58 +1,85 @@
-"""mqadmin 5.3.3 against `raptormq dev`: every command prints what it prints with Apache RocketMQ 5.3.3.
+"""mqadmin 5.3.3 and the newest one against `raptormq dev`: every command prints what it prints with Apache RocketMQ of
+the same release.
 
-`reference_mqadmin.json` holds the outputs of the reference (`make_mqadmin_reference.py`).
+`reference_mqadmin.json` and `reference_mqadmin_newest.json` hold those outputs (`make_mqadmin_reference.py`).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.interop.mqadmin import ANSWERED, COMMANDS, SETTINGS, Place, reduced, run
-from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import build
-
-REFERENCE: dict[str, list[str]] = json.loads(
-    Path(__file__).with_name("reference_mqadmin.json").read_text(encoding="utf-8")
+from tests.interop.mqadmin import (
+    ANSWERED,
+    NEWEST_COMMANDS,
+    OF_THE_SERVER,
+    REFERENCES,
+    SCRIPTS,
+    SETTINGS,
+    Place,
+    reduced,
+    run,
 )
+from tests.interop.raptormq_dev import RaptorMQDev
+from tests.interop.rocketmq_java import Release, build
+
+REFERENCE: dict[Release, dict[str, list[str]]] = {
+    release: json.loads(path.read_text(encoding="utf-8")) for release, path in REFERENCES.items()
+}
+CASES = [
+    pytest.param(release, command, id=f"{release.value} {command}")
+    for release in REFERENCE
+    for command in REFERENCE[release]
+]
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "mqadmin.md"
+Outputs = dict[Release, dict[str, list[str]]]
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+    """What both print; side by side, each on servers of its own."""
     built = build()
-    with RaptorMQDev(tmp_path_factory.mktemp("mqadmin"), settings=SETTINGS) as servers:
-        place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", servers.folder)
-        commands = COMMANDS + [command.split("|") for command in ANSWERED]
-        printed = run(built, place, commands)
-    return {" ".join(command): reduced(output) for command, output in zip(commands, printed, strict=True)}
+
+    def played(release: Release) -> dict[str, list[str]]:
+        with RaptorMQDev(tmp_path_factory.mktemp("mqadmin"), settings=SETTINGS) as servers:
+            place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", servers.folder)
+            commands = SCRIPTS[release] + [command.split("|") for command in ANSWERED]
+            printed = run(built, place, commands, release=release)
+        return {" ".join(command): reduced(output) for command, output in zip(commands, printed, strict=True)}
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(REFERENCE, pool.map(played, REFERENCE), strict=True))
 
 
-@pytest.mark.parametrize("command", REFERENCE)
-def test_a_command_prints_what_it_prints_with_the_reference(outputs: dict[str, list[str]], command: str) -> None:
-    assert outputs[command] == REFERENCE[command]
+@pytest.mark.parametrize(("release", "command"), CASES)
+def test_a_command_prints_what_it_prints_with_the_reference(outputs: Outputs, release: Release, command: str) -> None:
+    server = Release.REFERENCE if command in OF_THE_SERVER else release
+    assert outputs[release][command] == REFERENCE[server][command]
 
 
+@pytest.mark.parametrize("release", REFERENCE)
 @pytest.mark.parametrize(("command", "found"), ANSWERED.items())
 def test_a_command_is_answered_with_keys_of_our_own(
-    outputs: dict[str, list[str]], command: str, found: tuple[str, ...]
+    outputs: Outputs, release: Release, command: str, found: tuple[str, ...]
 ) -> None:
-    text = "\n".join(outputs[command.replace("|", " ")]).replace(" = ", "=").replace(" =", "=")
+    text = "\n".join(outputs[release][command.replace("|", " ")]).replace(" = ", "=").replace(" =", "=")
     assert [word for word in found if word not in text] == []
 
 
-def test_every_command_has_a_reference() -> None:
-    assert {" ".join(command) for command in COMMANDS} == set(REFERENCE)
+@pytest.mark.parametrize("release", REFERENCE)
+def test_every_command_has_a_reference(release: Release) -> None:
+    assert {" ".join(command) for command in SCRIPTS[release]} == set(REFERENCE[release])
 
 
 def test_the_documentation_names_every_command_that_is_played() -> None:
     table = TABLE.read_text(encoding="utf-8")
     works = set(re.findall(r"^\| `(\w+)` \| works", table, flags=re.MULTILINE))
-    assert works == {command[0] for command in COMMANDS if command[0][0] != "+"}
+    assert works == {command[0] for command in NEWEST_COMMANDS if command[0][0] != "+"}
     (answered,) = re.findall(r"^\| (.*) \| answered", table, flags=re.MULTILINE)
     assert set(re.findall(r"\w+", answered)) == {command.split("|")[0] for command in ANSWERED}

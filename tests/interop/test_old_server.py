@@ -27,7 +27,7 @@ from raptormq.client import (
 )
 from raptormq.errors import ServerError
 from tests.interop.make_reference import PATIENCE
-from tests.interop.rocketmq_java import RocketMQServers, build
+from tests.interop.rocketmq_java import Release, RocketMQServers, build
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -40,7 +40,7 @@ FROM_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
 @pytest.fixture(scope="module")
 def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     servers = RocketMQServers(
-        build(), tmp_path_factory.mktemp("rocketmq4"), settings=PATIENCE | QUICK_RETRIES, old=True
+        build(), tmp_path_factory.mktemp("rocketmq4"), settings=PATIENCE | QUICK_RETRIES, release=Release.OLD
     )
     servers.start()
     yield servers.name_servers

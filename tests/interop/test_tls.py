@@ -21,7 +21,7 @@ import pytest
 from tests.certificates import Authority
 from tests.interop.mqadmin import COMMANDS, Place, reduced, run
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import JavaBuild, RocketMQServers, build, java
+from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, build, java
 
 REFERENCE = Path(__file__).with_name("reference_tls.json")
 RUN_TIMEOUT_S = 150.0
@@ -78,7 +78,7 @@ def outcome(built: JavaBuild, folder: Path, name_servers: Mapping[str, str]) -> 
     process = java(
         "io.raptormq.interop.tls.TlsClients",
         [str(folder), *(f"{name}={address}" for name, address in name_servers.items())],
-        class_path=built.client_class_path,
+        class_path=built.client_class_path(Release.NEWEST),
         log=folder / "clients.log",
         options=["-Xmx384m", f"-Duser.home={folder}", f"-Drocketmq.client.rebalance.waitInterval={REBALANCE_MS}"],
     )

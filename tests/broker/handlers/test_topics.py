@@ -207,3 +207,20 @@ async def test_statistics(tmp_path: Path) -> None:
         MessageQueue("t", "broker-a", 1): TopicOffset(0, 2, stored.store_timestamp),
     }
     assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_mixed_topics_are_allowed_by_a_setting(tmp_path: Path) -> None:
+    fields = {
+        "topic": "m", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "order": False,
+    }  # fmt: skip
+    mixed = fields | {"attributes": "+message.type=MIXED"}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        refused = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, mixed)
+        pair = b"enableMixedMessageType=true"
+        assert (await peer.call(RequestCode.UPDATE_BROKER_CONFIG, None, pair)).code == ResponseCode.SUCCESS
+        accepted = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, mixed)
+    assert (refused.code, "enableMixedMessageType" in (refused.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
+    assert accepted.code == ResponseCode.SUCCESS, accepted.remark
+    async with running(tmp_path) as broker, connected(broker) as peer:  # the setting is off again
+        assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == ResponseCode.SUCCESS

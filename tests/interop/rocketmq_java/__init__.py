@@ -4,7 +4,7 @@
 classes, `servers` starts a name server and a broker of Apache RocketMQ, and `ports` finds free ports for them.
 """
 
-from .build import BuildError, JavaBuild, build
+from .build import BuildError, JavaBuild, Release, build
 from .ports import free_port, free_port_run
 from .servers import RocketMQServers
 from .watched_process import ProcessError, WatchedProcess, java
@@ -13,6 +13,7 @@ __all__ = [
     "BuildError",
     "JavaBuild",
     "ProcessError",
+    "Release",
     "RocketMQServers",
     "WatchedProcess",
     "build",

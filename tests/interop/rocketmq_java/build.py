@@ -3,6 +3,7 @@
 In the folder (see `build_cache`):
     client/lib/*.jar  client/classes/   what our programs run on
     server/lib/*.jar                    Apache RocketMQ's name server and broker
+    newest-client/, newest-server/      the same of the newest RocketMQ
     old-client/, old-server/            the same of RocketMQ 4
     conf/rmq.*.logback.xml              one quiet logging configuration under the four names that RocketMQ looks for
 """
@@ -12,14 +13,25 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from tests.interop.build_cache import BuildError, cached, run_tool
 
-__all__ = ["BuildError", "JavaBuild", "build"]
+__all__ = ["BuildError", "JavaBuild", "Release", "build"]
 
 PROJECT = Path(__file__).resolve().parent.parent / "java"
 LOGBACK_NAMES = ("rmq.namesrv.logback.xml", "rmq.broker.logback.xml", "rmq.client.logback.xml", "rmq.tools.logback.xml")
+
+
+class Release(Enum):
+    """Releases of Apache RocketMQ; their versions are in the Maven project."""
+
+    REFERENCE = "5.3.3"
+    """Outcomes and outputs of it are recorded."""
+    NEWEST = "5.5.0"
+    """The newest one that Maven Central serves whole."""
+    OLD = "4.9"
 
 
 @dataclass(frozen=True)
@@ -28,15 +40,17 @@ class JavaBuild:
 
     folder: Path
 
-    @property
-    def client_class_path(self) -> str:
-        return os.pathsep.join(
-            map(str, (self.folder / "conf", self.folder / "client/classes", self.folder / "client/lib/*"))
-        )
+    def client_class_path(self, release: Release) -> str:
+        """Our programs on a client of RocketMQ 5."""
+        library = {Release.REFERENCE: "client/lib/*", Release.NEWEST: "newest-client/lib/*"}[release]
+        return os.pathsep.join(map(str, (self.folder / "conf", self.folder / "client/classes", self.folder / library)))
 
-    @property
-    def server_class_path(self) -> str:
-        return os.pathsep.join(map(str, (self.folder / "conf", self.folder / "server/lib/*")))
+    def server_class_path(self, release: Release) -> str:
+        """Name server and broker."""
+        if release is Release.OLD:
+            return str(self.folder / "old-server/lib/*")
+        library = {Release.REFERENCE: "server/lib/*", Release.NEWEST: "newest-server/lib/*"}[release]
+        return os.pathsep.join(map(str, (self.folder / "conf", self.folder / library)))
 
     @property
     def old_client_class_path(self) -> str:
@@ -46,10 +60,6 @@ class JavaBuild:
     def mixed_class_path(self) -> str:
         """Programs written for the client of RocketMQ 5, on that of RocketMQ 4."""
         return os.pathsep.join(map(str, (self.folder / "client/classes", self.folder / "old-client/lib/*")))
-
-    @property
-    def old_server_class_path(self) -> str:
-        return str(self.folder / "old-server/lib/*")
 
     @property
     def logging(self) -> Path:

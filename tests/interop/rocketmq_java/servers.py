@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .build import JavaBuild
+from .build import JavaBuild, Release
 from .ports import free_port, free_port_run
 from .registration import wait_until_listed
 from .watched_process import WatchedProcess, java
@@ -39,13 +39,13 @@ class RocketMQServers:
         namesrv_port: int | None = None,
         broker_port: int | None = None,
         tls: ssl.SSLContext | None = None,
-        old: bool = False,
+        release: Release = Release.REFERENCE,
     ) -> None:
         """`folder` receives the store, the configuration and the logs. `settings` are added to broker.conf.
 
         `options` go to both JVMs, `prefix` before `java` of the broker (taskset, nice). `registration_address` is where
         the broker finds its name server when that is not the name server itself (a recording proxy). `tls` is for the
-        question whether the broker is registered. `old` takes RocketMQ 4.
+        question whether the broker is registered.
         """
         self.folder = folder
         self.namesrv_port = namesrv_port or free_port()
@@ -55,7 +55,7 @@ class RocketMQServers:
         self._heap = heap
         self._options = list(options)
         self._tls = tls
-        self._old = old
+        self._release = release
         self._prefix = list(prefix)
         self._registration_address = registration_address or self.name_servers
         self.namesrv: WatchedProcess | None = None
@@ -72,7 +72,7 @@ class RocketMQServers:
     def start(self) -> None:
         """Start both and return when the broker has registered; raises ProcessError."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._old:
+        if self._release is Release.OLD:
             self._write_logging()
         try:
             self._start_namesrv()
@@ -159,7 +159,7 @@ class RocketMQServers:
         return java(
             main_class,
             arguments,
-            class_path=self._build.old_server_class_path if self._old else self._build.server_class_path,
+            class_path=self._build.server_class_path(self._release),
             log=self.folder / f"{main_class.rpartition('.')[2]}.log",
             options=options,
             environment=environment,

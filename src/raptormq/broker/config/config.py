@@ -129,6 +129,8 @@ class Policies:
     """Whether the broker resets a group's offsets itself; otherwise it notifies the members of the group."""
     property_filters: bool = setting(False, "enablePropertyFilter", parse=parse_bool, live=True)
     """Whether consumers may filter with SQL92 expressions."""
+    mixed_topics: bool = setting(False, "enableMixedMessageType", parse=parse_bool, live=True)
+    """Whether topics may get ``message.type=MIXED``."""
     lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool, live=True)
     notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool, live=True)
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS, live=True)

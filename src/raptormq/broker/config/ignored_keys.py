@@ -26,7 +26,7 @@ _BROKER = """
     consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
     controllerHeartBeatTimeoutMills defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
     disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore enableCalcFilterBitMap enableConsumeQueueExt
-    enableDetailStat enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enableDetailStat enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
     enableRemoteEscape enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
     enableSplitRegistration endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation

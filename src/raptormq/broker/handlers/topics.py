@@ -29,7 +29,7 @@ from raptormq.protocol.headers.topic import (
 )
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.pop_handle import pop_retry_topic
-from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
+from raptormq.protocol.topic_attributes import BATCH_CQ, MESSAGE_TYPE, MIXED, QUEUE_TYPE
 from raptormq.protocol.topic_names import RETRY_PREFIX, is_system_topic, topic_name_error
 from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
@@ -117,6 +117,9 @@ class TopicHandlers:
             wanted.attributes = apply_attributes(attributes, current.attributes if current is not None else None)
         except (BodyError, MessageError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        was_mixed = current is not None and current.attributes.get(MESSAGE_TYPE) == MIXED
+        if wanted.attributes.get(MESSAGE_TYPE) == MIXED and not (was_mixed or self._policies.mixed_topics):
+            raise _invalid("MIXED message type is not supported. (enableMixedMessageType)")
         is_batch = wanted.attributes.get(QUEUE_TYPE) == BATCH_CQ
         has_queues = current is None and self._store.queue_ids(wanted.topic_name)
         if has_queues and is_batch is not self._store.is_batch_topic(wanted.topic_name):

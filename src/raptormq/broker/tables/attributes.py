@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from raptormq.errors import MessageError
 from raptormq.logs import get_logger
-from raptormq.protocol.topic_attributes import BATCH_CQ, LITE, MESSAGE_TYPE, PRIORITY, QUEUE_TYPE, SIMPLE_CQ
+from raptormq.protocol.topic_attributes import BATCH_CQ, LITE, MESSAGE_TYPE, MIXED, PRIORITY, QUEUE_TYPE, SIMPLE_CQ
 
 logger = get_logger(__name__)
 
@@ -86,7 +86,7 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     QUEUE_TYPE: Attribute((SIMPLE_CQ, BATCH_CQ), changeable=False, hint="; raptormq convert-queue converts the queues"),
     CLEANUP_POLICY: Attribute(("DELETE", "COMPACTION"), later=frozenset({"COMPACTION"}), changeable=False),
     MESSAGE_TYPE: Attribute(
-        ("NORMAL", "UNSPECIFIED", "FIFO", "DELAY", "TRANSACTION", PRIORITY, LITE, "MIXED"),
+        ("NORMAL", "UNSPECIFIED", "FIFO", "DELAY", "TRANSACTION", PRIORITY, LITE, MIXED),
         without_effect=frozenset({LITE}),
     ),
     RESERVE_TIME: Attribute(numbers=(-1, _INT64_MAX), without_effect=None),

@@ -60,7 +60,7 @@ final class PopConsumption implements Scenario {
         return outcome;
     }
 
-    private static void createGroup(Cluster cluster, String broker, String group) throws Exception {
+    static void createGroup(Cluster cluster, String broker, String group) throws Exception {
         SubscriptionGroupConfig config = new SubscriptionGroupConfig();
         config.setGroupName(group);
         cluster.admin().createAndUpdateSubscriptionGroupConfig(broker, config);
@@ -89,7 +89,7 @@ final class PopConsumption implements Scenario {
         outcome.put("ack of what came back", ack(api, broker, topic, group, back).getStatus());
     }
 
-    private static PopResult pop(MQClientAPIImpl api, String broker, String topic, String group, int queue, int count, long invisible)
+    static PopResult pop(MQClientAPIImpl api, String broker, String topic, String group, int queue, int count, long invisible)
             throws Exception {
         PopMessageRequestHeader header = new PopMessageRequestHeader();
         header.setConsumerGroup(group);

@@ -12,7 +12,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
 /**
- * Plays scenarios side by side and prints one line for each: "outcome " and JSON {scenario, seconds, outcome or error}.
+ * Plays scenarios side by side and prints one line for each: "outcome " and JSON {prefix, scenario, seconds,
+ * outcome or error}.
  *
  * <p>Arguments: address of the name server; prefix of topics and groups; "all" or names of scenarios. The exit code is 0 even when
  * scenarios fail: their lines say so.
@@ -41,6 +42,7 @@ public final class ScenarioRunner {
         SCENARIOS.put("OrderlyHandOver", new OrderlyHandOver());
         SCENARIOS.put("QueueLocks", new QueueLocks());
         SCENARIOS.put("PopConsumption", new PopConsumption());
+        SCENARIOS.put("Priorities", new Priorities());
         SCENARIOS.put("GroupControl", new GroupControl());
         SCENARIOS.put("GroupRestart", new GroupRestart());
         SCENARIOS.put("LitePull", new LitePull());
@@ -69,6 +71,12 @@ public final class ScenarioRunner {
     private ScenarioRunner() {}
 
     public static void main(String[] arguments) throws Exception {
+        run(arguments);
+        System.exit(0); // clients of a failed scenario may still run
+    }
+
+    /** As main, and returns at the end. */
+    public static void run(String[] arguments) throws Exception {
         Map<String, Scenario> chosen = new LinkedHashMap<>();
         for (String name : List.of(arguments).subList(2, arguments.length)) {
             choose(name, chosen);
@@ -76,12 +84,13 @@ public final class ScenarioRunner {
         ExecutorService threads = Executors.newFixedThreadPool(chosen.size());
         try (Cluster cluster = new Cluster(arguments[0], arguments[1])) {
             List<Future<?>> running = new ArrayList<>();
-            chosen.forEach((name, scenario) -> running.add(threads.submit(() -> play(name, scenario, cluster))));
+            chosen.forEach((name, scenario) -> running.add(threads.submit(() -> play(arguments[1], name, scenario, cluster))));
             for (Future<?> each : running) {
                 each.get();
             }
+        } finally {
+            threads.shutdown();
         }
-        System.exit(0); // clients of a failed scenario may still run
     }
 
     private static void choose(String name, Map<String, Scenario> chosen) {
@@ -92,7 +101,7 @@ public final class ScenarioRunner {
         }
     }
 
-    private static void play(String name, Scenario scenario, Cluster cluster) {
+    private static void play(String prefix, String name, Scenario scenario, Cluster cluster) {
         Map<String, Object> line = new LinkedHashMap<>();
         long begin = System.nanoTime();
         try {
@@ -102,6 +111,7 @@ public final class ScenarioRunner {
             error.printStackTrace(new PrintWriter(trace));
             line.put("error", trace.toString());
         }
+        line.put("prefix", prefix);
         line.put("scenario", name);
         line.put("seconds", (System.nanoTime() - begin) / 1_000_000 / 1e3);
         System.out.println("outcome " + JSON.toJSONString(line));

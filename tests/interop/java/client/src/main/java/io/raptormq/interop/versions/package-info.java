@@ -1,0 +1,2 @@
+/** One JVM for several versions of RocketMQ's client. */
+package io.raptormq.interop.versions;
