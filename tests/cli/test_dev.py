@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -133,3 +134,26 @@ def test_an_unknown_setting_is_a_warning(serving: Serve, tmp_path: Path) -> None
     with log.open("w") as stderr, serving(*arguments, stderr=stderr):
         pass
     assert "unknown setting flushDiskTyp is ignored, did you mean flushDiskType?" in log.read_text()
+
+
+def test_a_group_of_three_members_fails_over(serving: Serve, raptormq: Run, tmp_path: Path) -> None:
+    arguments = ["dev", "--members", "3", "--data-dir", str(tmp_path / "data"), *ANY_PORTS[:-2], "--metrics-port", "-1"]
+    with (tmp_path / "errors").open("w") as errors, serving(*arguments, stderr=errors) as server:
+        leader = server.address("leader")
+        assert leader in ("n0", "n1", "n2")
+        assert raptormq("produce", "kept", "-n", server.address("namesrv"), stdin=b"one\n").returncode == 0
+        os.kill(int(server.address(f"pid-{leader}")), signal.SIGKILL)
+        while "leader=" not in (tmp_path / "errors").read_text():
+            assert server.process.poll() is None
+            time.sleep(0.05)
+        done = raptormq("consume", "kept", "--max", "1", "-n", server.address("namesrv"))
+        assert b"one" in done.stdout
+        server.process.terminate()
+        assert server.process.wait(timeout=30) == 0
+    assert f"member {leader} has ended (-9)" in (tmp_path / "errors").read_text()
+
+
+def test_an_even_number_of_members_is_one_line(raptormq: Run, tmp_path: Path) -> None:
+    done = raptormq("dev", "--members", "2", "--data-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert b"2 is even: expected 1, 3 or 5" in done.stderr

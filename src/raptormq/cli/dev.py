@@ -15,6 +15,7 @@ import click
 from raptormq.broker.broker import Broker
 from raptormq.broker.config import BrokerConfig, start_warnings
 from raptormq.cli.broker import addresses_of
+from raptormq.cli.dev_group import GroupOptions, running_group
 from raptormq.cli.hints import CommandFailed
 from raptormq.cli.serving import Addresses, log_level_option, running, serve
 from raptormq.config_file import read_properties
@@ -125,7 +126,8 @@ def own_credentials(security: AccessControl) -> dict[str, str]:
 Examples:
   raptormq dev
   raptormq dev --data-dir /tmp/raptormq --namesrv-port 0 --broker-port 0 --metrics-port 0
-  raptormq dev -c broker.conf --log-level info"""
+  raptormq dev -c broker.conf --log-level info
+  raptormq dev --members 3 --data-dir /tmp/group"""
 )
 @click.option(
     "--data-dir",
@@ -146,6 +148,13 @@ Examples:
     help="Port of /metrics; 0: any, -1: none.",
 )
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="More broker settings.")
+@click.option(
+    "--members",
+    type=click.IntRange(1, 5),
+    default=1,
+    show_default=True,
+    help="Brokers of a Dledger group: 3 or 5 processes, each with a copy of the log.",
+)
 @log_level_option("warning")
 def dev(
     data_dir: Path,
@@ -154,21 +163,31 @@ def dev(
     broker_port: int,
     metrics_port: int,
     config_file: Path | None,
+    members: int,
     log_level: str,
 ) -> None:
     """Run a name server and a broker in one process until SIGTERM or SIGINT.
 
     Topics are created by their first message. When the broker serves, one line is written to standard output that
     starts with 'ready' and contains the addresses. The log goes to standard error.
+
+    With --members 3 the brokers are three processes that replicate one another. The line names the leader and the
+    process ids; a member that is killed is started again after some seconds, and standard error tells who leads.
     """
     configure_logging(log_level)
+    if members % 2 == 0:
+        raise click.BadParameter(f"{members} is even: expected 1, 3 or 5", param_hint="'--members'")
     options = Options(data_dir, host, namesrv_port, broker_port, metrics_port)
     pairs = read_properties(config_file) if config_file is not None else {}
     config = options.broker_config(pairs, "127.0.0.1:9876")  # reports an invalid setting before anything starts
     pairs |= own_credentials(config.security)
     for warning in start_warnings(pairs):
         logger.warning("%s", warning)
-    serve(lambda: _serving(options, pairs, config_file))
+    if members > 1:
+        group = GroupOptions(data_dir, host, broker_port, metrics_port, members, log_level)
+        serve(lambda: _serving_group(options, group, pairs))
+    else:
+        serve(lambda: _serving(options, pairs, config_file))
 
 
 @asynccontextmanager
@@ -181,6 +200,15 @@ async def _serving(options: Options, pairs: dict[str, str], path: Path | None) -
         async with running(broker):
             await _registered(name_server, broker)
             yield {"namesrv": name_server.address} | addresses_of(broker)
+
+
+@asynccontextmanager
+async def _serving_group(options: Options, group: GroupOptions, pairs: dict[str, str]) -> AsyncIterator[Addresses]:
+    name_server = NameServer(options.name_server_config(pairs))
+    async with running(name_server):
+        reachable = f"{WILDCARDS.get(options.host, options.host)}:{name_server.port}"
+        async with running_group(group, DEFAULTS | pairs | {"namesrvAddr": reachable}, name_server) as addresses:
+            yield {"namesrv": name_server.address} | addresses
 
 
 async def _registered(name_server: NameServer, broker: Broker) -> None:

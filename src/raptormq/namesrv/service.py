@@ -16,6 +16,7 @@ from raptormq.namesrv.kv_config import KvConfig
 from raptormq.namesrv.running_config import RunningConfig
 from raptormq.namesrv.security import NameServerSecurity
 from raptormq.namesrv.table import RouteTable
+from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.storage.store import now_ms
 from raptormq.transport.descriptors import descriptor_limit, share
 from raptormq.transport.http import HealthServer
@@ -103,6 +104,16 @@ class NameServer:
     async def wait_for_broker(self, address: str) -> None:
         """Return when the broker at ``address`` is registered. A broker in the same process cannot be used before."""
         while address not in self._table.live:
+            self._registered.clear()
+            await self._registered.wait()
+
+    async def wait_for_master(self, broker_name: str, *, other_than: str = "") -> str:
+        """Return the address of the master of a broker once there is one, and it is another one than ``other_than``."""
+        while True:
+            group = self._table.groups.get(broker_name)
+            address = group.addresses.get(MASTER_ID) if group is not None else None
+            if address is not None and address != other_than:
+                return address
             self._registered.clear()
             await self._registered.wait()
 
