@@ -124,6 +124,7 @@ class Group:
         self.members = {f"n{number}": Member(self, f"n{number}") for number in range(size)}
         self.acknowledged: list[str] = []
         self.refused = 0
+        self.delivered: list[Message] = []
         self._number = 0
 
     def start(self) -> None:
@@ -168,7 +169,9 @@ class Group:
         sender, to, body = self.network.pop(index)
         target = self.members[to].member
         if target is not None and frozenset((sender, to)) not in self.cut:
-            target.step(decode(body))
+            message = decode(body)
+            self.delivered.append(message)
+            target.step(message)
 
     def tick(self) -> None:
         self.now_ms += TICK_MS

@@ -12,7 +12,8 @@ import pytest
 from raptormq.broker.tables import GroupConfig
 from raptormq.errors import NotLeader
 from raptormq.protocol.bodies.topic_config import TopicConfig
-from tests.broker.replication.group import Group, Member, messages_of
+from raptormq.raft import VoteResponse
+from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import message
 
@@ -31,6 +32,10 @@ async def formed(group: Group) -> Member:
 
 def followers(group: Group) -> list[Member]:
     return [each for each in group.members.values() if each is not group.leader]
+
+
+def followers_of(group: Group, leader: Member) -> list[Member]:
+    return [each for each in group.members.values() if each is not leader]
 
 
 def voters(member: Member) -> list[str]:
@@ -123,8 +128,69 @@ def test_a_member_whose_disk_fails_for_a_moment_begins_again() -> None:
     run(scenario())
 
 
-def _no_room(offset: int, data: bytes) -> None:
+def _no_room(*_: Any) -> None:
     raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_a_vote_is_on_the_disk_before_it_is_given() -> None:
+    async def scenario() -> None:
+        group = Group(8)
+        leader = await formed(group)
+        voter, candidate = followers(group)
+        assert voter.member is not None
+        assert candidate.member is not None
+        leader.kill()
+        group.network.clear()
+        group.delivered.clear()
+        voter.member._may_lead = lambda: False  # type: ignore[method-assign]
+        voter.member._files.save = _no_room  # type: ignore[assignment]
+        for _ in range(60):
+            group.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        votes = [each for each in group.delivered if isinstance(each, VoteResponse) and not each.pre]
+        assert not [each for each in votes if each.sender == voter.id]
+        assert group.leader is None
+        await group.calm(lambda: group.leader is candidate)
+
+    run(scenario())
+
+
+def test_what_is_appended_in_the_turn_in_which_leadership_ends_is_cut() -> None:
+    """The library has to know of it, or the next range would not continue the log."""
+
+    async def scenario() -> None:
+        group = Group(9)
+        leader = await formed(group)
+        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        new: Member | None = None
+        while new is None:  # time stands still for the old leader
+            group.now_ms += TICK_MS
+            for each in followers_of(group, leader):
+                assert each.member is not None
+                each.member.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+            new = next((each for each in followers_of(group, leader) if each.member and each.member.leads), None)
+        group.send(new)
+        await group.settle()
+        group.cut.clear()
+        assert new.member is not None
+        group.now_ms += 2 * TICK_MS
+        new.member.tick()  # a heartbeat is due
+        await group.settle()
+        place = next(place for place, (_, to, _) in enumerate(group.network) if to == leader.id)
+        leader.store.append([message("too late")])
+        group.deliver(place)  # before the loop has turned
+        await group.calm(group.is_whole)
+        assert not group.halted()
+        assert messages_of(leader) == group.acknowledged
+
+    run(scenario())
 
 
 def test_tables_follow() -> None:
