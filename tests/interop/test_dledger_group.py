@@ -10,7 +10,7 @@ import pytest
 
 from raptormq.client import AdminClient
 from tests.faults.dledger_processes import dledger_group
-from tests.interop.rocketmq_java import build, java
+from tests.interop.rocketmq_java import Release, build, java
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -22,7 +22,7 @@ TIMEOUT_S = 90.0
 
 
 async def test_the_java_client_goes_on_with_the_next_leader(tmp_path: Path) -> None:
-    class_path = (await asyncio.to_thread(build)).client_class_path
+    class_path = (await asyncio.to_thread(build)).client_class_path(Release.NEWEST)
     async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
         leader = await processes.leader(admin)
         await admin.create_topic(TOPIC, 1, 1)
