@@ -32,6 +32,7 @@ another broker)::
     |- ServerError              the peer answered with an error code       (retriable by code)
     `- ClientError
        |- NoRoute               no broker serves the topic                 (retriable)
+       |- Backpressure            too many messages are in flight           (retriable)
        |- KeyMissing            a message is encrypted with a key that is not there
        |- ConsumptionStopped    a consumer has stopped at a message that it could not consume
        `- ClientClosed          the producer, consumer or pool was closed
@@ -201,6 +202,14 @@ class NoRoute(ClientError):
     def to(cls, topic: str) -> Self:
         """Return the error for a topic of which name servers know no route."""
         return cls(f"no route for topic {topic}: it does not exist or no broker that has it is up")
+
+
+class Backpressure(ClientError):
+    """The producer has as many messages in flight as it may have; nothing was sent. Send again after others have their
+    outcomes.
+    """
+
+    retriable = True
 
 
 class KeyMissing(ClientError):

@@ -11,6 +11,7 @@ from raptormq.client.message.send_request import SendRequest
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.broker_features import BatchSupport
 from raptormq.client.producer.queue_batches import QueueBatchesSender
+from raptormq.client.producer.send_room import SendRoom
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import ServerError
 from raptormq.protocol.batch import decode_batch
@@ -79,7 +80,7 @@ def make_batch_queue(
     values = {"batch_max_delay_ms": LONG_MS, **settings}
     config = ProducerConfig(auto_batch=True, **values)  # type: ignore[arg-type]
     ids = UniqueIdFactory(encode_host("127.0.0.1", 0)[:-4], 1, 2)
-    shared = accumulator or Accumulator()
+    shared = accumulator or Accumulator(SendRoom())
     sender = queue_batches or cast("QueueBatchesSender", NoQueueBatches())
     return shared.acquire("g", config, ids, broker.send, broker.kinds, sender)
 

@@ -13,6 +13,7 @@ from raptormq.client.config import (
     OnFailure,
     Order,
     ProducerConfig,
+    WhenFull,
 )
 from raptormq.client.consumer import (
     BatchListener,
@@ -100,6 +101,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "WhenFull",
     "in_executor",
     "in_loop",
     "message_key",

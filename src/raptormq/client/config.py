@@ -183,6 +183,17 @@ class ClientConfig:
         return tuple(self.name_servers)  # parsed when this was made
 
 
+class WhenFull(enum.Enum):
+    """What `submit` and `send_with_callback` do when as many messages are in flight as may be; `send` waits."""
+
+    WAIT = "wait"
+    """Return at once and send the message when there is room. It fails after `send_timeout` without room. The waiting
+    messages stay in memory.
+    """
+    RAISE = "raise"
+    """Raise `Backpressure`; nothing is sent."""
+
+
 @dataclass(frozen=True)
 class ProducerConfig:
     """How messages are sent."""
@@ -218,6 +229,14 @@ class ProducerConfig:
     total_batch_max_bytes: Annotated[int, Limits(LONG_MAX)] = 32 * 1024 * 1024
     """While all batches of a client hold this many bytes, further messages are sent by themselves (totalBatchMaxBytes).
     """
+    max_in_flight_messages: Count = 10_000
+    """Messages without an outcome at which further ones wait, over all producers of a client
+    (backPressureForAsyncSendNum).
+    """
+    max_in_flight_bytes: Annotated[int, Limits(LONG_MAX)] = 32 * 1024 * 1024
+    """The same in bytes (backPressureForAsyncSendSize); a larger single message is sent alone."""
+    when_full: WhenFull = WhenFull.WAIT
+    """What `submit` and `send_with_callback` do at these limits; `send` waits for at most its timeout."""
     max_open_batches: Count = 1024
     """The same for the number of open batches, of which there is one per topic, queue, tag and wait flag; the batches
     for the queues of one broker count as one.
@@ -259,6 +278,9 @@ class ProducerSettings(TypedDict, total=False):
     batch_max_bytes: int | None
     batch_max_delay_ms: float | None
     total_batch_max_bytes: int | None
+    max_in_flight_messages: int | None
+    max_in_flight_bytes: int | None
+    when_full: WhenFull | None
     max_open_batches: int | None
 
 

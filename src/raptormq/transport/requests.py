@@ -117,15 +117,24 @@ class TimedWaiters(Generic[T]):
         Raises:
             TimeoutError: the deadline came first.
         """
+        number = self.add(future, deadline)
+        try:
+            return await future
+        finally:
+            self.remove(number)
+
+    def add(self, future: asyncio.Future[T], deadline: float | None) -> int:
+        """Give ``future`` a deadline, as ``wait`` does; returns the number for :meth:`remove`."""
         self._last_number = number = self._last_number + 1
         latest = self._loop.time() + LONGEST_WAIT_S
         due = self._deadlines.add(number, future, latest if deadline is None else min(deadline, latest))
         if self._timer is None or due < self._timer_at:
             self._expire_later(due)
-        try:
-            return await future
-        finally:
-            self._deadlines.take(number)
+        return number
+
+    def remove(self, number: int) -> None:
+        """Forget a future that is done."""
+        self._deadlines.take(number)
 
     def take_all(self) -> list[asyncio.Future[T]]:
         """Remove and return all futures, and stop the timer."""

@@ -10,6 +10,7 @@ import pytest
 
 from raptormq.client.message.send_request import MAX_KEYS_CHARS
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
+from raptormq.client.producer.send_room import SendRoom
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import decode_batch
@@ -105,7 +106,7 @@ async def test_what_may_not_be_merged_goes_by_itself() -> None:
 
 
 async def test_a_message_that_breaks_a_rule_is_refused_and_leaves_nothing_behind() -> None:
-    accumulator = Accumulator()
+    accumulator = Accumulator(SendRoom())
     batch_queue = make_batch_queue(Broker(), accumulator)
     with pytest.raises(MessageError):
         batch_queue.add(Message("no topic", b"x"), None)
@@ -115,7 +116,7 @@ async def test_a_message_that_breaks_a_rule_is_refused_and_leaves_nothing_behind
 
 
 async def test_the_limits_hold_over_all_producers_of_a_client() -> None:
-    broker, accumulator = Broker(), Accumulator()
+    broker, accumulator = Broker(), Accumulator(SendRoom())
     first = make_batch_queue(broker, accumulator, total_batch_max_bytes=500, max_open_batches=2)
     second = make_batch_queue(broker, accumulator, total_batch_max_bytes=500, max_open_batches=2, retries=1)
     futures = [add(first, Message("t", b"x")), add(second, Message("t", b"x"))]
@@ -151,7 +152,7 @@ async def test_callbacks_of_what_has_no_answer_are_completed_when_the_producer_c
 
 
 async def test_leaving_sends_what_waits() -> None:
-    broker, accumulator = Broker(), Accumulator()
+    broker, accumulator = Broker(), Accumulator(SendRoom())
     batch_queue = make_batch_queue(broker, accumulator)
     assert make_batch_queue(broker, accumulator) is batch_queue  # the second producer of the same group
     future = add(batch_queue, Message("t", b"x"))
@@ -174,7 +175,7 @@ async def test_leaving_does_not_wait_for_ever_and_leaves_no_sender_behind() -> N
 
 def shared_batch_queue() -> tuple[Broker, BatchQueue]:
     """A silent broker, and the batch queue of two producers that send to it."""
-    broker, accumulator = Broker(), Accumulator()
+    broker, accumulator = Broker(), Accumulator(SendRoom())
     broker.silent = True
     make_batch_queue(broker, accumulator)
     return broker, make_batch_queue(broker, accumulator)
@@ -251,7 +252,7 @@ async def test_when_the_close_of_the_last_one_is_given_up_nothing_stays_pending(
 
 
 async def test_a_batch_queue_released_by_its_last_producer_gets_no_other_one() -> None:
-    broker, accumulator = Broker(), Accumulator()
+    broker, accumulator = Broker(), Accumulator(SendRoom())
     broker.silent = True
     batch_queue = make_batch_queue(broker, accumulator)
     future = add(batch_queue, Message("t", b"x"))
@@ -292,7 +293,7 @@ async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None
 
 
 async def test_properties_that_do_not_fit_are_refused_and_leave_nothing_behind() -> None:
-    accumulator = Accumulator()
+    accumulator = Accumulator(SendRoom())
     batch_queue = make_batch_queue(Broker(), accumulator)
     for length in (32_730, 32_767):  # the unique id does not fit any more, and not even the property
         with pytest.raises(MessageError, match="longer than 32767 bytes"):

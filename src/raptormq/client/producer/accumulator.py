@@ -41,7 +41,7 @@ from raptormq.client.message import (
 )
 from raptormq.client.producer.batch_sender import BatchSender, Send
 from raptormq.client.producer.broker_features import BatchSupport
-from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, fail_all
+from raptormq.client.producer.callbacks import CLOSED, Waiter, fail_all
 from raptormq.client.producer.open_batch import (
     FULL_BATCHES_PER_GROUP,
     MAX_GROUP_BATCHES,
@@ -53,6 +53,7 @@ from raptormq.client.producer.open_batch import (
     Special,
 )
 from raptormq.client.producer.queue_batches import QueueBatchesSender
+from raptormq.client.producer.send_room import SendRoom
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
@@ -74,7 +75,9 @@ its properties; at up to 4 bytes a character both fit.
 class Accumulator:
     """Counts what the batch queues of one client hold, and shares each queue among its producers."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: SendRoom) -> None:
+        self.room = room
+        """Counts the messages of the batches among all that have no outcome."""
         self.held_bytes = 0
         """Bytes of the messages that wait for their batch to be sent or answered."""
         self.open_groups = 0
@@ -82,9 +85,9 @@ class Accumulator:
         self._queues: dict[tuple[str, ProducerConfig], BatchQueue] = {}
 
     @classmethod
-    def of(cls, _: ClientInstance) -> Accumulator:
+    def of(cls, instance: ClientInstance) -> Accumulator:
         """Return the accumulator of a client, for :meth:`ClientInstance.shared`."""
-        return cls()
+        return cls(instance.shared(SendRoom.of))
 
     def acquire(
         self,
@@ -148,11 +151,11 @@ class BatchQueue:
     def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult] | None: ...
 
     @overload
-    def add(self, message: Message, queue: MessageQueue | None, callback: Callback) -> Callback | None: ...
+    def add(self, message: Message, queue: MessageQueue | None, callback: Waiter) -> Waiter | None: ...
 
-    def add(self, message: Message, queue: MessageQueue | None, callback: Callback | None = None) -> Waiter | None:
+    def add(self, message: Message, queue: MessageQueue | None, callback: Waiter | None = None) -> Waiter | None:
         """Add a message to its batch and return who gets the result: the callback, or a new future. Return None when
-        the message has to be sent by itself.
+        the message has to be sent by itself. `callback` may also be a future that exists already.
 
         Raises:
             MessageError: the message breaks a rule.
@@ -191,12 +194,11 @@ class BatchQueue:
         elif batch is None or batch.size + batch.plain_overhead + length > self._max_message_bytes:
             batch = self._open_batch(key, batch)
 
-        waiter: Waiter | None = callback
-        if waiter is None:
-            waiter = self._new_future()
-            batch.futures += 1
+        waiter: Waiter = self._new_future() if callback is None else callback
+        batch.futures += isinstance(waiter, asyncio.Future)
         size = batch.add(body, waiter) if special is None else batch.add_special(body, waiter, special)
         shared.held_bytes += size
+        shared.room.enter(1, size)
         group = batch.group
         group.size += size
         if batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
@@ -349,7 +351,10 @@ class BatchQueue:
 
     def _discard(self, batch: OpenBatch) -> None:
         """Free the messages of a batch that is completed."""
-        self._shared.held_bytes -= batch.discard()
+        messages, batch.added = batch.added, 0
+        size = batch.discard()
+        self._shared.held_bytes -= size
+        self._shared.room.leave(messages, size)
 
 
 def _is_mergeable_tag(tag: object) -> bool:

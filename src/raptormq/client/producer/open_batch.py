@@ -108,6 +108,7 @@ class OpenBatch:
         "_keys_chars",
         "_plain_properties",
         "_specials",
+        "added",
         "bodies",
         "futures",
         "group",
@@ -125,6 +126,8 @@ class OpenBatch:
     def __init__(self, key: BatchKey, id_length: int) -> None:
         self.key = key
         self.bodies: list[bytes] = []
+        self.added = 0
+        """Number of messages that were added; those whose senders have cancelled count as well."""
         self.futures = 0
         """Number of waiters that are futures, which may be cancelled."""
         self.waiters: list[Waiter | None] = []
@@ -149,6 +152,7 @@ class OpenBatch:
     def add(self, body: bytes, waiter: Waiter) -> int:
         """Add a message with a tag and nothing more; return its size in bytes."""
         size = self.plain_overhead + len(body)
+        self.added += 1
         self.bodies.append(body)
         self.waiters.append(waiter)
         self.size += size
@@ -163,6 +167,7 @@ class OpenBatch:
         bytes.
         """
         self._specials[len(self.bodies)] = special
+        self.added += 1
         self.keys.update(dict.fromkeys(special.keys))
         self._keys_chars += _chars_of(special.keys)
         self.bodies.append(body)

@@ -19,7 +19,7 @@ from typing import Unpack
 
 from raptormq.client.background import gather_all
 from raptormq.client.cluster import ClientInstance
-from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
+from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings, WhenFull
 from raptormq.client.lifecycle import Shutdown, Startable, require_loop
 from raptormq.client.message import (
     SendRequest,
@@ -32,14 +32,15 @@ from raptormq.client.message import (
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_encoding import EncodingSender
 from raptormq.client.producer.batch_sender import Send
-from raptormq.client.producer.callbacks import CLOSED, Callback, complete, require_callback
+from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, complete, is_cancelled, require_callback
 from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.producer.request_reply import PendingReplies, make_reply, reply_queue
+from raptormq.client.producer.send_room import SendRoom
 from raptormq.client.producer.sender import MessageSender, recall
 from raptormq.client.results import SendResult
 from raptormq.client.security import require_keys
 from raptormq.client.settings import check_setting, checked_timeout
-from raptormq.errors import ClientClosed, RequestTimeout, ServerError
+from raptormq.errors import Backpressure, ClientClosed, RaptorMQError, RequestTimeout, ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -83,11 +84,14 @@ class Producer(Startable):
         self._sender: MessageSender | None = None
         self._batch_queue: BatchQueue | None = None
         self._single_sends: set[asyncio.Task[SendResult]] = set()
+        self._in_line: set[asyncio.Future[None]] = set()
+        """Messages that wait for room."""
         self._announced: set[str] = set()
         """Topics whose brokers have got a heartbeat of this client."""
         self._last_callback: object = self  # which is none
         """The last callback that was checked; at first an object that is none."""
         self._shutdown = Shutdown(f"a producer of {group}")
+        self._room: SendRoom
         self._ids: UniqueIdFactory
         self._send_batch: Send
 
@@ -104,6 +108,7 @@ class Producer(Startable):
             instance = self._instance = ClientInstance.acquire(self._client_config)
             instance.register_producer(self._group)
             self._ids = instance.unique_ids
+            self._room = instance.shared(SendRoom.of)
             self._sender = MessageSender(instance, self._group, self._config)
             encode: Callable[[SendRequest, MessageQueue], SendRequest] = _unchanged
             if self._config.compress_batches or self._config.encrypt:
@@ -135,6 +140,10 @@ class Producer(Startable):
             await self._shutdown.run(self._end(instance, batch_queue))
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
+        if self._in_line:
+            await asyncio.wait(tuple(self._in_line), timeout=self._client_config.close_timeout)
+            for granted in tuple(self._in_line):
+                granted.cancel()
         waits: list[Awaitable[object]] = []
         if self._single_sends:
             waits.append(asyncio.wait(tuple(self._single_sends), timeout=self._client_config.close_timeout))
@@ -175,6 +184,13 @@ class Producer(Startable):
         sender = self._running()
         if key is not None:
             message = _keyed(message, key, queue)
+        room, size = self._room, _size_of(message)
+        if room.is_full(self._config, size):
+            began, wait = time.monotonic(), self._seconds(timeout)
+            await room.wait(self._config, size, wait)
+            sender = self._running()
+            if timeout is not None:
+                timeout = max(wait - (time.monotonic() - began), 0.001)
         if self._batch_queue is not None and timeout is None:
             by_key = key is not None and queue is None
             target = await sender.queue_of(message.topic, key, self._config.send_timeout) if by_key else queue
@@ -188,7 +204,11 @@ class Producer(Startable):
                     if not (by_key and error.code == ResponseCode.INVALID_PARAMETER):
                         raise  # otherwise the topic may have fewer queues now, and the key another one
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        return await sender.send(outgoing, queue, key, self._seconds(timeout))
+        room.enter(1, size)
+        try:
+            return await sender.send(outgoing, queue, key, self._seconds(timeout))
+        finally:
+            room.leave(1, size)
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
         """Send one message and return at once: the future has the result or the error of `send`.
@@ -198,9 +218,14 @@ class Producer(Startable):
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
+            Backpressure: too many messages are in flight, with `when_full=WhenFull.RAISE`; nothing was sent.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         sender = self._running()
+        if self._room.is_full(self._config, _size_of(message)):
+            future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+            self._send_when_room(message, queue, future)
+            return future
         merged = self._batch_queue.add(message, queue) if self._batch_queue is not None else None
         if merged is not None:
             return merged
@@ -222,19 +247,64 @@ class Producer(Startable):
             require_callback(callback)
             self._last_callback = callback
         batch_queue = self._batch_queue  # None unless the producer is started
-        if batch_queue is None or batch_queue.add(message, queue, callback) is None:
+        if self._sender is not None and self._room.is_full(self._config, _size_of(message)):
+            self._send_when_room(message, queue, callback)
+        elif batch_queue is None or batch_queue.add(message, queue, callback) is None:
             task = self._send_single(self._running(), message, queue)
             task.add_done_callback(lambda done: complete(callback, _outcome(done)))
 
+    def _send_when_room(self, message: Message, queue: MessageQueue | None, waiter: Waiter) -> None:
+        """Send a message as soon as there is room, or refuse it.
+
+        Raises:
+            MessageError: the message breaks a rule.
+            Backpressure: this is how the producer is configured.
+        """
+        sender, batch_queue = self._running(), self._batch_queue
+        # A message that is wrong is refused by the call that brings it, and not later.
+        check_destination(queue, prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config).topic)
+        config, room = self._config, self._room
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + config.send_timeout
+        if config.when_full is WhenFull.RAISE:
+            raise Backpressure(
+                f"{room.messages} messages with {room.bytes} bytes are in flight (max_in_flight_messages, "
+                "max_in_flight_bytes): send again when others have their outcomes"
+            )
+
+        def send(error: BaseException | None) -> None:
+            if error is not None:
+                complete(waiter, ClientClosed(CLOSED) if isinstance(error, asyncio.CancelledError) else error)
+                return
+            if is_cancelled(waiter):
+                return
+            try:
+                merged = batch_queue.add(message, queue, waiter) if batch_queue is not None else None
+                if merged is None:
+                    task = self._send_single(sender, message, queue, max(deadline - clock(), 0.001))
+                    task.add_done_callback(lambda done: complete(waiter, _outcome(done)))
+            except RaptorMQError as refused:
+                complete(waiter, refused)
+
+        granted = room.call_when_room(config, _size_of(message), config.send_timeout, send)
+        self._in_line.add(granted)
+        granted.add_done_callback(self._in_line.discard)
+
     def _send_single(
-        self, sender: MessageSender, message: Message, queue: MessageQueue | None
+        self, sender: MessageSender, message: Message, queue: MessageQueue | None, timeout: float | None = None
     ) -> asyncio.Task[SendResult]:
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        work = sender.send(outgoing, queue, None, self._config.send_timeout)
+        work = sender.send(outgoing, queue, None, self._seconds(timeout))
         task = asyncio.get_running_loop().create_task(work)
         self._single_sends.add(task)
-        task.add_done_callback(self._single_sends.discard)
+        size = _size_of(message)
+        self._room.enter(1, size)
+        task.add_done_callback(lambda done: self._end_single(done, size))
         return task
+
+    def _end_single(self, task: asyncio.Task[SendResult], size: int) -> None:
+        self._single_sends.discard(task)
+        self._room.leave(1, size)
 
     async def send_batch(
         self,
@@ -256,7 +326,15 @@ class Producer(Startable):
             listed = [_keyed(message, key, queue) for message in listed]
         outgoing = prepare_batch(listed, self._ids, time.time_ns() // 1_000_000, self._config)
         wait = self._seconds(timeout)
-        return await self._send_batch(outgoing, queue, key, wait, lambda: True)  # a caller that gives up cancels this
+        room, size, count = self._room, len(outgoing.body), max(outgoing.count, 1)
+        if room.is_full(self._config, size):
+            await room.wait(self._config, size, wait)
+            self._running()
+        room.enter(count, size)
+        try:  # a caller that gives up cancels this
+            return await self._send_batch(outgoing, queue, key, wait, lambda: True)
+        finally:
+            room.leave(count, size)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
         """Send without waiting for the broker: fast, and whether the message was stored is not known.
@@ -375,6 +453,12 @@ class Producer(Startable):
 def _keyed(message: Message, key: str, queue: MessageQueue | None) -> Message:
     check_destination(queue, getattr(message, "topic", ""), key)
     return with_sharding_key(message, key)
+
+
+def _size_of(message: Message) -> int:
+    """Return the bytes of a body; 0 for what is no message, which is refused later."""
+    body = getattr(message, "body", b"")
+    return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
 
 
 def _outcome(done: asyncio.Task[SendResult]) -> SendResult | BaseException:

@@ -1,0 +1,157 @@
+"""Holds senders back: a bound on the messages that a client has accepted and that have no outcome yet.
+
+Without a bound, a program that produces faster than its brokers store fills the memory, and a broker that does not
+answer makes it do so at once. `SendRoom` counts messages and bytes over all producers of a client, each of which has
+its own limits. A sender that finds no room waits in line; a larger single message is sent when it is alone::
+
+    room -> enter ------------------------------------> leave
+    full -> wait in line -- room, in order, in turns --> enter
+              `------------ send_timeout --------------> RequestTimeout, nothing was sent
+
+Batches of AutoBatch count their messages with their records, single sends count bodies. At most `GRANTED_PER_TURN`
+senders enter per turn of the event loop.
+
+Neighbours: `producer.producer` enters single sends and waits, `producer.accumulator` enters batches,
+`producer.in_flight` bounds what is on its way to the brokers. Source: RocketMQ `backPressureForAsyncSendNum` and
+`backPressureForAsyncSendSize`, Kafka `buffer.memory` and `max.block.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from raptormq.client.cluster import ClientInstance
+from raptormq.client.config import ProducerConfig
+from raptormq.errors import RequestTimeout
+from raptormq.transport.requests import TimedWaiters
+
+GRANTED_PER_TURN = 200
+
+
+class _InLine(NamedTuple):
+    """A sender that waits."""
+
+    config: ProducerConfig
+    size: int
+    granted: asyncio.Future[None]
+
+
+class SendRoom:
+    """The messages of one client that have no outcome yet."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self._line: deque[_InLine] = deque()
+        self._waiters: TimedWaiters[None] = TimedWaiters()
+        self._loop = asyncio.get_running_loop()
+        self._is_waking = False
+
+    @classmethod
+    def of(cls, _: ClientInstance) -> SendRoom:
+        """Return the room of a client, for :meth:`ClientInstance.shared`."""
+        return cls()
+
+    def is_full(self, config: ProducerConfig, size: int) -> bool:
+        """Whether a message of `size` bytes has to wait."""
+        return bool(self._line) or not self._fits(config, size)
+
+    def _fits(self, config: ProducerConfig, size: int) -> bool:
+        return not self.messages or (
+            self.messages < config.max_in_flight_messages and self.bytes + size <= config.max_in_flight_bytes
+        )
+
+    def enter(self, messages: int, size: int) -> None:
+        """Count messages that are sent now."""
+        self.messages += messages
+        self.bytes += size
+
+    def leave(self, messages: int, size: int) -> None:
+        """Count messages that have their outcome, and let those in line enter."""
+        self.messages -= messages
+        self.bytes -= size
+        if self._line:
+            self._wake()
+
+    async def wait(self, config: ProducerConfig, size: int, timeout: float) -> None:
+        """Wait for room; the caller sends, and so enters, before it awaits anything else.
+
+        Raises:
+            RequestTimeout: there was none for `timeout` seconds; nothing was sent.
+        """
+        granted: asyncio.Future[None] = self._loop.create_future()
+        self._line.append(_InLine(config, size, granted))
+        try:
+            await self._waiters.wait(granted, self._loop.time() + timeout)
+        except TimeoutError:
+            self._wake()
+            raise no_room(timeout) from None
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.leave(1, size)
+            else:
+                self._wake()
+            raise
+        self._give_up_place(size)
+
+    def call_when_room(
+        self, config: ProducerConfig, size: int, timeout: float, call: Callable[[BaseException | None], None]
+    ) -> asyncio.Future[None]:
+        """Call a function, which sends, as soon as there is room; with `RequestTimeout` when there was none for
+        `timeout` seconds, with `CancelledError` when the returned future was cancelled.
+        """
+        granted: asyncio.Future[None] = self._loop.create_future()
+        self._line.append(_InLine(config, size, granted))
+        number = self._waiters.add(granted, self._loop.time() + timeout)
+
+        def end(done: asyncio.Future[None]) -> None:
+            self._waiters.remove(number)
+            if done.cancelled() or done.exception() is not None:
+                self._wake()
+                call(asyncio.CancelledError() if done.cancelled() else no_room(timeout))
+                return
+            self._give_up_place(size)
+            call(None)
+
+        granted.add_done_callback(end)
+        return granted
+
+    def _give_up_place(self, size: int) -> None:
+        """Give up the place kept since the grant: the message is sent now, or turns out to be wrong."""
+        self.messages -= 1
+        self.bytes -= size
+        if self._line:
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """Let those in line enter while there is room; each keeps its place until it sends."""
+        if not self._is_waking:
+            self._grant()
+
+    def _grant(self) -> None:
+        self._is_waking = False
+        granted = 0
+        while self._line:
+            config, size, waiter = self._line[0]
+            if not waiter.done():
+                if granted == GRANTED_PER_TURN:
+                    self._is_waking = True
+                    self._loop.call_soon(self._grant)
+                    return
+                if not self._fits(config, size):
+                    return
+                self.enter(1, size)
+                waiter.set_result(None)
+                granted += 1
+            self._line.popleft()
+
+
+def no_room(timeout: float) -> RequestTimeout:
+    """Return the error for a message that found no room."""
+    return RequestTimeout(
+        f"the message was not sent: it waited {timeout:g} s behind others in flight (max_in_flight_messages, "
+        "max_in_flight_bytes)"
+    )

@@ -1,0 +1,151 @@
+"""Producers are held back: by messages and bytes in flight, in the way that was chosen."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import Message, Producer, ProducerConfig, SendResult, WhenFull
+from raptormq.client.producer.send_room import GRANTED_PER_TURN, SendRoom
+from raptormq.errors import Backpressure, ClientClosed, MessageError, RequestTimeout
+from tests.client.embedded_cluster import Cluster
+from tests.client.eventually import eventually
+
+SMALL = ProducerConfig(max_in_flight_messages=4, max_in_flight_bytes=100)
+
+
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
+async def test_no_more_is_in_flight_than_may_be_and_everything_arrives(tmp_path: Path, auto_batch: bool) -> None:
+    most, told = 0, list[SendResult | BaseException]()
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 2)
+        settings = ProducerConfig(max_in_flight_messages=4, auto_batch=auto_batch)
+        async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
+
+            async def watch() -> None:
+                nonlocal most
+                while True:
+                    most = max(most, producer._room.messages)
+                    await asyncio.sleep(0)
+
+            watching = asyncio.create_task(watch())
+            for number in range(20):
+                producer.send_with_callback(Message("t", b"c%d" % number), told.append)
+            submitted = [producer.submit(Message("t", b"s%d" % number)) for number in range(20)]
+            sent = await asyncio.gather(*(producer.send(Message("t", b"a%d" % number)) for number in range(20)))
+            results = [*sent, *await asyncio.gather(*submitted)]
+            await eventually(lambda: len(told) == 20)
+            watching.cancel()
+            places = {
+                (result.queue, result.queue_offset) for result in [*results, *told] if isinstance(result, SendResult)
+            }
+            assert len(places) == 60
+            assert 0 < most <= 4
+            assert (producer._room.messages, producer._room.bytes) == (0, 0)
+
+
+async def test_who_does_not_want_to_wait_is_told_at_once(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        settings = ProducerConfig(max_in_flight_messages=2, when_full=WhenFull.RAISE)
+        async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
+            submitted = [producer.submit(Message("t", b"x")) for _ in range(2)]
+            with pytest.raises(Backpressure, match="2 messages with 2 bytes are in flight") as caught:
+                producer.submit(Message("t", b"x"))
+            assert caught.value.retriable
+            with pytest.raises(Backpressure):
+                producer.send_with_callback(Message("t", b"x"), print)
+            with pytest.raises(MessageError):
+                producer.submit(Message("not a topic!", b"x"))
+            await producer.send(Message("t", b"waits"))
+            await asyncio.gather(*submitted)
+            await producer.submit(Message("t", b"x"))
+
+
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
+async def test_what_waits_for_room_is_sent_before_the_producer_closes(tmp_path: Path, auto_batch: bool) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        settings = ProducerConfig(max_in_flight_messages=2, auto_batch=auto_batch)
+        async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
+            submitted = [producer.submit(Message("t", b"x")) for _ in range(10)]
+        assert sorted([done.result().queue_offset for done in submitted]) == list(range(10))
+
+
+async def test_a_message_that_finds_no_room_in_time_was_not_sent(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        settings = ProducerConfig(max_in_flight_messages=1, send_timeout=0.2)
+        async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
+            await producer.send(Message("t", b"first"))
+            producer._room.enter(1, 1)  # another producer of the client, whose broker does not answer
+            submitted = producer.submit(Message("t", b"x"))
+            for waiting in (submitted, producer.send(Message("t", b"x")), producer.send_batch([Message("t", b"x")])):
+                with pytest.raises(RequestTimeout, match=r"not sent: it waited 0\.2 s behind others in flight"):
+                    await waiting
+            late = producer.submit(Message("t", b"late"))
+            late.cancel()
+            producer._room.leave(1, 1)
+            assert (await producer.send(Message("t", b"second"))).queue_offset == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_whatever_is_cancelled_or_late_the_room_holds(seed: int) -> None:
+    dice = random.Random(seed)
+    room, most, timed_out = SendRoom(), 0, 0
+
+    async def use() -> None:
+        nonlocal most, timed_out
+        size = dice.randint(1, 60)
+        if room.is_full(SMALL, size):
+            try:
+                await room.wait(SMALL, size, dice.choice([0.0, 60.0]))
+            except RequestTimeout:
+                timed_out += 1
+                return
+        room.enter(1, size)
+        try:
+            most = max(most, room.messages)
+            assert room.bytes <= 100
+            for _ in range(dice.randint(0, 3)):
+                await asyncio.sleep(0)
+        finally:
+            room.leave(1, size)
+
+    tasks = [asyncio.create_task(use()) for _ in range(200)]
+    while any(not task.done() for task in tasks):
+        if dice.random() < 0.3:
+            dice.choice(tasks).cancel()
+        await asyncio.sleep(0)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert not [each for each in results if isinstance(each, Exception)]
+    assert (room.messages, room.bytes, len(room._line)) == (0, 0, 0)
+    assert 1 < most <= 4
+
+
+async def test_those_in_line_enter_in_turns() -> None:
+    room, entered = SendRoom(), list[int]()
+    config = ProducerConfig(max_in_flight_messages=10 * GRANTED_PER_TURN)
+    room.enter(config.max_in_flight_messages, 0)
+    for number in range(3 * GRANTED_PER_TURN):
+        room.call_when_room(config, 1, 60, lambda error, number=number: entered.append(number))  # type: ignore[misc]
+    room.leave(config.max_in_flight_messages, 0)
+    before = 0
+    while before < 3 * GRANTED_PER_TURN:
+        await asyncio.sleep(0)
+        assert len(entered) - before <= GRANTED_PER_TURN
+        before = len(entered)
+    assert entered == list(range(3 * GRANTED_PER_TURN))
+
+
+async def test_a_closed_producer_refuses() -> None:
+    producer = Producer("p", name_servers="127.0.0.1:1")
+    for call in (
+        lambda: producer.submit(Message("t", b"x")),
+        lambda: producer.send_with_callback(Message("t", b"x"), print),
+    ):
+        with pytest.raises(ClientClosed):
+            call()
