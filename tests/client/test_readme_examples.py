@@ -77,6 +77,10 @@ def test_the_python_program(name_server: str) -> None:
         ("Send and consume", "b'17 books'"),
         ("In order", "account 8 has 600"),
         ("Plain functions as listeners", "[b'open', b'deposit', b'close']"),
+        ("Back pressure", "1000 ticks"),
+        ("Request and reply", "b'HOW MANY?'"),
+        ("Ending on a signal", ""),
+        ("Dead letters", "no dead letters"),
         ("Without asyncio", "b'line 2'"),
         ("From a place, or a time", "b'second'"),
         ("Whole batches", "1000 readings"),
@@ -93,4 +97,13 @@ def test_the_programs_of_the_guides(name_server: str, title: str, printed: str) 
 
 
 def test_every_program_of_the_guides_is_tried() -> None:
-    assert len(PROGRAMS) == (CLIENT_PAGE + COOKBOOK).count("```python") == 12
+    assert len(PROGRAMS) == (CLIENT_PAGE + COOKBOOK).count("```python") == 16
+
+
+def test_every_program_of_the_guides_is_well_typed(tmp_path: Path) -> None:
+    for number, program in enumerate(PROGRAMS.values()):
+        (tmp_path / f"program_{number}.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull]
+    places = ["--cache-dir", str(tmp_path / "cache"), str(tmp_path)]
+    finished = subprocess.run([*command, *places], check=False, capture_output=True, text=True, timeout=100, cwd=ROOT)
+    assert finished.returncode == 0, finished.stdout
