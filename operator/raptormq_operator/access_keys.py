@@ -56,6 +56,7 @@ class AccessKeys:
         try:
             return await self._read(cluster)
         except (KubeError, Unusable):
+            self._keys[_key(cluster)] = ()  # `ensure` says why, and reads it again
             return ()
 
     async def ensure(self, cluster: Cluster) -> str | None:

@@ -55,6 +55,14 @@ def test_lint_has_nothing_to_say() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_documented_upgrade_has_both_definitions() -> None:
+    shown = [document for document in yaml.safe_load_all(helm("show", "crds", str(CHART)).stdout) if document]
+    assert [one["metadata"]["name"] for one in shown] == ["brokerclusters.raptormq.io", "topics.raptormq.io"]
+    command = "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
+    assert command in (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    assert command in (CHART / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_operator_gets_settings_that_it_understands() -> None:
     settings = Settings.from_environment(environment())
     (container,) = deployment()["spec"]["template"]["spec"]["containers"]

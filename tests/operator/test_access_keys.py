@@ -82,6 +82,17 @@ async def test_without_the_right_it_says_which_value_gives_it() -> None:
         await AccessKeys(kube).ensure(cluster_with())
 
 
+async def test_a_secret_that_cannot_be_read_is_not_asked_for_by_every_pulse() -> None:
+    kube = FakeKube()
+    kube.put(secret("demo-operator", username="op"))
+    keys = AccessKeys(kube)
+    assert [await keys.current(cluster_with()) for _ in range(3)] == [(), (), ()]
+    assert kube.reads == 1
+    kube.put(secret("demo-operator", username="op", password="p"))
+    assert await keys.ensure(cluster_with()) is None
+    assert await keys.current(cluster_with()) == (Credentials("op", "p"),)
+
+
 async def test_nothing_is_made_where_access_control_is_off_but_what_there_is_signs() -> None:
     kube = FakeKube()
     keys, off = AccessKeys(kube), cluster_with(enabled=False)
