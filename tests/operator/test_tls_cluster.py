@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from raptormq.broker.broker import Broker
 from raptormq.broker.config.config import BrokerConfig
@@ -63,6 +64,10 @@ async def test_a_broker_registers_and_both_answer_the_operator(
     async with ClientAdmin() as asking:
         admin = asking.speaking(cluster.tls)
         assert await admin.listed_brokers(name_server.address) == {("demo", "broker-0", 0): broker.address}
-        assert (await admin.figures(broker.address)).unknown_settings == ""
+        figures = await admin.figures(broker.address)
+        assert (figures.unknown_settings, figures.max_offset) == ("", 0)
+        shown = x509.load_pem_x509_certificate((secret / "tls.crt").read_bytes())
+        assert await admin.certificate_end(broker.address) == shown.not_valid_after_utc
+        assert await asking.speaking(None).certificate_end(broker.address) is None
     await broker.stop()
     await name_server.stop()
