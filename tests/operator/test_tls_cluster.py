@@ -66,8 +66,8 @@ async def test_a_broker_registers_and_both_answer_the_operator(
         assert await admin.listed_brokers(name_server.address) == {("demo", "broker-0", 0): broker.address}
         figures = await admin.figures(broker.address)
         assert (figures.unknown_settings, figures.max_offset) == ("", 0)
-        shown = x509.load_pem_x509_certificate((secret / "tls.crt").read_bytes())
-        assert await admin.certificate_end(broker.address) == shown.not_valid_after_utc
+        ends = x509.load_pem_x509_certificate((secret / "tls.crt").read_bytes()).not_valid_after_utc
+        assert await admin.certificate_end(broker.address) == ends
         assert await asking.speaking(None).certificate_end(broker.address) is None
     await broker.stop()
     await name_server.stop()
