@@ -98,4 +98,5 @@ class Pages:
                 "name_servers": ("Name servers that took the last registration", assembly.registrar.registered_count),
             }
             | store_gauges(self._store.stats())
+            | ({} if assembly.replication is None else assembly.replication.gauges())
         )

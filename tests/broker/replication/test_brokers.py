@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -79,6 +80,10 @@ async def test_a_follower_refuses_what_only_a_leader_does(
                 assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
                 assert f"member {leader} (127.0.0.1:" in (answer.remark or "")
             assert await read(other, "t", 1) == [b"one"], "what is confirmed is served"
+        status, text = await brokers[leader]._pages.metrics()
+        assert status == 200
+        assert re.search(rb"replication_leads(\{[^}]*\})? 1(\.0)?\n", text)
+        assert re.search(rb"replication_voters(\{[^}]*\})? 3(\.0)?\n", text)
 
 
 async def test_delayed_messages_are_delivered_once_by_whoever_leads(

@@ -182,6 +182,31 @@ class Replication:
             facts["dledgerConflict"] = status.conflict
         return facts
 
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """Return the figures for Prometheus: help text and value by name."""
+        status = self.member.status()
+        figures = {
+            "replication_running": ("1 while this member of its group runs", float(status is not None)),
+            "replication_leads": ("1 while this member leads its group", float(self.member.leads)),
+            "replication_refused_frames_total": (
+                "Messages refused on the port of the group: of another group, malformed or not signed",
+                float(self.inbox.refused.total()),
+            ),
+        }
+        if status is not None:
+            behind = [status.end.offset - other.matched.offset for other in status.members]
+            figures |= {
+                "replication_term": ("The term of the group", float(status.term)),
+                "replication_elections_total": ("Elections that this member has won", float(status.elections)),
+                "replication_committed_bytes": ("End of what the group has confirmed", float(status.committed.offset)),
+                "replication_lag_bytes": (
+                    "How far the slowest member is behind, known to the leader alone",
+                    float(max(behind, default=0)),
+                ),
+                "replication_voters": ("Members that vote", float(len(status.configuration.voters()))),
+            }
+        return figures
+
     def not_leader(self) -> NotLeader | None:
         """Return why a request for a leader is refused; None while this member leads."""
         return None if self.member.leads else self.member.not_leader()
