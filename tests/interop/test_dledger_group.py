@@ -21,8 +21,13 @@ PRODUCER = "io.raptormq.interop.produce.SendLedger"
 TIMEOUT_S = 90.0
 
 
-async def test_the_java_client_goes_on_with_the_next_leader(tmp_path: Path) -> None:
-    class_path = (await asyncio.to_thread(build)).client_class_path(Release.NEWEST)
+@pytest.fixture(scope="module")
+def class_path() -> str:
+    """The Java programs, built before a test begins to count its time."""
+    return build().client_class_path(Release.NEWEST)
+
+
+async def test_the_java_client_goes_on_with_the_next_leader(tmp_path: Path, class_path: str) -> None:
     async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
         leader = await processes.leader(admin)
         await admin.create_topic(TOPIC, 1, 1)
