@@ -26,8 +26,8 @@ REQUESTS, SETTINGS, *OTHERS = (
 )
 PAGES = "".join((REQUESTS, SETTINGS, *OTHERS))
 
-FIELDS = {"attemptId", "maxMsgBytes", "maxMsgNums", "switchTimerEngine", "topicId"}
-"""Fields of requests, and a command of mqadmin."""
+FIELDS = {"attemptId", "maxMsgBytes", "maxMsgNums", "otherPassword", "switchTimerEngine", "topicId"}
+"""Fields of requests, a command of mqadmin, and a file with the password of a super user."""
 FIGURES = {
     "commitLogDiskRatio", "putMessageDistributeTime", "dledgerLastAppendTimeMs", "consumerProgress",
     "remainHowManyDataToFlush",
