@@ -421,7 +421,9 @@ def _administration(core: _Core, pulls: PullService, replication: Replication | 
         GroupHandlers(core.store, core.groups, core.topics, core.barrier, pulls.reset, config.metadata),
         GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),
-        CleanupHandlers(core.store, core.topics, core.address),
+        CleanupHandlers(
+            core.store, core.topics, core.address, None if replication is None else replication.connections
+        ),
         RuntimeHandlers(core.store, core.topics, config, core.running_config, core.tables.delays, core.rates, facts),
         SettingsHandlers(core.running_config, core.barrier),
         StatisticsHandlers(core.statistics),

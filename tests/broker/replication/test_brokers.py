@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from raptormq.broker.broker import Broker
 from raptormq.broker.replication import Replication
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.raft import TransferLeadership
+from raptormq.raft import Status, TransferLeadership
 from tests.broker.harness import Peer, assembly_of, bodies, connected, running
 
 LOOK_S = 0.01
@@ -39,6 +40,12 @@ def part_of(broker: Broker) -> Replication:
     replication = assembly_of(broker).replication
     assert replication is not None
     return replication
+
+
+def status_of(broker: Broker) -> Status:
+    status = part_of(broker).status()
+    assert status is not None
+    return status
 
 
 async def become(condition: Callable[[], bool]) -> None:
@@ -80,6 +87,11 @@ async def test_a_follower_refuses_what_only_a_leader_does(
                 assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
                 assert f"member {leader} (127.0.0.1:" in (answer.remark or "")
             assert await read(other, "t", 1) == [b"one"], "what is confirmed is served"
+        async with connected(brokers[leader]) as peer:
+            await become(lambda: all(member.active for member in status_of(brokers[leader]).members))
+            shown = json.loads((await peer.call(RequestCode.GET_BROKER_HA_STATUS)).body)
+            assert shown["master"] is True
+            assert shown["inSyncSlaveNums"] == len(shown["haConnectionInfo"]) == 2
         status, text = await brokers[leader]._pages.metrics()
         assert status == 200
         assert re.search(rb"replication_leads(\{[^}]*\})? 1(\.0)?\n", text)

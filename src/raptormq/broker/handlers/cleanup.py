@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from raptormq.broker.tables import TopicTable
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode
@@ -16,7 +19,15 @@ from raptormq.transport.router import Router
 class CleanupHandlers:
     """Cleans up the store on request."""
 
-    def __init__(self, store: MessageStore, topics: TopicTable, address: str) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        address: str,
+        group_status: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        """``group_status`` is what a member of a group knows of the others, in the form of 907."""
+        self._group_status = group_status
         self._store = store
         self._topics = topics
         self._address = address
@@ -47,7 +58,8 @@ class CleanupHandlers:
         return response_to(command)
 
     def replication(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """907: a master without slaves, until replication exists."""
+        """907: a master without slaves, or a member of a group with the others that it knows of."""
+        group = self._group_status() if self._group_status is not None else {}
         return response_to(
             command,
             body=dumps(
@@ -66,5 +78,6 @@ class CleanupHandlers:
                     "masterAddr": self._address,
                     "masterCommitLogMaxOffset": self._store.end_offset,
                 }
+                | group
             ),
         )

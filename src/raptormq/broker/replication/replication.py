@@ -182,6 +182,28 @@ class Replication:
             facts["dledgerConflict"] = status.conflict
         return facts
 
+    def connections(self) -> dict[str, Any]:
+        """Return what ``mqadmin haStatus`` shows: whether this member leads and, if so, how far the others are."""
+        status = self.member.status()
+        members = status.members if status is not None else ()
+        addresses = self._config.replication.addresses
+        infos = [
+            {
+                "addr": addresses.get(other.id, other.id),
+                "diff": status.end.offset - other.matched.offset if status is not None else 0,
+                "inSync": other.active and other.suffrage == "voter",
+                "slaveAckOffset": other.matched.offset,
+                "transferFromWhere": other.matched.offset,
+                "transferredByteInSecond": 0,
+            }
+            for other in members
+        ]
+        return {
+            "haConnectionInfo": infos,
+            "inSyncSlaveNums": sum(bool(info["inSync"]) for info in infos),
+            "master": self.member.leads,
+        }
+
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return the figures for Prometheus: help text and value by name."""
         status = self.member.status()
