@@ -138,7 +138,7 @@ async def test_damaged_offsets_are_those_of_the_backup_or_an_error_that_says_wha
     again = LocalOffsets(tmp_path, name, "g")
     assert again.get(queue) == 7
     assert f"{path} is damaged" in caplog.text
-    assert f"its backup {backup} is read" in caplog.text
+    assert f"{backup}, which may be older" in caplog.text
     await again.close()
     backup.write_bytes(contents)
     remedy = f"remove {path} and {backup}; without them it begins where ConsumerConfig.consume_from says"
