@@ -74,9 +74,9 @@ test-spark: install ## the Spark source in a local session (1200 s)
 	@$(INSTALL) commands java
 	$(call PYTEST,1200) --timeout=300 tests/spark
 
-test-api: install ## the operator on a real kube-apiserver and etcd, without kubelet (600 s)
+test-api: install ## the operator on a real kube-apiserver and etcd, without kubelet (900 s)
 	@$(BIN)/python -m tests.api.control_plane
-	$(call PYTEST,600) tests/api
+	$(call PYTEST,900) tests/api
 
 mutants: install ## seeded bugs, which the tests have to find; ONLY=a,b for some
 	@$(INSTALL) commands cc
