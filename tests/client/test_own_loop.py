@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,15 +107,24 @@ def test_all_others_do_too(name_servers: str) -> None:
     own.stop()
 
 
+def drop(clients: list[Any]) -> None:
+    """Let go of clients, and collect them."""
+    clients.clear()
+    gc.collect()
+
+
 def test_a_loop_that_has_ended_is_named(name_servers: str) -> None:
-    producer, admin = Producer("p", name_servers=name_servers), AdminClient(name_servers=name_servers)
+    clients: list[Any] = [Producer("p", name_servers=name_servers), AdminClient(name_servers=name_servers)]
 
     async def begin() -> None:
-        await producer.start()
-        await producer.send(MESSAGE)
-        await admin.start()
+        for client in clients:
+            await client.start()
 
     asyncio.run(begin())
-    for call in (producer.close, admin.close, lambda: producer.send(MESSAGE)):
+    for number in range(2):
         with pytest.raises(ClientClosed, match="an event loop that has ended"):
-            asyncio.run(call())
+            asyncio.run(clients[number].close())
+    with pytest.raises(ClientClosed, match="an event loop that has ended"):
+        asyncio.run(clients[0].send(MESSAGE))
+    with pytest.warns(ResourceWarning, match="unclosed"):  # nobody can close them any more
+        drop(clients)
