@@ -154,8 +154,17 @@ SHOWN = (
 """What shows everything that requests change but the log."""
 
 
-NAMES_NOTHING = {int(RequestCode.SEND_QUEUE_BATCHES), int(RequestCode.BATCH_ACK_MESSAGE)}
-"""Empty ones are not refused; the parts of the former are, one by one."""
+NAMES_NOTHING = {
+    int(code)
+    for code in (
+        RequestCode.SEND_QUEUE_BATCHES,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
+        RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST,
+    )
+}
+"""Requests that name nothing need no right. The parts of the first are refused one by one, and a deletion of nothing is
+refused with 29."""
 
 
 async def everything(peer: Peer) -> tuple[object, ...]:

@@ -88,7 +88,7 @@ async def test_everything_goes_on_when_there_is_room(
             (message,) = messages(await peer.pull("popped", 0, count=1))
             back = {"offset": message.physical_offset, "group": "consumers", "delayLevel": 1}
             assert (await peer.call(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == FULL
-            while sum("tried again" in record.getMessage() for record in caplog.records) < 6:
+            while sum("retrying" in record.getMessage() for record in caplog.records) < 6:
                 await asyncio.sleep(0.05)  # all of it is due now
             small_volume.make_room()
             async with asyncio.timeout(45):
