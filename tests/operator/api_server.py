@@ -87,6 +87,9 @@ def specs(draw: st.DrawFn, kind: str) -> dict[str, Any]:
             del spec["metrics"]
         if quantity(spec.get("storage", {}).get("size", "1")) == 0:
             del spec["storage"]
+        access = spec.get("accessControl", {})
+        if access.get("adminSecretName") == access.get("operatorSecretName"):
+            access.pop("operatorSecretName", None)
         for part in (spec, spec.get("nameServers", {})):
             _fit_requests(part.get("resources", {}))
     return spec
