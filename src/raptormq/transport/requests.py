@@ -115,8 +115,11 @@ class TimedWaiters(Generic[T]):
         """Await ``future`` until ``deadline`` (loop time), which is kept to about 0.1 s; None waits for a day.
 
         Raises:
-            TimeoutError: the deadline came first.
+            TimeoutError: the deadline came first; ``future`` is done then.
         """
+        if deadline is not None and deadline <= self._loop.time() and not future.done():
+            future.cancel()  # else it could be completed before the timer, which is up to 0.1 s late
+            raise TimeoutError
         number = self.add(future, deadline)
         try:
             return await future

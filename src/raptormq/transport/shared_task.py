@@ -50,8 +50,6 @@ class SharedTask(Generic[T]):
         """
         if self.task.done():
             return self._result()
-        if deadline is not None and deadline <= self._loop.time():
-            raise TimeoutError  # also where the task is going to end before the waiters are looked at
         return await self._waiters.wait(self._loop.create_future(), deadline)
 
     def _result(self) -> T:
