@@ -223,11 +223,15 @@ class Replica:
     def _dispatch_from_log(self, until: int) -> list[Arrival]:
         """Dispatch from what is dispatched on, up to ``until`` or a step further."""
         begin = self._dispatcher.dispatched_offset
-        end = self.align(begin, min(until, begin + STEP_BYTES))
-        if end > until:
-            return []
+        data = self._read(begin, min(until, begin + STEP_BYTES))
         try:
-            batches = self._parse(self._read(begin, end), begin)
+            end = last_record_end(data, begin, self._log.segment_size)
+            if end == begin:  # the first record is longer than a step
+                end = self.align(begin, begin + 1)
+                if end > until:
+                    return []
+                data = self._read(begin, end)
+            batches = self._parse(data[: end - begin], begin)
         except RecordError as error:
             raise StoreDamaged(f"the commit log is damaged: {error}") from error
         arrivals: list[Arrival] = []

@@ -30,11 +30,17 @@ class SegmentWrite(NamedTuple):
 
 _HEAD_BYTES = 64
 _ZEROS = 1 << 20
-"""Bytes that are zeroed with one write."""
+"""Most zeros that are written at once."""
 _RETRY_MS = 1000
 """Interval between attempts to allocate a segment on a full disk."""
 IDLE_MS = 60_000
 """After this time without an append no bytes of the log count as resident."""
+
+
+def _write_zeros(segment: Segment, begin: int, end: int) -> None:
+    for at in range(begin, end, _ZEROS):
+        size = min(_ZEROS, end - at)
+        segment.file.write_at(at - segment.base, [bytes(size)], size)
 
 
 class CommitLog:
@@ -208,7 +214,7 @@ class CommitLog:
         self._partial_writes = places  # if this fails for lack of room, the next write does it first
         try:
             for segment, offset, size in places:
-                segment.file.write_at(offset - segment.base, [bytes(size)], size)
+                _write_zeros(segment, offset, offset + size)
         except OSError as error:
             self._gate.fail(WRITE, f"cannot undo a failed write to {self._folder}", error)
         self._partial_writes = []
@@ -347,18 +353,11 @@ class CommitLog:
                 segment.remove()
             if dropped:
                 self._filesystem.sync_directory(self._folder)
-            if self.segments:
-                self._zero(self.segments[-1], end_offset, min(self.end_offset, self.segments[-1].end))
+            if self.segments and (cut_end := min(self.end_offset, self.segments[-1].end)) > end_offset:
+                _write_zeros(self.segments[-1], end_offset, cut_end)
+                self.segments[-1].file.sync()
             self.end_offset = end_offset
             self.flushed_offset = min(self.flushed_offset, end_offset)
-
-    @staticmethod
-    def _zero(segment: Segment, begin: int, end: int) -> None:
-        for at in range(begin, end, _ZEROS):
-            size = min(_ZEROS, end - at)
-            segment.file.write_at(at - segment.base, [bytes(size)], size)
-        if end > begin:
-            segment.file.sync()
 
     def detached(self) -> CommitLog:
         """Return a log of the same files for use by another thread. It opens the files again, so neither side can close
