@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark_raptormq.errors import OptionError
 from raptormq.errors import ConfigError, MessageError
+from raptormq.protocol.topic_names import check_group
 
 OptionTable = Mapping[str, tuple[str, Callable[[str], Any]]]
 """By name of the option: the field that it fills and the function that reads it (`ValueError`, `ConfigError` or
@@ -87,6 +88,13 @@ def text_of(what: str) -> Callable[[str], str]:
         return text.strip()
 
     return parse
+
+
+def group_name(text: str) -> str:
+    """Parse the name of a group of producers or consumers."""
+    group = text_of("group")(text)
+    check_group(group)
+    return group
 
 
 def at_least(lowest: int) -> Callable[[str], int]:

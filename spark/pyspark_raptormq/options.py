@@ -25,17 +25,16 @@ from pyspark_raptormq.option_parsing import (
     canonical_names,
     check_at_most_one,
     duration,
+    group_name,
     nearest,
     one_of,
     parse_values,
     size,
-    text_of,
 )
 from raptormq.client import Sql
 from raptormq.errors import MessageError
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.tags import find_condition, parse_expression
-from raptormq.protocol.topic_names import check_group
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -243,12 +242,6 @@ def _properties_as(text: str) -> PropertiesAs:
         raise ValueError(f"must be none, raw or map, not {text!r:.40}") from None
 
 
-def _group(text: str) -> str:
-    group = text_of("group")(text)
-    check_group(group)
-    return group
-
-
 _OPTIONS: OptionTable = {
     **CONNECTION_OPTIONS,
     "subscribe": ("topics", _names),
@@ -273,7 +266,7 @@ _OPTIONS: OptionTable = {
     "failOnDamage": ("fail_on_damage", boolean),
     "columns": ("columns", _columns),
     "includeProperties": ("properties_as", _properties_as),
-    "consumerGroup": ("consumer_group", _group),
+    "consumerGroup": ("consumer_group", group_name),
     "arrowBatchBytes": ("arrow_batch_bytes", size),
     "pullBytes": ("pull_bytes", size),
     "verifyCrc": ("verify_crc", boolean),

@@ -16,6 +16,7 @@ from pyspark_raptormq.option_parsing import (
     at_least,
     boolean,
     canonical_names,
+    group_name,
     one_of,
     parse_values,
     size,
@@ -23,7 +24,7 @@ from pyspark_raptormq.option_parsing import (
 )
 from raptormq.client import Compression, ProducerConfig
 from raptormq.errors import ConfigError
-from raptormq.protocol.topic_names import check_group, check_topic
+from raptormq.protocol.topic_names import check_topic
 
 _RETRIES = 20
 """Attempts after the first at a broker that refuses for a reason that may pass: about 8 s. Attempts that find no broker
@@ -109,16 +110,10 @@ def _topic(text: str) -> str:
     return topic
 
 
-def _producer_group(text: str) -> str:
-    group = text_of("group")(text)
-    check_group(group)
-    return group
-
-
 _OPTIONS: OptionTable = {
     **CONNECTION_OPTIONS,
     "topic": ("topic", _topic),
-    "producerGroup": ("producer_group", _producer_group),
+    "producerGroup": ("producer_group", group_name),
     "acks": ("acks", one_of("all", "1")),
     "maxInFlightBytes": ("max_in_flight_bytes", size),
     "maxMessageBytes": ("max_message_bytes", size),
