@@ -8,6 +8,7 @@ BIN := .venv/bin
 INSTALL := scripts/install.sh
 # pytest's exit code 5 (no test ran) fails a target like any other.
 PYTEST = $(BIN)/pytest --session-timeout=$(1)
+QUICK_MUTANTS := raft-vote-not-durable,raft-counting-commits-earlier-terms,group-restart-allowed-by-who-lags
 SIMULATIONS := tests/storage/test_crash_points.py tests/raft/test_seeds.py
 SUITES := tests/api tests/interop tests/faults tests/spark $(SIMULATIONS)
 UNIT_TESTS = $(call PYTEST,$(1)) --numprocesses=2 --dist=$(2) $(addprefix --ignore=,$(SUITES)) -m 'not client'
@@ -56,16 +57,17 @@ coverage: install ## the same, and what they cover, which takes half as long aga
 test-client: install ## our client against a broker in a process of its own (300 s)
 	$(call PYTEST,300) -m client tests/client
 
-test-faults: install ## killed brokers, full disks, power cuts, hostile peers (600 s)
+test-faults: install ## killed brokers, partitions, full disks, power cuts, hostile peers (900 s)
 	@$(INSTALL) commands cc
-	$(call PYTEST,600) tests/faults
+	$(call PYTEST,900) tests/faults
 
-test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups (600 s)
+test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups; three seeded bugs (720 s)
 	$(call PYTEST,600) --numprocesses=2 $(SIMULATIONS)
+	timeout 120 $(BIN)/python -m tests.mutants --only $(QUICK_MUTANTS)
 
-test-interop: install ## the official clients for Java, Node.js and Go against our broker (900 s)
+test-interop: install ## the official clients for Java, Node.js and Go against our broker (1500 s)
 	@$(INSTALL) commands javac mvn node npm go
-	$(call PYTEST,900) tests/interop
+	$(call PYTEST,1500) tests/interop
 
 test-spark-connect: install ## the Spark connector through Spark Connect, in an environment of its own (600 s)
 	timeout 600 $(BIN)/uv run --isolated --no-project --with-editable . --with 'pyspark[connect]==4.3.0' --with pytest python -m tests.spark.connect_check
@@ -93,8 +95,9 @@ bench: install ## Apache RocketMQ and RaptorMQ side by side
 	@$(INSTALL) commands javac mvn
 	$(BIN)/python -m bench
 
-image: install ## the wheel and the broker image
+image: install ## the wheel, the broker image, and the image for Spark drivers and executors
 	broker_image/build.sh
+	spark/image/build.sh
 
 soak: install ## kills, faults, simulations, and the unit tests in random orders, ROUNDS times (default 10)
 	@$(INSTALL) commands cc
@@ -102,6 +105,7 @@ soak: install ## kills, faults, simulations, and the unit tests in random orders
 	for round in $$(seq $(or $(ROUNDS),10)); do \
 		echo "round $$round"; \
 		$(call PYTEST,1200) -q tests/faults tests/client $(SIMULATIONS); \
+		$(BIN)/python -m tests.faults.fault_rounds --rounds 34 --seed $$RANDOM; \
 		$(call UNIT_TESTS,3600,load) -q; \
 		for dist in load worksteal; do $(call UNIT_TESTS,3600,$$dist) -q --shuffle $$RANDOM; done; \
 	done

@@ -1,4 +1,4 @@
-"""The commands: `python -m bench --help`."""
+"""Command line of the benchmarks: `python -m bench --help`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from bench import (
     many_queues,
     ordering,
     output,
+    own_client,
     rebuild,
+    replication,
     starting,
     timers,
     wake_up,
@@ -40,7 +42,7 @@ SYSTEMS = {"rocketmq": System.ROCKETMQ, "raptormq": System.RAPTORMQ}
 @click.group(invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Measure RaptorMQ beside its peers; without a command: client-load."""
+    """Measure RaptorMQ and its peers. The default command is client-load."""
     if context.invoked_subcommand is None:
         context.invoke(client_load_command)
 
@@ -68,7 +70,7 @@ def client_load_command(
     layouts: tuple[str, ...] = (),
     niceness: int = 0,
 ) -> None:
-    """The official Java client on Apache RocketMQ 5.5.0 and on RaptorMQ."""
+    """Load from the official Java client on Apache RocketMQ 5.5.0 and on RaptorMQ."""
     plan, count = (client_load.QUICK, 1) if quick else (client_load.FULL, rounds)
     systems = [SYSTEMS[name] for name in names] or list(System)
     load_before = machine.load_average()
@@ -83,7 +85,8 @@ def client_load_command(
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--system", "names", type=click.Choice(list(SYSTEMS)), multiple=True, help="Only this one; not kept.")
 def backlog_command(quick: bool, rounds: int, names: tuple[str, ...]) -> None:
-    """A backlog of a million messages consumed by the Java push consumer, on Apache RocketMQ 5.5.0 and on RaptorMQ."""
+    """Consumption of a backlog of a million messages by the Java push consumer, on Apache RocketMQ 5.5.0 and on
+    RaptorMQ."""
     load_before = machine.load_average()
     systems = [SYSTEMS[name] for name in names] or list(System)
     measured = backlog.measure(backlog.QUICK if quick else backlog.FULL, 1 if quick else rounds, systems)
@@ -95,7 +98,7 @@ def backlog_command(quick: bool, rounds: int, names: tuple[str, ...]) -> None:
 @main.command("idle-consumers")
 @click.option("--quick", is_flag=True, help="Few consumers for a short time, not kept: to see that it works.")
 def idle_consumers_command(quick: bool) -> None:
-    """What 5,000 connected consumers in 500 groups cost while there is nothing to consume."""
+    """Cost of 5,000 idle consumers in 500 groups."""
     load_before = machine.load_average()
     if quick:
         measured = idle_consumers.measure(idle_consumers.QUICK, settle=5.0, seconds=5.0)
@@ -109,7 +112,7 @@ def idle_consumers_command(quick: bool) -> None:
 @main.command("ordering")
 @click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
 def ordering_command(quick: bool) -> None:
-    """What order by key gains over order by queue, and costs over no order."""
+    """Throughput of order by key compared with order by queue and with no order."""
     load_before = machine.load_average()
     measured = ordering.measure(ordering.QUICK if quick else ordering.FULL)
     text = output.show(figure.table(measured), load_before)
@@ -120,7 +123,7 @@ def ordering_command(quick: bool) -> None:
 @main.command("wake-up")
 @click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
 def wake_up_command(quick: bool) -> None:
-    """How soon after a send a pull is answered that has waited for it, on Apache RocketMQ 5.5.0 and on RaptorMQ."""
+    """Latency from a send to the response of a waiting pull, on Apache RocketMQ 5.5.0 and on RaptorMQ."""
     load_before = machine.load_average()
     measured = wake_up.measure(wake_up.QUICK if quick else wake_up.FULL, list(System))
     text = output.show(wake_up.table(measured), load_before)
@@ -132,7 +135,7 @@ def wake_up_command(quick: bool) -> None:
 @click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
 def late_group_command(quick: bool, rounds: int) -> None:
-    """8 million messages that nobody consumes, then read by a first group, with and without what is given back."""
+    """Reading of 8 million unconsumed messages by a first group, with and without release of page cache."""
     load_before = machine.load_average()
     measured = late_group.measure(late_group.QUICK, 1) if quick else late_group.measure(late_group.FULL, rounds)
     text = output.show(late_group.table(measured), load_before)
@@ -144,7 +147,7 @@ def late_group_command(quick: bool, rounds: int) -> None:
 @click.option("--quick", is_flag=True, help="A small log, not kept: to see that it works.")
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
 def rebuild_command(quick: bool, rounds: int) -> None:
-    """A start that builds all queues and the index from 4 GB of log, concurrently and not."""
+    """Startup time with a rebuild of all queues and the index from 4 GB of log, with and without concurrency."""
     load_before = machine.load_average()
     measured = rebuild.measure(rebuild.QUICK, 1) if quick else rebuild.measure(rebuild.FULL, rounds)
     text = output.show(rebuild.table(measured), load_before)
@@ -156,7 +159,7 @@ def rebuild_command(quick: bool, rounds: int) -> None:
 @click.option("--quick", is_flag=True, help="Small amounts, not kept: to see that it works.")
 @click.option("--only", type=click.Choice(["ready", "idle", "large-log", "queues", "flush", "timers"]), multiple=True)
 def figures_command(quick: bool, only: tuple[str, ...]) -> None:
-    """What RaptorMQ promises about starting, idling, many queues, timers and flushing."""
+    """Documented figures of startup, idle use, many queues, timers and flushing."""
     load_before = machine.load_average()
     with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as scratch:
         folder = Path(scratch)
@@ -178,6 +181,29 @@ def figures_command(quick: bool, only: tuple[str, ...]) -> None:
     text = output.show(figure.table(measured), load_before)
     if not quick and not only:
         output.keep("figures", text, [asdict(each) for each in measured], load_before)
+
+
+@main.command("own-client")
+@click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
+def own_client_command(quick: bool) -> None:
+    """Rates of the RaptorMQ client: sends with AutoBatch, and a backlog consumed by each interface."""
+    load_before = machine.load_average()
+    measured = own_client.measure(own_client.QUICK if quick else own_client.FULL)
+    text = output.show(figure.table(measured), load_before)
+    if not quick:
+        output.keep("own_client", text, [asdict(each) for each in measured], load_before)
+
+
+@main.command("replication")
+@click.option("--quick", is_flag=True, help="Few rounds and messages, not kept: to see that it works.")
+@click.option("--only", type=click.Choice(list(replication.FIGURES)), multiple=True, help="Only this; not kept.")
+def replication_command(quick: bool, only: tuple[str, ...]) -> None:
+    """A Dledger group of three: fail-over, transfer, rates compared with a single broker, an empty member."""
+    load_before = machine.load_average()
+    measured = replication.measure(replication.QUICK if quick else replication.FULL, only)
+    text = output.show(figure.table(measured), load_before)
+    if not (quick or only):
+        output.keep("replication", text, [asdict(each) for each in measured], load_before)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Apache RocketMQ and RaptorMQ hand the same backlog to the official Java push consumer, in turn, on one machine.
+"""Consumption of a backlog with the official Java push consumer, on Apache RocketMQ and RaptorMQ in turn.
 
-Each round starts each system over an empty folder, lets the Java program `BacklogLoad` fill it with 1 KiB messages and
-consume them, and deletes what was stored.
+Each round starts each system with an empty folder. The Java program `BacklogLoad` sends 1 KiB messages and then
+consumes them. The stored data is deleted after each run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADER = ["1 KiB messages", "msg/s", "s", "broker CPU s per 1M", "resident MB", 
 
 @dataclass(frozen=True)
 class Run:
-    """One backlog consumed."""
+    """Result of consuming one backlog."""
 
     system: System
     messages: int
@@ -45,7 +45,7 @@ class Run:
 
 
 def measure(count: int, rounds: int, systems: Sequence[System]) -> list[Run]:
-    """Run everything; raises ProcessError when a system or the load program fails."""
+    """Run all measurements; raises ProcessError if a system or the load program fails."""
     built = build()
     steps = [system for number in range(rounds) for system in (systems if number % 2 == 0 else list(reversed(systems)))]
     return [_measure_once(built, system, count) for system in track(steps, description="backlog", console=errors)]
@@ -68,7 +68,7 @@ def _run(built: JavaBuild, system: System, servers: RunningSystem, count: int, f
         if text.startswith(("measuring", "measured")):
             used.append(cpu_seconds(pid))
             if len(used) == 1:
-                os.sync()  # writing the backlog to the disk is not part of reading it
+                os.sync()  # flush first, so that the measurement does not include writing the backlog
 
     program = java(
         "io.raptormq.interop.load.BacklogLoad",
@@ -85,7 +85,7 @@ def _run(built: JavaBuild, system: System, servers: RunningSystem, count: int, f
 
 
 def table(runs: list[Run]) -> str:
-    """The median of each system, and the ratio of both."""
+    """Return a table with the median of each system and their ratio."""
     rows, rates = [], {}
     for system in dict.fromkeys(run.system for run in runs):
         mine = [run for run in runs if run.system is system]

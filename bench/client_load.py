@@ -1,8 +1,8 @@
-"""Apache RocketMQ and RaptorMQ under the same load of the official Java client, in turn, on one machine.
+"""Load from the official Java client on Apache RocketMQ and RaptorMQ in turn, on one machine.
 
-Each round starts each system over an empty folder, once with broker and load on the same CPUs, once pinned apart
-(broker on CPU 0, load on CPU 1), runs all loads, stops it and deletes what it stored. The order of the systems changes
-from round to round, so that neither always meets the warmer machine.
+Each round starts each system with an empty folder, once with broker and load on the same CPUs and once pinned
+(broker on CPU 0, load on CPU 1), runs all loads, stops the system and deletes its data. The order of the systems
+alternates between rounds, so that neither always runs second.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUICK = LoadPlan(LOADS, warm_up_seconds=3, seconds=4, max_messages=1_000_000)
 
 
 class Layout(StrEnum):
-    """Which CPUs broker and load get."""
+    """CPU assignment of broker and load."""
 
     SHARED = "shared"
     APART = "apart"
@@ -36,7 +36,7 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True)
 class Measurement:
-    """A result and the circumstances of it."""
+    """A result with its system, layout and round."""
 
     system: System
     layout: Layout
@@ -45,7 +45,7 @@ class Measurement:
 
 
 def cpus(layout: Layout) -> tuple[list[str], list[str]]:
-    """The taskset commands of broker and load."""
+    """Return the taskset commands of broker and load."""
     if layout is Layout.APART:
         return ["taskset", "-c", "0"], ["taskset", "-c", "1"]
     both = ["taskset", "-c", "0,1"]
@@ -55,7 +55,7 @@ def cpus(layout: Layout) -> tuple[list[str], list[str]]:
 def measure(
     plan: LoadPlan, rounds: int, systems: Sequence[System], layouts: Sequence[Layout], niceness: int
 ) -> list[Measurement]:
-    """Run everything; raises ProcessError when a system or the load program fails."""
+    """Run all measurements; raises ProcessError if a system or the load program fails."""
     built = build()
     steps = list(_steps(rounds, systems, layouts))
     done: list[Measurement] = []
@@ -86,7 +86,7 @@ def _measure_once(built: JavaBuild, system: System, layout: Layout, plan: LoadPl
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
         with running(system, built, folder, prefix=[*nice, *broker_cpus]) as servers:
-            os.sync()  # the files of the run before are not written during this one
+            os.sync()  # write out the files of the previous run first
             return run(built, servers, plan, folder / "load.log", [*nice, *load_cpus])
     finally:
         shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""From measurements to the table of README: medians over the rounds, and RaptorMQ's share of the peer's figure."""
+"""Table of the measurements: medians over the rounds, and the ratio of RaptorMQ to its peer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HEADER = ["1 KiB messages", "system", "msg/s", "p50 ms", "p99 ms", "CPU s per 1M
 
 
 def load_name(load: str) -> str:
-    """`batch:8:32` in words."""
+    """Return a description of a load such as `batch:8:32`."""
     kind, *numbers = load.split(":")
     return NAMES[kind].format(*numbers)
 
 
 def table(measurements: list[Measurement]) -> str:
-    """One block per layout and load: the systems, and the ratio of the last to the first when there are two."""
+    """Return one block per layout and load: the systems and, for two systems, the ratio of the last to the first."""
     rows: list[list[str]] = []
     for layout in Layout:
         for load in dict.fromkeys(each.result.load for each in measurements):
@@ -63,7 +63,7 @@ def _block(title: str, results: dict[System, list[LoadResult]]) -> list[list[str
 
 
 def values(measurements: list[Measurement]) -> list[dict[str, Any]]:
-    """Every single measurement, for the JSON file."""
+    """Return all single measurements for the JSON file."""
     return [
         {"system": each.system, "layout": each.layout, "round": each.round, **asdict(each.result)}
         for each in measurements

@@ -1,4 +1,4 @@
-"""One figure that RaptorMQ promises, as measured here."""
+"""A documented figure of RaptorMQ with a measurement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bench.output import markdown
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured value beside its promise."""
+    """A measured value and its documented bound."""
 
     what: str
     value: float
     unit: str
     promise: float
     at_least: bool = False
-    """Whether the promise is a lower bound; otherwise it is an upper one."""
+    """True for a lower bound, False for an upper bound."""
 
     @property
     def kept(self) -> bool:
@@ -24,7 +24,7 @@ class Figure:
 
 
 def table(figures: list[Figure]) -> str:
-    """What was measured, what was promised, and whether that was kept."""
+    """Return a table with the measured value, the bound, and whether the bound was met."""
     rows = [
         [
             figure.what,

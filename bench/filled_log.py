@@ -1,4 +1,4 @@
-"""A store with a log of a given size, written without a network and closed cleanly."""
+"""Creates a store with a log of a given size, without network access, and closes it cleanly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC = "large"
 
 
 def fill_log(root: Path, log_bytes: int) -> int:
-    """Make a store at `root` with about `log_bytes` of 1 KiB messages in 16 queues; returns how many there are."""
+    """Create a store at `root` with about `log_bytes` of 1 KiB messages in 16 queues. Return the number of messages."""
     root.mkdir(parents=True)
     store = MessageStore(StoreConfig(root_dir=root))
     store.open()
@@ -35,7 +35,7 @@ def fill_log(root: Path, log_bytes: int) -> int:
 
 
 def count_messages(root: Path) -> int:
-    """How many messages the queues of such a store have; nobody else has it open."""
+    """Return the number of messages in the queues of such a store. No other process may have it open."""
     store = MessageStore(StoreConfig(root_dir=root))
     store.open()
     try:

@@ -1,4 +1,4 @@
-"""What waiting for the disk costs: 64 threads of the Java client under SYNC_FLUSH and under ASYNC_FLUSH."""
+"""Cost of SYNC_FLUSH: rates of 64 threads of the Java client with SYNC_FLUSH and with ASYNC_FLUSH."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SENDERS = 64
 
 
 def flushing(folder: Path, warm_up_seconds: int, seconds: int) -> list[Figure]:
-    """The rate under SYNC_FLUSH as a share of that under ASYNC_FLUSH."""
+    """Measure the ratio of the rate with SYNC_FLUSH to that with ASYNC_FLUSH."""
     plan = LoadPlan([f"sync:{SENDERS}"], warm_up_seconds, seconds, max_messages=2_000_000)
     rates = {}
     for kind in ("ASYNC_FLUSH", "SYNC_FLUSH"):

@@ -1,12 +1,13 @@
-"""Thousands of connected consumers with nothing to consume: what they cost the broker.
+"""Cost of thousands of idle consumers.
 
-Every consumer has a connection of its own and behaves as the official Java client does with its default settings: a
-heartbeat every 30 s, the members of its group every 20 s, the progress of its queue every 5 s, and a pull of 15 s,
-which brokers hold for up to 20 s. Ten consumers share a group, and a topic of ten queues: each has one.
-`idle_consumers_load` is the load, a process of its own.
+Every consumer has its own connection and behaves like the official Java client with its default settings: a heartbeat
+every 30 s, the members of its group every 20 s, the offset of its queue every 5 s, and pulls of 15 s, which brokers
+hold for up to 20 s. Ten consumers form a group and share a topic of ten queues. `idle_consumers_load` is the load, in a
+separate process.
 
-The share of a CPU is taken in several windows. Other tenants of the machine slow it down by half for seconds at a time
-and can only add to it: the least of the windows is nearest to what the broker needs, the median to what one sees.
+The CPU usage is measured in several windows. Other tenants of the machine slow it down by half for seconds at a time
+and can only increase the value. The minimum is therefore closest to the broker's own usage; the median is the
+observed usage.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ FULL, QUICK = 500, 20
 GROUP_SIZE = 10
 CPU_GOAL_PERCENT, MEMORY_GOAL_MB = 10, 400
 _SETTLE_S = 40.0
-"""Longer than any period of the load: its first requests come all at once."""
+"""Longer than every period of the load, because its first requests are all sent at the same time."""
 _WINDOW_S = 20.0
-"""The period of the pulls, which a group sends all at once: every window has the same share of them."""
+"""Period of the pulls. A group sends them at the same time, so every window has the same number."""
 _WINDOWS = 6
 _START_S = 120.0
 
 
 def measure(groups: int, *, settle: float = _SETTLE_S, seconds: float = _WINDOW_S) -> list[Figure]:
-    """Connect the consumers of `groups` groups, then watch the broker."""
+    """Connect the consumers of `groups` groups and measure the broker."""
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     descriptors = ["prlimit", "--nofile=20000:20000"]
     try:

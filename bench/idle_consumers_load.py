@@ -1,9 +1,10 @@
-"""The load of `bench idle-consumers`: many consumers that speak the protocol by themselves, without a client library
-each, for a thousand Java clients do not fit on one machine.
+"""Load of `bench idle-consumers`: consumers that implement the protocol directly, because a thousand Java clients do
+not fit on one machine.
 
     python -m bench.idle_consumers_load HOST:PORT GROUPS
 
-It prints "connected" when every consumer has said who it is and waits in a pull, then goes on until it is stopped.
+The process prints "connected" when every consumer has sent its heartbeat and waits in a pull. It then continues
+until it is stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ENOUGH_S = 60.0
 
 
 class Consumer(asyncio.Protocol):
-    """One consumer of one queue."""
+    """A consumer of one queue."""
 
     def __init__(self, group: int, number: int) -> None:
         self._group = f"group-{group:03}"
@@ -97,7 +98,7 @@ class Consumer(asyncio.Protocol):
 
 
 async def main(address: str, groups: int) -> None:
-    """Connect everybody, then stay."""
+    """Connect all consumers and keep them running."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     await _create_topic(host, int(port))

@@ -1,7 +1,7 @@
-"""What it costs to come late: messages are written while nobody consumes, then the first group reads them all.
+"""Cost of a late consumer group: messages are written while there is no consumer, then the first group reads all.
 
-The broker keeps 3 x `logBytesKeptInPageCache` of such a topic in memory; with 0 the kernel keeps what it can. The load
-is our own client in this process: AutoBatch into 16 BatchCQ queues, then a batch listener.
+The broker keeps 3 x `logBytesKeptInPageCache` of such a topic in memory; with 0 the kernel decides. The load is the
+RaptorMQ client in this process: AutoBatch into 16 BatchCQ queues, then a batch listener.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.interop.raptormq_dev import RaptorMQDev
 
 FULL, QUICK = 8_000_000, 100_000
 KEPT = ("1G", "0")
-"""Values of `logBytesKeptInPageCache`: the default, and nothing is given back."""
+"""Values of `logBytesKeptInPageCache`: the default, and 0 for no release."""
 _BODY_BYTES = 1024
 _QUEUES = 16
 _LONGEST_S = 600.0
@@ -42,7 +42,7 @@ _LONGEST_S = 600.0
 
 @dataclass(frozen=True)
 class LateGroup:
-    """One run."""
+    """Result of one run."""
 
     kept: str
     messages: int
@@ -51,7 +51,7 @@ class LateGroup:
 
 
 class _Count:
-    """The batch listener: counts until all have come."""
+    """Batch listener that counts until all messages have arrived."""
 
     def __init__(self, messages: int) -> None:
         self._missing = messages
@@ -64,7 +64,7 @@ class _Count:
 
 
 def measure(messages: int, rounds: int) -> list[LateGroup]:
-    """Each setting over an empty folder, in turn; raises ProcessError."""
+    """Run each setting with an empty folder, in turn; raises ProcessError."""
     found = []
     for number in range(rounds):
         for kept in KEPT if number % 2 == 0 else reversed(KEPT):
@@ -76,7 +76,7 @@ def measure(messages: int, rounds: int) -> list[LateGroup]:
 def _measure_once(kept: str, messages: int) -> LateGroup:
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
-        os.sync()  # the files of the run before are not written during this one
+        os.sync()  # write out the files of the previous run first
         with RaptorMQDev(folder, settings={"logBytesKeptInPageCache": kept}) as server:
             return uvloop.run(_write_and_read(server.name_servers, kept, messages))
     finally:
@@ -104,7 +104,7 @@ async def _write_and_read(name_servers: str, kept: str, messages: int) -> LateGr
 
 
 def table(found: Sequence[LateGroup]) -> str:
-    """A row for each run."""
+    """Return a table with one row per run."""
     rows = [
         [
             f"`logBytesKeptInPageCache={each.kept}`",

@@ -1,7 +1,7 @@
-"""One run of the Java load program on a running system, and what the broker used during the measured part of it.
+"""One run of the Java load program on a running system, with the broker's resource usage in the measured part.
 
-The program (`io.raptormq.interop.load.ClientLoad`) says "measuring" and "measured" at the ends of the measured part;
-the broker's CPU time is read at these moments.
+The program (`io.raptormq.interop.load.ClientLoad`) prints "measuring" and "measured" at the start and the end of the
+measured part; the broker's CPU time is read at these moments.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from tests.interop.rocketmq_java import JavaBuild, Release, java
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """Which loads, and for how long."""
+    """Loads and their duration."""
 
     loads: Sequence[str]
-    """What ClientLoad takes: `sync:THREADS`, `async:THREADS:UNDER_WAY`, `batch:THREADS:LIST`."""
+    """Loads in the syntax of ClientLoad: `sync:THREADS`, `async:THREADS:UNDER_WAY`, `batch:THREADS:LIST`."""
     warm_up_seconds: int
     seconds: int
     max_messages: int
-    """A load ends after so many messages even when time is left: it bounds the disk."""
+    """Maximum number of messages per load; it limits the use of the disk."""
 
     @property
     def timeout_seconds(self) -> float:
-        """When a run has failed: twice its time, and what JVM and slow answers may take."""
+        """Timeout of a run in seconds: twice its duration plus the startup of the JVM and slow responses."""
         return 60 + 2 * len(self.loads) * (self.warm_up_seconds + self.seconds)
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """One load: what the client saw and what it cost the broker."""
+    """Result of one load: measurements of the client and CPU usage of the broker."""
 
     load: str
     messages: int
@@ -57,7 +57,7 @@ class LoadResult:
 
 
 class _Meter:
-    """Reads the broker's counters when the load program says so."""
+    """Reads the broker's counters at the marks of the measured part."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -74,7 +74,7 @@ class _Meter:
 
 
 def run(built: JavaBuild, system: RunningSystem, plan: LoadPlan, log: Path, prefix: Sequence[str]) -> list[LoadResult]:
-    """Put the loads of `plan` on `system` one after the other; `prefix` goes before `java`. Raises ProcessError."""
+    """Run the loads of `plan` on `system` in turn; `prefix` is put before `java`. Raises ProcessError."""
     meter = _Meter(broker_pid(system))
     program = java(
         "io.raptormq.interop.load.ClientLoad",

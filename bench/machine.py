@@ -1,4 +1,4 @@
-"""The machine under a figure, without its name: a figure means nothing without it."""
+"""Description of the machine for benchmark results, without its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHARE_TOUCHED = 0.9
 
 
 def describe() -> dict[str, str | int]:
-    """CPU model and count, memory, kernel and Python."""
+    """Return CPU model and count, memory, kernel and Python version."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.machine(),
@@ -28,7 +28,7 @@ def describe() -> dict[str, str | int]:
 
 
 def sentence() -> str:
-    """The same as one line of prose."""
+    """Return the description as one sentence."""
     about = describe()
     return (
         f"{about['cpus']} CPUs ({about['cpu']}), {about['memory_gib']} GiB, "
@@ -37,22 +37,21 @@ def sentence() -> str:
 
 
 def load_average() -> float:
-    """Processes that wanted a CPU in the last minute: on an idle machine near 0."""
+    """Return the load average of the last minute; near 0 on an idle machine."""
     return os.getloadavg()[0]
 
 
 def touch_memory() -> None:
-    """Write into what is free once. The host of a virtual machine provides memory when it is first used, and the page
-    cache filled then takes ten times as long: the first to write much would look slow.
-    """
+    """Write to all free memory once. The host of a virtual machine allocates memory at its first use, which makes
+    filling the page cache ten times slower; otherwise the first run with many writes would be slower than the
+    others."""
     _take(int(_memory_bytes("MemFree") * _SHARE_TOUCHED)).close()
 
 
 @contextmanager
 def memory_left(left_bytes: int) -> Iterator[None]:
-    """Take all free memory but so much for a while. The page cache of what is left gets full, and its pages are used
-    again and again, as on a machine that has run for days: none is used for the first time.
-    """
+    """Context that allocates all free memory except a given amount. The page cache then reuses pages, as on a
+    machine that has run for days."""
     surplus = _memory_bytes("MemFree") - left_bytes
     if surplus <= 0:
         yield

@@ -1,4 +1,4 @@
-"""40,000 queues on one broker with 20,000 file descriptors: every one of them written, counted and read."""
+"""40,000 queues on one broker with 20,000 file descriptors: each is written, counted and read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE = 128
 
 
 def many_queues(folder: Path, topics: int) -> list[Figure]:
-    """`topics` topics of 8 queues, one message in each queue."""
+    """Measure `topics` topics of 8 queues with one message per queue."""
     limit = ["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"]
     with RaptorMQDev(folder / "queues", prefix=limit) as server:
         assert server.broker is not None
@@ -34,7 +34,7 @@ def many_queues(folder: Path, topics: int) -> list[Figure]:
 
 
 async def _use(name_servers: str, topics: list[str]) -> int:
-    """Create all topics, send to each queue, read each queue; returns how many messages were read."""
+    """Create all topics, send to each queue and read each queue. Return the number of messages read."""
     async with (
         AdminClient(name_servers=name_servers) as admin,
         Producer("many", name_servers=name_servers) as producer,

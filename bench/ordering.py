@@ -1,8 +1,8 @@
-"""What order by key gains over order by queue, and what it costs over no order.
+"""Throughput of order by key compared with order by queue, and with no order.
 
-One queue, 1,000 keys, bodies of 1 KiB, `raptormq dev` in a process of its own; each round is a new group that reads
-from the first message. The rate counts from the first call of the listener to the last. The rounds of the two sides of
-a ratio alternate, and a ratio is that of the medians.
+One queue, 1,000 keys, bodies of 1 KiB, `raptormq dev` in a separate process. Each round is a new group that reads
+from the first message. The rate counts from the first to the last call of the listener. The rounds of the two sides
+of a ratio alternate; the ratio is that of the medians.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FULL, QUICK = 60_000, 3_000
 ROUNDS = 3
 KEYS, WORKERS, WORK_S = 1000, 200, 0.001
 ORDERLY_SHARE = 20
-"""Order by queue takes a millisecond per message: so much fewer messages are enough."""
+"""Order by queue takes a millisecond per message, so fewer messages are used."""
 WANTED_GAIN, ALLOWED_OVERHEAD = 50.0, 30.0
 _WITHIN_S = 600.0
 
@@ -88,7 +88,7 @@ async def _fill(name_servers: str, count: int) -> None:
 
 
 async def _rate(name_servers: str, group: str, config: ConsumerConfig, works: bool, limit: int) -> float:
-    """Messages per second of a new group, over its first `limit` messages."""
+    """Return the messages per second of a new group over its first `limit` messages."""
     begun = ended = 0.0
     done = 0
     is_over = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Where a benchmark writes: progress to standard error, the table to standard output, both kept in bench/results."""
+"""Output of benchmarks: progress to standard error, the table to standard output, both files to bench/results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ errors = Console(stderr=True)
 
 
 def show(table: str, load_before: float) -> str:
-    """Print a Markdown table with the machine under it, and return that text.
+    """Print a Markdown table with the description of the machine, and return the text.
 
-    `load_before` is the machine's load average before the first run: near 0, or the figures say little.
+    `load_before` is the machine's load average before the first run. It should be near 0.
     """
     text = f"{table}\n\n{machine.sentence()}; load average before the first run: {load_before:.1f}.\n"
     print(text)
@@ -26,7 +26,7 @@ def show(table: str, load_before: float) -> str:
 
 
 def keep(name: str, text: str, values: Any, load_before: float, folder: Path = RESULTS) -> None:
-    """Keep what `show` returned as `name`.md and the values behind it as `name`.json."""
+    """Store the text of `show` as `name`.md and the values as `name`.json."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
     document = {"machine": machine.describe(), "load_average_before": load_before, "values": values}
@@ -35,6 +35,6 @@ def keep(name: str, text: str, values: Any, load_before: float, folder: Path = R
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """A table; the first column is text, the others are figures."""
+    """Return a Markdown table. The first column is text, the others are numbers."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

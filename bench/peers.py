@@ -1,4 +1,4 @@
-"""The systems that are compared, started the same way: over an empty folder, with CPUs and settings given."""
+"""The compared systems, started alike: with an empty folder and given CPUs and settings."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ROCKETMQ_HEAP = "2g"
 
 
 class System(StrEnum):
-    """What can be measured."""
+    """A system to measure."""
 
     ROCKETMQ = "Apache RocketMQ 5.5.0"
     RAPTORMQ = "RaptorMQ"
 
 
 class RunningSystem(Protocol):
-    """A name server and a broker that serve."""
+    """A running name server and broker."""
 
     broker: WatchedProcess | None
 
@@ -32,7 +32,7 @@ class RunningSystem(Protocol):
 
     @property
     def store(self) -> Path:
-        """Where the broker keeps its data."""
+        """Data folder of the broker."""
 
 
 def running(
@@ -43,16 +43,16 @@ def running(
     prefix: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
 ) -> AbstractContextManager[RunningSystem]:
-    """Start `system` with settings for broker.conf; `prefix` goes before the broker's command (taskset, nice)."""
+    """Start `system` with settings for broker.conf; `prefix` is put before the broker's command (taskset, nice)."""
     if system is System.ROCKETMQ:
-        # As little opinion about how full the disk is as it allows.
+        # Disable the broker's limits on disk usage as far as possible.
         merged = {"diskMaxUsedSpaceRatio": "95", **(settings or {})}
         return RocketMQServers(java, folder, heap=ROCKETMQ_HEAP, prefix=prefix, settings=merged, release=Release.NEWEST)
     return RaptorMQDev(folder, prefix=prefix, settings=settings)
 
 
 def broker_pid(system: RunningSystem) -> int:
-    """Process id of the broker (of RaptorMQ: of name server and broker)."""
+    """Return the process id of the broker (for RaptorMQ: of name server and broker)."""
     if system.broker is None:
         raise ValueError("the broker does not run")
     return system.broker.pid

@@ -1,7 +1,8 @@
-"""What `enableBuildConsumeQueueConcurrently` gains: a start that builds all queues and the index from the log.
+"""Effect of `enableBuildConsumeQueueConcurrently` on a start that builds all queues and the index from the log.
 
-The log is written once. Before each start queues, index and checkpoint are removed, so that the broker walks the whole
-log: in its own process, or with processes that parse blocks of it. What is measured ends with `ready`.
+The log is written once. Before each start, queues, index and checkpoint are removed, so that the broker reads the
+whole log: in its own process, or with processes that parse blocks of the log. The measurement ends with the line
+`ready`.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import ProcessError
 
 FULL, QUICK = 4_000_000_000, 300_000_000
-"""Bytes of log."""
+"""Size of the log in bytes."""
 _BUILT = ("consumequeue", "index", "checkpoint", "queueEnds")
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """One start."""
+    """Result of one start."""
 
     concurrently: bool
     messages: int
     seconds: float
-    """From the start of the process to `ready`."""
+    """Seconds from the start of the process to the line `ready`."""
     own_cpu_seconds: float
-    """Of the broker's own process."""
+    """CPU seconds of the broker's own process."""
     other_cpu_seconds: float
-    """Of the processes that parse; none where the build is not concurrent."""
+    """CPU seconds of the parsing processes; 0 without concurrency."""
 
 
 def measure(log_bytes: int, rounds: int) -> list[Rebuild]:
-    """Starts with and without, in turn; raises ProcessError."""
+    """Measure starts with and without concurrency, in turn; raises ProcessError."""
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
         messages = fill_log(folder / "store", log_bytes)
@@ -60,7 +61,7 @@ def _setting(concurrently: bool) -> str:
 
 def _measure_once(folder: Path, messages: int, concurrently: bool) -> Rebuild:
     remove_what_is_built(folder / "store")
-    os.sync()  # the files of the start before are not written during this one
+    os.sync()  # write out the files of the previous start first
     key, value = _setting(concurrently).split("=")
     server = RaptorMQDev(folder, settings={key: value})
     begin = time.monotonic()
@@ -78,7 +79,7 @@ def _measure_once(folder: Path, messages: int, concurrently: bool) -> Rebuild:
 
 
 def remove_what_is_built(store: Path) -> None:
-    """Leave the log alone."""
+    """Remove queues, index and checkpoint, but not the log."""
     for name in _BUILT:
         path = store / name
         if path.is_dir():
@@ -88,7 +89,7 @@ def remove_what_is_built(store: Path) -> None:
 
 
 def table(found: Sequence[Rebuild]) -> str:
-    """A row for each start."""
+    """Return a table with one row per start."""
     rows = [
         [
             f"`{_setting(each.concurrently)}`",

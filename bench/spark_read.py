@@ -1,10 +1,10 @@
-"""How fast Spark reads and writes, beside how fast a plain Python client reads the same queues with as many processes.
+"""Rates at which Spark reads and writes, compared with a plain Python client with as many processes on the same queues.
 
     python -m bench.spark_read [--messages 400000] [--body 1024] [--rounds 3]
 
-One `raptormq dev`, four queues. "client, records" takes whole responses and does not look into them, "client, decoded"
-makes a message object of each record; Spark counts the rows and sums the lengths of the bodies. Broker and readers
-share the machine, so what counts are the ratios. Neighbour: `pyspark_raptormq.scan`, which is measured alone as well.
+One `raptormq dev`, four queues. "client, records" receives responses without decoding them; "client, decoded"
+creates a message object per record; Spark counts the rows and sums the lengths of the bodies. Broker and readers
+share the machine, so only the ratios are meaningful. `pyspark_raptormq.scan` is measured separately, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ALL_COLUMNS = ",".join((*DEFAULT_COLUMNS, PROPERTIES_COLUMN))
 
 @dataclass(frozen=True)
 class Load:
-    """What lies in the topic."""
+    """The stored test messages."""
 
     name_server: str
     messages: int
@@ -59,7 +59,7 @@ class Load:
 
     @property
     def options(self) -> SourceOptions:
-        """Options of the Spark source that read all of it."""
+        """Return the options of the Spark source for reading all messages."""
         return SourceOptions(Connection((self.name_server,)), topics=(TOPIC,))
 
 
@@ -96,7 +96,7 @@ async def _read_queues(load: Load, numbers: list[int], *, decode: bool) -> int:
 
 
 def read_records(load: Load, numbers: list[int]) -> int:
-    """Read queues with the client and leave the records as they are."""
+    """Read queues with the client without decoding the records."""
     return asyncio.run(_read_queues(load, numbers, decode=False))
 
 
@@ -114,18 +114,18 @@ def _scan(load: Load, numbers: list[int], options: SourceOptions) -> int:
 
 
 def scan_default(load: Load, numbers: list[int]) -> int:
-    """Read queues to Arrow batches, without Spark."""
+    """Read queues into Arrow batches, without Spark."""
     return _scan(load, numbers, load.options)
 
 
 def scan_map(load: Load, numbers: list[int]) -> int:
-    """Read queues to Arrow batches with the properties as a map."""
+    """Read queues into Arrow batches with the properties as a map."""
     columns = (*DEFAULT_COLUMNS, PROPERTIES_COLUMN)
     return _scan(load, numbers, replace(load.options, columns=columns, properties_as=PropertiesAs.MAP))
 
 
 def in_processes(load: Load, read: Callable[[Load, list[int]], int], rounds: int) -> float:
-    """Return the median of rows per second over all processes, connections included, start of processes not."""
+    """Return the median of rows per second over all processes, including connecting but not the start of processes."""
     shares = [list(range(number, QUEUES, PROCESSES)) for number in range(PROCESSES)]
     rates = []
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
@@ -137,7 +137,7 @@ def in_processes(load: Load, read: Callable[[Load, list[int]], int], rounds: int
 
 
 class SparkQueries:
-    """Queries over the topic, in one session."""
+    """Queries on the topic in one session."""
 
     def __init__(self, session: SparkSession, load: Load, folder: Path) -> None:
         self._session = session
@@ -146,7 +146,7 @@ class SparkQueries:
         self._base = {"nameServer": load.name_server, "columns": ",".join(DEFAULT_COLUMNS)}
 
     def batch(self, rounds: int, **options: str) -> float:
-        """Return the median of rows per second of a batch query; the first one, which is slower, is left out."""
+        """Return the median of rows per second of a batch query, without the first run, which is slower."""
         rates: list[float] = []
         for _ in range(rounds + 1):
             reader = self._session.read.format("raptormq").options(**self._base | {"subscribe": TOPIC} | options)
@@ -156,7 +156,7 @@ class SparkQueries:
         return statistics.median(rates[1:])
 
     def write(self, rounds: int, *columns: str) -> float:
-        """Return the median of rows per second of a batch write; the first one, which is slower, is left out."""
+        """Return the median of rows per second of a batch write, without the first run, which is slower."""
         value = f"cast(repeat('x', {self._load.body_bytes}) AS binary) AS value"
         rows = self._session.range(self._load.messages).repartition(PROCESSES).selectExpr(value, *columns)
         rates: list[float] = []
@@ -168,14 +168,14 @@ class SparkQueries:
         return statistics.median(rates[1:])
 
     def stream(self, batches: int) -> float:
-        """Return rows per second of a stream in so many batches, its start included."""
+        """Return rows per second of a stream with a number of batches, including its start."""
         limit = str(self._load.messages // batches)
         began = time.perf_counter()
         progress = self._run("large", subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
         return sum(each.numInputRows for each in progress) / (time.perf_counter() - began)
 
     def tiny_batches(self) -> float:
-        """Return the median of milliseconds that a batch of ten rows takes."""
+        """Return the median duration of a batch of ten rows in ms."""
         start = {TOPIC: {"broker-a": {"0": self._load.messages // QUEUES - TINY_BATCHES * TINY_BATCH_ROWS}}}
         progress = self._run(
             "tiny",
@@ -194,7 +194,7 @@ class SparkQueries:
 
 
 def with_spark(load: Load, rounds: int) -> Iterator[tuple[str, float]]:
-    """Yield what is measured in a session, and its figure: rows per second, or milliseconds for tiny batches."""
+    """Yield name and value of each measurement in a session: rows per second, or ms for tiny batches."""
     with tempfile.TemporaryDirectory(prefix="raptormq-bench-") as name, spark_session(Path(name)) as session:
         queries = SparkQueries(session, load, Path(name))
         yield "Spark, batch", queries.batch(rounds)
@@ -211,7 +211,7 @@ def with_spark(load: Load, rounds: int) -> Iterator[tuple[str, float]]:
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Run the measurements and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark_read")
     parser.add_argument("--messages", type=int, default=400_000)
     parser.add_argument("--body", type=int, default=1024)

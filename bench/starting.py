@@ -1,4 +1,4 @@
-"""How fast `raptormq dev` is ready, what it uses while nobody talks to it, and how fast it opens 10 GB of log."""
+"""Startup time of `raptormq dev`, its resource usage when idle, and the time to open 10 GB of log."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ PROPAGATION_TIMEOUT_S = 5.0
 
 
 def ready_time(folder: Path) -> list[Figure]:
-    """From the start of the process to its line `ready`, over an empty folder; the median of some starts."""
+    """Measure the time from the start of the process to its line `ready`, with an empty folder; median of several
+    starts."""
     seconds = [_start_seconds(folder / f"ready-{number}") for number in range(STARTS)]
     return [Figure("`raptormq dev` ready", median(seconds), "s", 2)]
 
 
 def idle(folder: Path, seconds: float) -> list[Figure]:
-    """Memory and CPU share with no client connected."""
+    """Measure memory and CPU usage without connected clients."""
     with RaptorMQDev(folder / "idle") as server:
         assert server.broker is not None
         time.sleep(PROPAGATION_TIMEOUT_S)
@@ -37,7 +38,7 @@ def idle(folder: Path, seconds: float) -> list[Figure]:
 
 
 def large_log(folder: Path, log_bytes: int) -> list[Figure]:
-    """Start with a log of `log_bytes` that was closed cleanly."""
+    """Measure the start with a cleanly closed log of `log_bytes`."""
     large = folder / "large"
     fill_log(large / "store", log_bytes)
     return [Figure(f"ready with {log_bytes / 1e9:g} GB of log after a clean stop", _start_seconds(large), "s", 5)]

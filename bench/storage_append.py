@@ -1,4 +1,4 @@
-"""What the store costs per message: append and dispatch of groups, and reading them back. No network, one process.
+"""Cost of the store per message: append and dispatch of groups, and reading. Without network, in one process.
 
 python bench/storage_append.py [--messages 400000] [--group 32] [--body 1024] [--queues 8] [--profile]
 """
@@ -18,7 +18,7 @@ from raptormq.storage.read import ReadOptions
 
 
 def _groups(body: bytes, group: int, queues: int) -> list[list[PendingRecord]]:
-    """Return ``queues`` groups as the broker would make them; records are shared, only offsets differ."""
+    """Return ``queues`` groups as the broker creates them. The records are shared; only offsets differ."""
     properties = b"UNIQ_KEY\x017F0000010A2B18B4AAC2515DE3F80000\x02WAIT\x01true\x02TAGS\x01TagA\x02"
     host = b"\x7f\0\0\1\0\0\xd4\x31"
     return [
@@ -46,7 +46,7 @@ def _read(store: MessageStore, queues: int, group: int) -> int:
 
 
 def main() -> None:
-    """Run append and read once each and print microseconds per message."""
+    """Run append and read once each, and print microseconds per message."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=400_000)
     parser.add_argument("--group", type=int, default=32)

@@ -1,7 +1,7 @@
-"""A million messages that wait for a time of their own: what they cost the broker, and whether a restart keeps them.
+"""Cost of a million pending timer messages, and their recovery after a restart.
 
-The times are spread over the days that `timerMaxDelaySec` allows, none is due before the end of the run. What the
-broker knows of is its figure `timers_waiting`; the index is made anew by every start.
+The delivery times are spread over the range of `timerMaxDelaySec`; none is due before the end of the run. The metric
+`timers_waiting` has the number of messages in the timer index, which every start rebuilds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ MEMORY_GOAL_MB = 200
 _AT_ONCE = 500
 _FIRST_HOUR, _LAST_HOUR = 1, 70
 _STEP = 7_919
-"""A prime: the times come in no order."""
+"""A prime number, so that the delivery times are not in order."""
 _SEGMENT_BYTES = 128 << 20
 _LONGEST_S = 60.0
 _POLL_S = 0.2
 
 
 def timers(folder: Path, count: int) -> list[Figure]:
-    """Store `count` timer messages, then start the broker again."""
-    settings = {"mappedFileSizeCommitLog": str(_SEGMENT_BYTES)}  # the disk takes little more than the messages
+    """Store `count` timer messages, then restart the broker."""
+    settings = {"mappedFileSizeCommitLog": str(_SEGMENT_BYTES)}  # the disk needs little more space than the messages
     with RaptorMQDev(folder / "timers", settings=settings) as server:
         empty = _resident(server)
         _send(server.broker_port, count)
@@ -55,7 +55,7 @@ def timers(folder: Path, count: int) -> list[Figure]:
 
 
 def _send(port: int, count: int) -> None:
-    """Frames made here and counted answers: a client would take most of the CPU, and is not what is measured."""
+    """Send encoded frames and count the responses. A client would use most of the CPU and is not measured here."""
     begin = time.time_ns() // 1_000_000 + _FIRST_HOUR * 3_600_000
     span = (_LAST_HOUR - _FIRST_HOUR) * 3_600_000
     with (
@@ -80,7 +80,7 @@ def _frame(number: int, due_ms: int) -> bytes:
 
 
 def _known(server: RaptorMQDev, count: int) -> int:
-    """How many the broker knows of, as soon as these are all, else after a minute."""
+    """Return the number of indexed timers when it reaches the total, or after a minute."""
     deadline = time.monotonic() + _LONGEST_S
     while (known := _waiting(server)) < count and time.monotonic() < deadline:
         time.sleep(_POLL_S)

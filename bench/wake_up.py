@@ -1,6 +1,7 @@
-"""How long after a send a pull is answered that has waited for it, on a broker that does nothing else.
+"""Latency from a send to the response of a waiting pull, on an idle broker.
 
-Both sides are our own client in one process, so that one clock measures; the same on both systems.
+Both sides are the RaptorMQ client in one process, so that one clock measures both. The setup is the same on both
+systems.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _HOLD_MS = 15_000
 
 @dataclass(frozen=True)
 class WakeUps:
-    """From the call of `send` to the answer of the pull, ms."""
+    """Times from the call of `send` to the response of the pull, in ms."""
 
     system: System
     p50_ms: float
@@ -36,7 +37,7 @@ class WakeUps:
 
 
 def measure(count: int, systems: Sequence[System]) -> list[WakeUps]:
-    """Measure each system over an empty folder."""
+    """Measure each system with an empty folder."""
     built = build()
     found = []
     for system in systems:
@@ -61,7 +62,7 @@ async def _waits(name_servers: str, count: int) -> list[float]:
         await admin.create_topic("wake-up", 1, 1)
         for offset in range(_WARM_UP + count):
             pull = asyncio.ensure_future(consumer.pull(queue, offset, suspend_ms=_HOLD_MS, timeout=30.0))
-            await asyncio.sleep(_PAUSE_S)  # the pull waits by now
+            await asyncio.sleep(_PAUSE_S)  # the broker holds the pull by now
             begin = time.perf_counter()
             sent = asyncio.ensure_future(producer.send(Message("wake-up", bytes(1024)), queue=queue))
             result = await pull
@@ -73,7 +74,7 @@ async def _waits(name_servers: str, count: int) -> list[float]:
 
 
 def table(found: Sequence[WakeUps]) -> str:
-    """Median and p99 of each system; the median of RaptorMQ is promised."""
+    """Return a table with median and p99 of each system. The median of RaptorMQ is a documented figure."""
     rows = []
     for each in found:
         kept = "yes" if each.p50_ms < GOAL_MS else "**no**"

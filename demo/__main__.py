@@ -1,6 +1,7 @@
-"""`python -m demo [FOLDER]`: runs the stages, prints the table and the rates, exits 1 when any figure differs.
+"""Command `python -m demo [FOLDER]`: runs the stages and prints tables and rates. The exit code is 1 if a count
+differs.
 
-FOLDER is another library to send than Python's own.
+FOLDER is the library to send; the default is Python's standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from raptormq.errors import RaptorMQError
 
 
 def main(library: Path) -> int:
-    """Run the demo with the Python files below `library`; the value is the exit code."""
+    """Run the demo with the Python files below `library`. Return the exit code."""
     console = Console()
     started = time.monotonic()
     files = library_files(library)
@@ -34,7 +35,7 @@ def main(library: Path) -> int:
     failed = False
     try:
         counted = _through_the_broker(console, files, total)
-    except* (BrokerFailed, RaptorMQError) as failures:  # several senders may fail at the same time
+    except* (BrokerFailed, RaptorMQError) as failures:  # several senders may fail together
         failed = True
         console.print(f"[red]demo failed:[/] {failures.exceptions[0]}", highlight=False)
     if failed:

@@ -1,4 +1,4 @@
-"""`raptormq dev` as a process of its own: started on free ports over a temporary folder, stopped with SIGTERM."""
+"""Runs `raptormq dev` as a separate process on free ports with a temporary folder, and stops it with SIGTERM."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ STOP_WITHIN_S = 10.0
 
 
 class BrokerFailed(Exception):
-    """The process did not get ready; the text carries the end of its log."""
+    """The process did not become ready. The message contains the end of its log."""
 
 
 @contextlib.contextmanager
 def running_broker(folder: Path, **settings: str) -> Iterator[str]:
-    """Run a broker, with settings of broker.conf, and a name server over `folder`; the value is the name server's
-    address.
+    """Run a name server and a broker with settings of broker.conf in `folder`. Yield the name server's address.
 
     Raises:
-        BrokerFailed: it ended or was not ready in time.
+        BrokerFailed: The process ended or was not ready in time.
     """
     namesrv_port, broker_port, metrics_port = _free_ports(3)
     log_path = folder / "raptormq.log"
@@ -47,7 +46,7 @@ def running_broker(folder: Path, **settings: str) -> Iterator[str]:
 
 
 def _wait_until_ready(process: subprocess.Popen[str], log_path: Path) -> None:
-    # The process says "ready" on a line of its own; if it hangs before, killing it ends the loop over its output.
+    # The process prints a line "ready". If it hangs before, the timer kills it, which ends the loop over its output.
     watchdog = threading.Timer(READY_WITHIN_S, process.kill)
     watchdog.start()
     try:

@@ -1,6 +1,7 @@
-"""The second stage: a Spark structured streaming job on this machine counts what it reads from the topic.
+"""Second stage: a local Spark streaming job counts the messages of the topic.
 
-The trigger is AvailableNow: the query takes what the topic holds when it starts, in micro-batches, and ends by itself.
+With the trigger AvailableNow the query reads all messages that the topic has at its start, in micro-batches, and
+then ends.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 @contextlib.contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """A local session with two cores whose files all lie in `folder`."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers start whatever python3 is on the PATH
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # else Spark warns about host names that mean this machine
+    """Return a local Spark session with two cores and all its files in `folder`."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # otherwise workers use the first python3 on the PATH
+    os.environ["SPARK_LOCAL_IP"] = (
+        "127.0.0.1"  # prevents warnings about host names that resolve to the loopback address
+    )
     from pyspark.sql import SparkSession
 
     session = (
@@ -38,7 +41,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.local.dir", str(folder / "spark"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.sql.shuffle.partitions", "2")  # the default of 200 costs more than the job itself
+        .config("spark.sql.shuffle.partitions", "2")  # the default of 200 takes longer than the job itself
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS}")
         .getOrCreate()
     )
@@ -51,7 +54,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 def count_with_spark(
     session: SparkSession, name_server: str, folder: Path, on_counted: Callable[[int], None]
 ) -> dict[str, Figures]:
-    """Run the job to its end and return the figures per package; `on_counted` hears the rows read so far."""
+    """Run the job and return the figures per package. `on_counted` is called with the number of rows read so far."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
     messages = (

@@ -1,4 +1,4 @@
-"""What the demo shows in the end: Spark's figures beside those of the files, and whether all of them are equal."""
+"""Report of the demo: compares Spark's figures with those from the files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PACKAGES_SHOWN = 20
 
 
 def differences(expected: Mapping[str, Figures], counted: Mapping[str, Figures]) -> list[str]:
-    """Return the packages, of either side, whose figures are not the same."""
+    """Return the packages whose figures differ."""
     return sorted(package for package in {*expected, *counted} if expected.get(package) != counted.get(package))
 
 
 def figures_table(expected: Mapping[str, Figures], counted: Mapping[str, Figures]) -> Table:
-    """Return the packages with most lines, and the sum of all, as a table."""
+    """Return a table of the packages with the most lines, and of the totals."""
     table = Table(title="Source lines: what Spark counted, and what the files hold")
     table.add_column("package", no_wrap=True)
     for heading in ("lines\nSpark", "lines\nfiles", "bytes\nSpark", "bytes\nfiles"):

@@ -1,4 +1,4 @@
-"""The first stage: lines become messages and travel in lists, several lists at a time."""
+"""First stage: sends lines as messages in lists, with several lists in flight."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ TOPIC = "library-lines"
 QUEUES = 8
 LISTS_IN_FLIGHT = 8
 MAX_LIST_MESSAGES = 1000
-# Keys, tags and ids weigh more than most lines. A broker takes lists of 4 MiB; a quarter leaves room for them.
+# Keys, tags and ids are larger than most lines. The limit of a broker is 4 MiB per list; a quarter of that leaves
+# enough room.
 MAX_LIST_BODY_BYTES = 1 << 20
-# A list whose answer is late would be sent again and counted twice: rather wait longer, and fail if that does not help.
+# A retry after a timeout could store a list twice. Use a long timeout and no retries.
 SENDING = ProducerConfig(send_timeout=30.0, retries=0)
 
 
@@ -34,10 +35,10 @@ def message_lists(files: Iterable[SourceFile]) -> Iterator[list[Message]]:
 
 
 async def send_lines(name_server: str, files: Iterable[SourceFile], on_sent: Callable[[int], None]) -> None:
-    """Create the topic and send every line; `on_sent` hears how many messages each acknowledged list had.
+    """Create the topic and send every line. `on_sent` is called with the number of messages of each acknowledged list.
 
     Raises:
-        RaptorMQError: the topic could not be created, or a list was not acknowledged.
+        RaptorMQError: The topic could not be created, or a list was not acknowledged.
     """
     async with AdminClient(name_servers=name_server) as admin:
         await admin.create_topic(TOPIC, QUEUES, QUEUES)

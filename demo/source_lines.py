@@ -1,7 +1,7 @@
-"""The demo's records: the source lines of a library, as a rule Python's own, and their figures straight from disk.
+"""Records of the demo: the source lines of a library, by default Python's, with reference figures from the files.
 
-A record is one line with its line end. Files are read as bytes and cut after every newline only, so that form feeds,
-carriage returns and other encodings travel as they are.
+A record is one line including its line end. Files are read as bytes and split only after newlines, so that form
+feeds, carriage returns and other encodings are preserved.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ NOT_THE_LIBRARY = {"site-packages", "dist-packages"}
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of the library."""
+    """A file of the library."""
 
     path: Path
     key: str
-    """Path below the library's folder, with forward slashes: the key of its messages."""
+    """Path relative to the library's folder, with forward slashes; key of its messages."""
     package: str
-    """Top-level package, or module, that it belongs to: the tag of its messages."""
+    """Top-level package or module of the file; tag of its messages."""
 
     def lines(self) -> Iterator[bytes]:
-        """Yield its lines in order, each with its line end; the last one may have none."""
+        """Yield the lines in order, including their line ends. The last line may have none."""
         return iter(io.BytesIO(self.path.read_bytes()))
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What is compared per package."""
+    """Compared figures of a package."""
 
     lines: int = 0
     size: int = 0
-    """Bytes, line ends included."""
+    """Total size in bytes, including line ends."""
     checksum: int = 0
-    """Sum of the CRC-32 of every line: equal counts of different lines would not go unseen."""
+    """Sum of the CRC-32 of all lines, to detect different lines with equal counts."""
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(self.lines + other.lines, self.size + other.size, self.checksum + other.checksum)
 
 
 def standard_library() -> Path:
-    """Return the folder of this Python's standard library."""
+    """Return the folder of Python's standard library."""
     return Path(sysconfig.get_path("stdlib"))
 
 
 def library_files(root: Path) -> list[SourceFile]:
-    """Return the Python files below `root`, ordered by key, without what was installed beside them."""
+    """Return the Python files below `root`, ordered by key, without site-packages."""
     files = []
     for path in root.rglob("*.py"):
         below = path.relative_to(root)

@@ -1,1 +1,1 @@
-"""`make e2e`: the whole way on a real Kubernetes, from `helm install` to figures that Spark counted."""
+"""End-to-end tests (`make e2e`) on a real Kubernetes cluster, from `helm install` to the results of Spark jobs."""

@@ -1,11 +1,13 @@
-"""`python -m e2e`: one run from a new cluster to figures that are exactly equal. Leaves no cluster behind.
+"""Command `python -m e2e`: one run on a new cluster, which is deleted at the end.
 
-    --keep     keep the cluster after a failure, and say how to reach it
-    --no-spark only the brokers' part
+    --keep     keep the cluster after a failure, and print how to access it
+    --no-spark run only the tests of brokers and operator
 
-`python -m e2e operator-scale` measures a large operator instead (`operator_scale`), without kind.
+`python -m e2e spark-pipelines` runs only SparkPipelines: those of the whole run, and the join of two topics.
+`python -m e2e members` runs only the change of the number of members of a Dledger group, which the whole run has not.
+`python -m e2e operator-scale` measures the operator with many resources instead (`operator_scale`), without kind.
 
-On failure the logs, events and objects are saved to a folder that the last line names.
+After a failure, logs, events and objects are saved to a folder whose name is in the last line of the output.
 """
 
 from __future__ import annotations
@@ -23,13 +25,20 @@ from types import FrameType
 from e2e import (
     access_control,
     brokers,
+    chart_upgrade,
+    clean_topic,
+    dledger,
     drain,
     evidence,
     isolation,
     local_disks,
+    master_slave,
+    members,
     operator_duties,
     operator_scale,
     records,
+    route_delays,
+    weather_join,
 )
 from e2e import spark as spark_jobs
 from e2e.images import build
@@ -39,10 +48,13 @@ from raptormq.errors import RaptorMQError
 
 
 def main() -> int:
-    """Runs everything; the exit code says whether it was well."""
+    """Run all tests. Return the exit code."""
     if sys.argv[1:2] == ["operator-scale"]:
         return operator_scale.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m e2e", description="the whole way on a Kubernetes made by kind")
+    parser.add_argument(
+        "scenario", nargs="?", choices=["everything", "members", "spark-pipelines"], default="everything"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the cluster after a failure")
     parser.add_argument("--no-spark", action="store_true", help="only the brokers' part")
     options = parser.parse_args()
@@ -52,7 +64,12 @@ def main() -> int:
     kubernetes = Kubernetes(f"raptormq-e2e-{os.getpid()}", folder)
     keep_folder = keep_cluster = False
     try:
-        run(kubernetes, spark=not options.no_spark)
+        if options.scenario == "spark-pipelines":
+            run_pipelines(kubernetes)
+        elif options.scenario == "members":
+            members_of_a_group(kubernetes)
+        else:
+            run(kubernetes, spark=not options.no_spark)
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - also a bug of ours leaves evidence
         say(f"FAILED: {str(error) or type(error).__name__}")
         if not isinstance(error, RaptorMQError | KeyboardInterrupt | SystemExit):
@@ -75,22 +92,19 @@ def main() -> int:
 
 
 def run(kubernetes: Kubernetes, *, spark: bool) -> None:
-    """All steps in order; the first that fails ends the run."""
-    sent = records.read()
-    say(f"{len(sent)} records of {len(records.figures(sent))} origins")
-    with step("build the broker image"):
-        image = build("broker_image/build.sh", "raptormq:e2e", os.environ.get("PYTHON_BASE_IMAGE"))
-    spark_image = ""
-    if spark:
-        with step("build the Spark image"):
-            spark_image = build("spark/image/build.sh", "raptormq-spark:e2e", os.environ.get("JAVA_BASE_IMAGE"))
+    """Run all steps in order; the first failure ends the run."""
+    sent = read_records()
+    image = build_broker_image()
+    spark_image = build_spark_image() if spark else ""
+    with step("build the image of the Java client"):
+        java_image = build("e2e/java_client/build.sh", "raptormq-java-client:e2e", os.environ.get("JAVA_BASE_IMAGE"))
     with step("create a cluster with kind"):
         kubernetes.create()
     with step("load the broker image"):
         kubernetes.load(image)
     brokers.install(kubernetes, image)
-    with step("what comes later is refused with a reason"):
-        operator_duties.refuses_what_comes_later(kubernetes)
+    with step("a setting of the operator is refused with a reason"):
+        operator_duties.refuses_settings_of_its_own(kubernetes)
     with step("what pods lack is in the condition"):
         operator_duties.says_what_pods_lack(kubernetes)
     with step("a topic of queueType BatchCQ becomes ready"):
@@ -101,14 +115,19 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
         isolation.foreign_objects(kubernetes)
     with step("a drain of the node takes one broker"):
         drain.takes_one_broker(kubernetes)
-    with step("access control is turned on and off under a client"):
-        access_control.turns_on_and_off(kubernetes, image)
+    with step("load the image of the Java client"):
+        kubernetes.load(java_image)
+    with step("access control is turned on and off under Java clients"):
+        access_control.turns_on_and_off(kubernetes, java_image)
     with step("brokers on disks of their nodes keep their messages there"):
         local_disks.serve(kubernetes)
     with step("send every record while a broker is taken away"):
         brokers.send(kubernetes, image, sent)
     if spark:
         count_with_spark(kubernetes, spark_image, records.figures(sent))
+        demo_pipeline(kubernetes, spark_image, sent)
+    dledger_group(kubernetes, image, java_image, spark_image, sent)
+    master_and_slave(kubernetes, image, sent)
     with step("the last words of a pod that fails are in the condition"):
         operator_duties.says_why_a_pod_fails(kubernetes)
     with step("an image that cannot be had takes no broker away"):
@@ -121,18 +140,112 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
         operator_duties.lets_a_namespace_go(kubernetes)
 
 
+def run_pipelines(kubernetes: Kubernetes) -> None:
+    """Run the steps of SparkPipelines, and what they need."""
+    sent = read_records()
+    image, spark_image = build_broker_image(), build_spark_image()
+    with step("create a cluster with kind"):
+        kubernetes.create()
+    with step("load the images"):
+        kubernetes.load(image)
+        kubernetes.load(spark_image)
+    brokers.install(kubernetes, image)
+    with step("send every record while a broker is taken away"):
+        brokers.send(kubernetes, image, sent)
+    demo_pipeline(kubernetes, spark_image, sent)
+    with step("a SparkPipeline joins two topics"):
+        weather_join.is_exact(kubernetes, spark_image, sent, records.weather())
+    with step("a Dledger group of three members becomes ready"):
+        dledger.becomes_ready(kubernetes)
+    with step("send every record while the leader's pod is taken away twice, and its volume once"):
+        dledger.loses_nothing(kubernetes, image, sent)
+    ledger_pipeline(kubernetes, spark_image, sent)
+
+
+def read_records() -> list[records.Record]:
+    """Return the records that are sent."""
+    sent = records.read()
+    say(f"{len(sent)} records of {len(records.figures(sent))} origins")
+    return sent
+
+
+def build_broker_image() -> str:
+    """Return the reference of the broker image on the nodes."""
+    with step("build the broker image"):
+        return build("broker_image/build.sh", "raptormq:e2e", os.environ.get("PYTHON_BASE_IMAGE"))
+
+
+def build_spark_image() -> str:
+    """Return the reference of the image of drivers and executors on the nodes."""
+    with step("build the Spark image"):
+        return build("spark/image/build.sh", "raptormq-spark:e2e", os.environ.get("JAVA_BASE_IMAGE"))
+
+
+def members_of_a_group(kubernetes: Kubernetes) -> None:
+    """A Dledger group grows and shrinks."""
+    image = build_broker_image()
+    with step("build the image of the Java client"):
+        java_image = build("e2e/java_client/build.sh", "raptormq-java-client:e2e", os.environ.get("JAVA_BASE_IMAGE"))
+    with step("create a cluster with kind, with the images and the chart"):
+        kubernetes.create()
+        kubernetes.load(image)
+        kubernetes.load(java_image)
+        brokers.make_namespace(kubernetes)
+        chart_upgrade.install(kubernetes, image)
+    with step("a Dledger group of three members becomes ready"):
+        dledger.becomes_ready(kubernetes)
+    with step("three members become five, and three again, under Java clients"):
+        members.change_under_clients(kubernetes, java_image)
+
+
+def dledger_group(
+    kubernetes: Kubernetes, image: str, java_image: str, spark_image: str, sent: list[records.Record]
+) -> None:
+    """Losses of members while records are sent; without a Spark image nothing is cleaned."""
+    with step("a Dledger group of three members becomes ready"):
+        dledger.becomes_ready(kubernetes)
+    with step("Java clients follow the leader through its Service"):
+        dledger.java_follows(kubernetes, java_image)
+    with step("send every record while the leader's pod is taken away twice, and its volume once"):
+        dledger.loses_nothing(kubernetes, image, sent)
+    if spark_image:
+        ledger_pipeline(kubernetes, spark_image, sent)
+    with step("the group is deleted"):
+        dledger.goes(kubernetes)
+
+
+def demo_pipeline(kubernetes: Kubernetes, spark_image: str, sent: list[records.Record]) -> None:
+    """The pipeline that reads what `brokers.send` has sent."""
+    with step("a SparkPipeline counts windows while its executor, a broker and its driver are taken away"):
+        route_delays.is_exact(kubernetes, spark_image, sent)
+
+
+def ledger_pipeline(kubernetes: Kubernetes, spark_image: str, sent: list[records.Record]) -> None:
+    """The pipeline that reads and writes the Dledger group."""
+    with step("a SparkPipeline copies a topic exactly once while its driver and the leader are taken away"):
+        clean_topic.is_exact(kubernetes, spark_image, sent)
+
+
+def master_and_slave(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None:
+    """Losses of the master while records are sent."""
+    with step("a master and a slave become ready"):
+        master_slave.becomes_ready(kubernetes)
+    with step("send records while the master restarts, loses its volume, and its slave is promoted"):
+        master_slave.loses_nothing(kubernetes, image, sent)
+    with step("the pair is deleted"):
+        master_slave.goes(kubernetes)
+
+
 def count_with_spark(kubernetes: Kubernetes, image: str, expected: dict[str, records.Figures]) -> None:
-    """Batch, then stream."""
+    """Run the batch job."""
     with step("load the Spark image"):
         kubernetes.load(image)
     with step("Spark counts everything once, with two executors"):
         spark_jobs.batch(kubernetes, image, expected)
-    with step("Spark reads a stream, its driver is taken away in the middle"):
-        spark_jobs.stream(kubernetes, image, expected)
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    """The cluster has to go also when the run is told to stop."""
+    """Raise an exception on SIGTERM, so that the cluster is deleted."""
     sys.exit(f"stopped by {signal.Signals(number).name}")
 
 

@@ -1,56 +1,68 @@
-"""Access control is turned on and off under a client that has the right keys all the time: it loses nothing."""
+"""Turning access control on and off, and changing its password, with official Java clients and without lost
+messages."""
 
 from __future__ import annotations
 
 import base64
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from e2e.brokers import CLUSTER, NAMESPACE, VICTIM, name_servers
 from e2e.errors import Failed, Unanswered
+from e2e.java_pod import STOP, JavaPod
 from e2e.kubernetes import Kubernetes
 from e2e.progress import say
 
-ADMIN_SECRET = "demo-admin"
-CLIENT = "signed"
+ADMIN_SECRET, ADMIN = "demo-admin", "admin"
+OLD_PASSWORD, NEW_PASSWORD = "e2e-old-password", "e2e-new-password"
 TOPIC = "signed"
 SERVERS = ("demo-namesrv", "demo-broker-0-0", "demo-broker-1-0")
 ROLL_S = 240
+READ_S = 150
+"""The client reads its messages for 120 s at most."""
+MOUNTED_SECRET_S = 180
+"""A kubelet updates the files of a changed Secret within 2 minutes."""
 
 
-def turns_on_and_off(kubernetes: Kubernetes, image: str) -> None:
-    """The administrator's Secret is the user's own, so that the client has its keys beforehand."""
-    _apply(kubernetes, _secret(username="admin", password="e2e-password"))
+def turns_on_and_off(kubernetes: Kubernetes, java_image: str) -> None:
+    """Turn access control on, change the password, and turn access control off.
+
+    The test creates the administrator's Secret, so that the clients have the credentials beforehand. The first
+    client signs with the old password while access control is turned on and while a second password is added. The
+    second client signs with the new password while the old one is removed and access control is turned off.
+    """
+    _apply(kubernetes, _secret(username=ADMIN, password=OLD_PASSWORD))
     topic = {"apiVersion": "raptormq.io/v1alpha1", "kind": "Topic", "metadata": {"name": TOPIC}}
     _apply(kubernetes, topic | {"spec": {"clusterRef": {"name": "demo"}}})
     kubernetes.wait_ready(f"topic/{TOPIC}", namespace=NAMESPACE, timeout=60)
-    script = Path(__file__).with_name("send_signed.py").read_text(encoding="utf-8")
-    _apply(
-        kubernetes, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CLIENT}, "data": {"s.py": script}}
-    )
-    _apply(kubernetes, _client(image, name_servers(kubernetes)))
-    kubernetes.kubectl("wait", "--for=condition=Ready", f"pod/{CLIENT}", "-n", NAMESPACE, "--timeout=60s", timeout=90)
+    _start_client(kubernetes, "old-keys", java_image, OLD_PASSWORD)
     _set(kubernetes, {"enabled": True})
     kubernetes.wait_until("all servers want signatures", partial(_settled, kubernetes, True), ROLL_S)
     _refuses_the_unsigned(kubernetes)
     _has_no_password_in_clear(kubernetes)
+    _apply(kubernetes, _secret(username=ADMIN, password=OLD_PASSWORD, otherPassword=NEW_PASSWORD))
+    kubernetes.wait_until(
+        "all servers accept the new password",
+        lambda: all(_accepts(kubernetes, address, NEW_PASSWORD) for address in _addresses(kubernetes)),
+        MOUNTED_SECRET_S,
+    )
+    _start_client(kubernetes, "new-keys", java_image, NEW_PASSWORD)
+    _end_client(kubernetes, "old-keys")
+    _apply(kubernetes, _secret(username=ADMIN, password=NEW_PASSWORD))
+    kubernetes.wait_until(
+        "the old password is refused",
+        lambda: not any(_accepts(kubernetes, address, OLD_PASSWORD) for address in _addresses(kubernetes)),
+        MOUNTED_SECRET_S,
+    )
     _set(kubernetes, {"enabled": False})
     kubernetes.wait_until("no server wants signatures", partial(_settled, kubernetes, False), ROLL_S)
-    kubernetes.kubectl("exec", "-n", NAMESPACE, CLIENT, "--", "touch", "/tmp/stop")
-    kubernetes.wait_until("the client ends", lambda: _phase(kubernetes) in ("Succeeded", "Failed"), 60)
-    said = json.loads(kubernetes.kubectl("logs", "-n", NAMESPACE, CLIENT).splitlines()[-1])
-    if not said["acknowledged"] or said["missing"]:
-        raise Failed(f"the client with the right keys: {said}")
-    if refusals := [text for text in said["failures"] if "ServerError" in text]:
-        raise Failed(f"the client with the right keys was refused: {refusals}")
-    say(f"{said['acknowledged']} messages acknowledged, none missing, longest gap {said['longest_gap_s']} s")
-    kubernetes.kubectl("delete", f"pod/{CLIENT}", f"configmap/{CLIENT}", f"topic/{TOPIC}", "-n", NAMESPACE, timeout=90)
+    _end_client(kubernetes, "new-keys")
+    kubernetes.kubectl("delete", f"topic/{TOPIC}", "-n", NAMESPACE, timeout=90)
 
 
 def _settled(kubernetes: Kubernetes, wanted: bool) -> bool:
-    """Whether every StatefulSet has what is wanted, and the cluster is ready with it."""
+    """Return whether every StatefulSet has the wanted Secrets, and the cluster is ready with them."""
     for name in SERVERS:
         spec = kubernetes.get("statefulset", name, "-n", NAMESPACE)["spec"]["template"]["spec"]
         if any(volume["name"] == "operator-keys" for volume in spec["volumes"]) != wanted:
@@ -59,20 +71,39 @@ def _settled(kubernetes: Kubernetes, wanted: bool) -> bool:
 
 
 def _refuses_the_unsigned(kubernetes: Kubernetes) -> None:
-    """The command without keys gets nowhere."""
-    command = ["raptormq", "topic", "describe", TOPIC, "--namesrv", "demo-namesrv:9876"]
+    """Check that the command is rejected without credentials."""
+    error = _described(kubernetes, name_servers(kubernetes))
+    if error is None:
+        raise Failed("an unsigned request was answered")
+    if "username cannot be null" not in error:
+        raise Failed(f"an unsigned request: {error}")
+
+
+def _accepts(kubernetes: Kubernetes, address: str, password: str) -> bool:
+    """Return whether a name server and all brokers of the topic accept the administrator's password."""
+    error = _described(kubernetes, address, f"RAPTORMQ_ACCESS_KEY={ADMIN}", f"RAPTORMQ_SECRET_KEY={password}")
+    if error is not None and "signature" not in error:
+        raise Failed(f"{address}: {error}")
+    return error is None
+
+
+def _addresses(kubernetes: Kubernetes) -> list[str]:
+    return name_servers(kubernetes).split(";")
+
+
+def _described(kubernetes: Kubernetes, address: str, *environment: str) -> str | None:
+    """Describe the topic, which sends requests to a name server and all brokers. Return the error."""
+    command = ["env", *environment, "raptormq", "topic", "describe", TOPIC, "--namesrv", address]
     try:
         kubernetes.kubectl("exec", "-n", NAMESPACE, VICTIM, "--", *command)
     except Unanswered as error:
-        if "username cannot be null" in str(error):
-            return
-        raise
-    raise Failed("an unsigned request was answered")
+        return str(error)
+    return None
 
 
 def _has_no_password_in_clear(kubernetes: Kubernetes) -> None:
     operator = kubernetes.get("secret", "demo-operator", "-n", NAMESPACE)["data"]["password"]
-    passwords = {"e2e-password", base64.b64decode(operator).decode()}
+    passwords = {OLD_PASSWORD, base64.b64decode(operator).decode()}
     text = json.dumps(kubernetes.get("configmaps,statefulsets,brokerclusters", "-n", NAMESPACE))
     if shown := [password for password in passwords if password in text]:
         raise Failed(f"{len(shown)} passwords stand in ConfigMaps, StatefulSets or BrokerClusters")
@@ -83,44 +114,33 @@ def _set(kubernetes: Kubernetes, access: dict[str, Any]) -> None:
     kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
 
 
-def _phase(kubernetes: Kubernetes) -> str:
-    phase: str = kubernetes.get("pod", CLIENT, "-n", NAMESPACE)["status"]["phase"]
-    return phase
+def _start_client(kubernetes: Kubernetes, name: str, image: str, password: str) -> None:
+    """Start a client that signs with a password, and wait until it sends."""
+    arguments = ["io.raptormq.interop.produce.SendSigned", name_servers(kubernetes), TOPIC, f"{name}-", STOP]
+    keys = {"RAPTORMQ_ACCESS_KEY": ADMIN, "RAPTORMQ_SECRET_KEY": password}
+    JavaPod(kubernetes, name).start(image, arguments, "sending", keys)
+
+
+def _end_client(kubernetes: Kubernetes, name: str) -> None:
+    """Stop a client, and check that all acknowledged messages are in the topic."""
+    told = JavaPod(kubernetes, name).end(READ_S)
+    if not told["acknowledged"] or told["missing"]:
+        raise Failed(f"the client {name}: {told}")
+    if refusals := [text for text in told["failures"] if "CODE: 1 " in text or "signature" in text]:
+        raise Failed(f"the client {name} was refused: {refusals}")
+    say(f"{name}: {told['acknowledged']} messages acknowledged, none missing, longest gap {told['longest_gap_s']} s")
 
 
 def _secret(**texts: str) -> dict[str, Any]:
     metadata = {"name": ADMIN_SECRET}
-    return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth", "metadata": metadata} | {
-        "stringData": texts
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/basic-auth",
+        "metadata": metadata,
+        "data": data,
     }
-
-
-def _client(image: str, address: str) -> dict[str, Any]:
-    keys = {
-        variable: {"secretKeyRef": {"name": ADMIN_SECRET, "key": key}}
-        for variable, key in (("RAPTORMQ_ACCESS_KEY", "username"), ("RAPTORMQ_SECRET_KEY", "password"))
-    }
-    container = {
-        "name": CLIENT,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "/input/s.py", address, TOPIC],
-        "env": [{"name": name, "valueFrom": source} for name, source in keys.items()],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-        "volumeMounts": [{"name": "input", "mountPath": "/input"}, {"name": "tmp", "mountPath": "/tmp"}],
-    }
-    spec = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
-        "volumes": [{"name": "input", "configMap": {"name": CLIENT}}, {"name": "tmp", "emptyDir": {}}],
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": CLIENT}, "spec": spec}
 
 
 def _apply(kubernetes: Kubernetes, manifest: dict[str, Any]) -> None:

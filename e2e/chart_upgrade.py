@@ -1,4 +1,4 @@
-"""From the chart of the last release to this one, by the two commands that its README documents."""
+"""Upgrade from the chart of the last release with the two documented commands."""
 
 from __future__ import annotations
 
@@ -15,25 +15,33 @@ WAIT = ("-n", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
 
 
 def install_previous(kubernetes: Kubernetes, image: str) -> None:
-    """The chart of the last release, with today's image."""
+    """Install the chart of the last release with the current image."""
     repository, _, tag = image.rpartition(":")
     values = f"image.repository={repository},image.tag={tag}"
     kubernetes.helm("install", RELEASE, PREVIOUS, "--set", values, "--create-namespace", *WAIT)
 
 
+def install(kubernetes: Kubernetes, image: str) -> None:
+    """Install the chart of this tree with the current image."""
+    repository, _, tag = image.rpartition(":")
+    values = f"image.repository={repository},image.tag={tag}"
+    kubernetes.helm("install", RELEASE, CHART, "--set", values, "--create-namespace", *WAIT)
+
+
 def upgrade(kubernetes: Kubernetes, namespace: str) -> str:
-    """Both commands, and the chart's own test; returns the notes of the chart. `namespace` gets network policies."""
-    values = f"accessControl.enabled=true,networkPolicy.enabled=true,networkPolicy.clusterNamespaces={{{namespace}}}"
+    """Run both commands and the chart's test. Return the notes of the chart. `namespace` gets network policies."""
+    enabled = ",".join(f"{name}.enabled=true" for name in ("accessControl", "networkPolicy", "sparkPipelines"))
+    values = f"{enabled},networkPolicy.clusterNamespaces={{{namespace}}}"
     definitions = kubernetes.helm("show", "crds", CHART)
     kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", manifest=definitions)
     notes = kubernetes.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", values, *WAIT)
-    kubernetes.kubectl("explain", "brokercluster.spec.accessControl")  # fails for a field that is not defined
+    kubernetes.kubectl("explain", "brokercluster.spec.accessControl")  # fails for an undefined field
     kubernetes.helm("test", RELEASE, "-n", OPERATOR_NAMESPACE, "--timeout", "60s")
     return notes
 
 
 def policies_select_pods(kubernetes: Kubernetes, *namespaces: str) -> None:
-    """Every NetworkPolicy selects pods that run. This network does not enforce them, so nothing else is shown."""
+    """Check that every NetworkPolicy selects running pods. The network of kind does not enforce policies."""
     for namespace in namespaces:
         policies = kubernetes.get("networkpolicies", "-n", namespace)["items"]
         if not policies:

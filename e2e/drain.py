@@ -1,4 +1,4 @@
-"""`kubectl drain` of the node that has all brokers: one of them goes, the others stay until it is back."""
+"""Test of `kubectl drain` on the node with all brokers: only one is evicted until it is available again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from e2e.progress import say
 
 BROKERS = "app.kubernetes.io/component=broker,raptormq.io/cluster=demo"
 DRAIN_S = 15
-"""The node is the only one, so that a drain never ends: the broker that was evicted finds no other."""
+"""The drain does not end, because the evicted broker cannot start on another node."""
 
 
 def takes_one_broker(kubernetes: Kubernetes) -> None:
-    """Of two groups without replication."""
+    """Drain the node of a cluster of two groups without replication, and check that one broker is evicted."""
     before = _serving(kubernetes)
     (node,) = kubernetes.nodes()
     try:
@@ -33,7 +33,7 @@ def takes_one_broker(kubernetes: Kubernetes) -> None:
 
 
 def _serving(kubernetes: Kubernetes) -> dict[str, str]:
-    """Name -> uid of the broker pods that are ready or were not evicted."""
+    """Return name -> uid of the broker pods that are ready or were not evicted."""
     return {
         pod["metadata"]["name"]: pod["metadata"]["uid"]
         for pod in kubernetes.get("pods", "-n", NAMESPACE, "-l", BROKERS)["items"]

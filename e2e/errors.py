@@ -1,4 +1,4 @@
-"""What fails a run: errors whose text says what was expected and what came instead."""
+"""Errors that fail a run. Their messages have the expected and the actual result."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from raptormq.errors import RaptorMQError
 
 
 class Failed(RaptorMQError):
-    """A step of the run did not do what it had to."""
+    """A step of the run had a wrong result."""
 
 
 class Unanswered(Failed):
-    """A command failed or took too long: what it was to ask is not known."""
+    """A command failed or timed out, so its result is unknown."""

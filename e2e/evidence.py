@@ -1,4 +1,4 @@
-"""What is kept of a run that failed: objects, events, descriptions and the logs of every container."""
+"""Diagnostics of a failed run: objects, events, descriptions and the logs of all containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OVERVIEW = {
     "pods.txt": ["describe", "pods", "-A"],
     "objects.yaml": [
         "get",
-        "brokerclusters,topics,statefulsets,deployments,jobs,services,configmaps,poddisruptionbudgets,pvc,pods",
+        "brokerclusters,topics,sparkpipelines,statefulsets,deployments,jobs,services,configmaps,poddisruptionbudgets,pvc,pods",
         "-A",
         "-o",
         "yaml",
@@ -22,7 +22,7 @@ OVERVIEW = {
 
 
 def save(kubernetes: Kubernetes, folder: Path) -> None:
-    """Writes everything into `folder`; what cannot be had any more is named in its place."""
+    """Write all diagnostics to `folder`. A file of unavailable data contains the error."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, arguments in OVERVIEW.items():
         (folder / name).write_text(_said(kubernetes, arguments), encoding="utf-8")
@@ -35,7 +35,7 @@ def save(kubernetes: Kubernetes, folder: Path) -> None:
 
 
 def _pods(kubernetes: Kubernetes) -> list[str]:
-    """`namespace/name` of each, none without a cluster."""
+    """Return `namespace/name` of each pod; empty without a cluster."""
     names = "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}"
     try:
         return kubernetes.kubectl("get", "pods", "-A", "-o", names).split()

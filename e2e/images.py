@@ -1,4 +1,4 @@
-"""Builds the images from the checkout and names them as the nodes will know them."""
+"""Builds the images from the checkout and returns their references on the nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUILD_TIMEOUT_S = 1200
 
 
 def build(script: str, tag: str, base_image: str | None) -> str:
-    """Runs a build script with a tag; returns the reference under which a node finds the image."""
+    """Run a build script with a tag. Return the reference of the image on a node."""
     environment = os.environ | {"CONTAINER_ENGINE": engine()}
     if base_image:
         environment["BASE_IMAGE"] = base_image
@@ -30,5 +30,5 @@ def build(script: str, tag: str, base_image: str | None) -> str:
     )
     if done.returncode != 0:
         raise Failed(f"{script}: exit code {done.returncode}\n{done.stdout.strip()[-3000:]}")
-    # podman keeps an image that has no host under localhost/, docker under its default host, which nobody writes.
+    # podman stores an image without a host under localhost/, docker under its default host, which is usually omitted.
     return f"localhost/{tag}" if engine() == "podman" else tag

@@ -1,5 +1,4 @@
-"""What one cluster, or others' objects, cost everybody else: nothing. A broker that is stopped and answers nobody, and
-a namespace full of large ConfigMaps."""
+"""Isolation tests: a stopped broker of one cluster, and a namespace with large ConfigMaps, must not affect others."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ FOREIGN = "foreign"
 OPERATOR = "app.kubernetes.io/component=operator"
 TOPICS = 100
 NEW_TOPIC_S = 5.0
-"""With kubectl's own time: a request to a silent broker takes 3 s, and each Topic of its cluster would be one."""
+"""Includes the time of kubectl. A request to an unresponsive broker takes 3 s, for each Topic of its cluster."""
 FIND = (
     "for each in /proc/[0-9]*; do"
     " tr '\\0' '\\n' < $each/environ 2>/dev/null | grep -qx HOSTNAME=POD"
@@ -26,11 +25,12 @@ FIND = (
     " done; true"
 )
 BIG, TOGETHER = 200, 50
-"""ConfigMaps of 500 kB, and how many of them are made at once."""
+"""Number of ConfigMaps of 500 kB, and how many are created concurrently."""
 
 
 def silent_broker(kubernetes: Kubernetes) -> None:
-    """The process of a broker is stopped. Its cluster says so, and a Topic of another one is made as fast as ever."""
+    """Stop the process of a broker. Check that its cluster reports it, and that a Topic of another cluster is
+    created without delay."""
     _namespace(kubernetes, BESIDE)
     _apply(kubernetes, BESIDE, _resource("BrokerCluster", "small", {"nameServers": {"replicas": 1}}))
     topics = [_resource("Topic", f"many-{number}", {"clusterRef": {"name": "demo"}}) for number in range(TOPICS)]
@@ -60,7 +60,7 @@ def silent_broker(kubernetes: Kubernetes) -> None:
 
 
 def foreign_objects(kubernetes: Kubernetes) -> None:
-    """100 MB of ConfigMaps that are none of ours do not even reach the operator, also when it begins anew."""
+    """Check that 100 MB of foreign ConfigMaps do not affect the operator, also after its restart."""
     _namespace(kubernetes, FOREIGN)
     for start in range(0, BIG, TOGETHER):
         items = [
@@ -88,7 +88,7 @@ def foreign_objects(kubernetes: Kubernetes) -> None:
 
 
 def _process(kubernetes: Kubernetes, pod: str) -> tuple[str, str]:
-    """Node of a pod, and the number of its process there: of the one that has the pod's host name."""
+    """Return the node of a pod and its process id there, found by the host name of the pod."""
     node: str = kubernetes.get("pod", pod, "-n", NAMESPACE)["spec"]["nodeName"]
     found = kubernetes.on_node(node, "sh", "-c", FIND.replace("POD", pod)).split()
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""A Kubernetes made by kind, with kubectl and helm on it. Every call has a time limit; an error names its command."""
+"""Kubernetes cluster created by kind, with kubectl and helm. Every call has a timeout; an error names its command."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ from e2e.errors import Failed, Unanswered
 from e2e.tools import engine, tool
 
 POLL_S = 1.0
+UNLIMITED_TASKS = (
+    "mkdir -p /etc/systemd/system.conf.d"
+    " && printf '[Manager]\\nDefaultTasksMax=infinity\\n' > /etc/systemd/system.conf.d/tasks.conf"
+    " && systemctl daemon-reload"
+)
+"""systemd gives each pod 15 % of the processes of its node. podman gives a node 2,048, so a pod would get 307, and the
+driver of Spark has more threads than that."""
 
 
 class Kubernetes:
-    """One cluster with a kubeconfig of its own; nothing else on the machine is touched."""
+    """One cluster with its own kubeconfig. Other clusters of the machine are not affected."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -31,17 +38,19 @@ class Kubernetes:
             self.environment["KIND_EXPERIMENTAL_PROVIDER"] = "podman"
 
     def create(self) -> None:
-        """Makes the cluster; KIND_NODE_IMAGE names the node image, by default kind's own."""
+        """Create the cluster. KIND_NODE_IMAGE is the node image; the default is kind's."""
         image = os.environ.get("KIND_NODE_IMAGE")
         options = ["--image", image] if image else []
         self.run([tool("kind"), "create", "cluster", "--name", self.name, "--wait", "180s", *options], timeout=420)
+        for node in self.nodes():
+            self.on_node(node, "sh", "-c", UNLIMITED_TASKS)
 
     def delete(self) -> None:
-        """Removes the cluster, whatever state it is in."""
+        """Delete the cluster in any state."""
         self.run([tool("kind"), "delete", "cluster", "--name", self.name], timeout=180)
 
     def load(self, image: str) -> None:
-        """Brings an image of the engine's store to the nodes."""
+        """Load an image from the container engine into the nodes."""
         archive = self.folder / "image.tar"
         try:
             self.run([engine(), "save", "-o", str(archive), image], timeout=300)
@@ -50,36 +59,36 @@ class Kubernetes:
             archive.unlink(missing_ok=True)
 
     def name_again(self, image: str, other: str) -> None:
-        """Gives an image that the nodes have another name there."""
+        """Tag an image on the nodes with another name."""
         for node in self.nodes():
             self.on_node(node, "ctr", "--namespace=k8s.io", "images", "tag", "--force", image, other)
 
     def nodes(self) -> list[str]:
-        """Names of the nodes, and of the containers that they are."""
+        """Return the names of the nodes, which are also the names of their containers."""
         return self.run([tool("kind"), "get", "nodes", "--name", self.name], timeout=60).split()
 
     def on_node(self, node: str, *command: str) -> str:
-        """Standard output of a command that runs on a node."""
+        """Run a command on a node. Return its standard output."""
         return self.run([engine(), "exec", node, *command], timeout=60)
 
     def kubectl(self, *arguments: str, manifest: str | None = None, timeout: float = 60) -> str:
-        """Standard output of kubectl; `manifest` is its standard input."""
+        """Run kubectl with `manifest` as standard input. Return its standard output."""
         return self.run([tool("kubectl"), *arguments], given=manifest, timeout=timeout)
 
     def helm(self, *arguments: str, timeout: float = 180) -> str:
-        """Standard output of helm."""
+        """Run helm. Return its standard output."""
         return self.run([tool("helm"), *arguments], timeout=timeout)
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        """One object, or a list, as JSON."""
+        """Return an object or a list as JSON."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
         return found
 
     def wait_until(self, what: str, condition: Callable[[], bool], timeout: float) -> None:
-        """Asks until it is so. The API server of a busy machine may leave a question unanswered; the last one is told.
+        """Wait until a condition is true. Single requests may fail on a busy machine; the last error is reported.
 
         Raises:
-            Failed: it is not so in time, or `condition` says so.
+            Failed: The condition is not true in time, or `condition` raises it.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -94,25 +103,25 @@ class Kubernetes:
             time.sleep(POLL_S)
 
     def wait_ready(self, *resources: str, namespace: str, timeout: float) -> None:
-        """Waits for the Ready condition of our resources, and for it to be about the newest generation."""
+        """Wait until resources are Ready for their newest generation."""
         for resource in resources:
             self.wait_until(f"{resource} Ready", partial(self.is_ready, resource, namespace), timeout)
 
     def is_ready(self, resource: str, namespace: str) -> bool:
-        """Whether Ready is true for the generation that is there."""
+        """Return whether Ready is True for the current generation."""
         ready = self.ready(resource, namespace)
         generation = self.get(resource, "-n", namespace)["metadata"]["generation"]
         return (ready["status"], ready["observedGeneration"]) == ("True", generation)
 
     def ready(self, resource: str, namespace: str) -> dict[str, Any]:
-        """The Ready condition; an Unknown one before there is one."""
+        """Return the Ready condition; one with status Unknown before it exists."""
         conditions = self.get(resource, "-n", namespace).get("status", {}).get("conditions", [])
         unknown = {"status": "Unknown", "reason": "", "message": "", "observedGeneration": 0}
         return next((condition for condition in conditions if condition["type"] == "Ready"), unknown)
 
     @contextmanager
     def log_lines(self, pod: str, namespace: str, timeout: float) -> Iterator[Iterator[str]]:
-        """Lines of a pod's log as they come, until the pod ends, the connection does or the time is up."""
+        """Yield the lines of a pod's log until the pod ends, the connection is lost, or the timeout."""
         command = [tool("kubectl"), "logs", "--follow", "-n", namespace, pod]
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -125,10 +134,10 @@ class Kubernetes:
                 process.terminate()
 
     def run(self, command: list[str], *, given: str | None = None, timeout: float) -> str:
-        """Standard output of a command.
+        """Run a command. Return its standard output.
 
         Raises:
-            Unanswered: it failed or took too long; the text has the end of what it said.
+            Unanswered: The command failed or timed out. The message contains the end of its output.
         """
         shown = " ".join([Path(command[0]).name, *command[1:]])[:300]
         try:

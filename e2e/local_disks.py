@@ -1,6 +1,6 @@
-"""A cluster with `storage.local: true`: its brokers take the disks of the nodes, and find their messages there again.
+"""Test of a cluster with `storage.local: true`: brokers use disks of the nodes and find their data again.
 
-Its manifests are those of examples/local-disks.yaml, with a disk on each node of the cluster made by kind: a folder.
+The manifests are those of examples/local-disks.yaml. The disk of each kind node is a folder.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from e2e.kubernetes import Kubernetes
 
 EXAMPLE = ROOT / "examples" / "local-disks.yaml"
 SIZE = "4Gi"
-"""More than a broker needs: a folder has no size of its own."""
+"""Size of the volumes. Folders have no size of their own, so any sufficient value works."""
 PATH = "/var/raptormq"
-"""On the nodes of kind, /var is a volume, and all else the layers of an image."""
+"""Folder of the disks. On kind nodes only /var is a volume; other folders are in the image layers."""
 TOPIC = "kept"
 MESSAGES = 1000
 
 
 def manifests(nodes: Sequence[str]) -> list[dict[str, Any]]:
-    """The objects of the example, with one broker and one disk for each of these nodes."""
+    """Return the objects of the example with one broker and one disk per node."""
     documents = [each for each in yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8")) if each]
     (storage_class,) = (each for each in documents if each["kind"] == "StorageClass")
     disk = next(each for each in documents if each["kind"] == "PersistentVolume")
@@ -36,7 +36,7 @@ def manifests(nodes: Sequence[str]) -> list[dict[str, Any]]:
     cluster["metadata"]["namespace"] = NAMESPACE
     cluster["spec"] |= {"groups": len(nodes), "nameServers": {"replicas": 1}}
     cluster["spec"]["storage"] |= {"size": SIZE, "whenDeleted": "Delete"}
-    del cluster["spec"]["resources"]  # the nodes have less
+    del cluster["spec"]["resources"]  # the nodes have less memory
     topic = {
         "apiVersion": "raptormq.io/v1alpha1",
         "kind": "Topic",
@@ -56,7 +56,7 @@ def _on(disk: dict[str, Any], node: str) -> dict[str, Any]:
 
 
 def serve(kubernetes: Kubernetes) -> None:
-    """The claims get the disks, and a pod that is made anew finds on its node what the one before has stored."""
+    """Check that the claims are bound to the disks, and that a replaced pod finds its data on its node."""
     nodes = kubernetes.nodes()
     objects = manifests(nodes)
     (cluster,) = (each["metadata"]["name"] for each in objects if each["kind"] == "BrokerCluster")
@@ -101,7 +101,7 @@ def _send(kubernetes: Kubernetes, cluster: str) -> None:
 
 
 def _places(kubernetes: Kubernetes, labels: str) -> dict[str, tuple[str, str]]:
-    """Name -> uid and node of each broker's pod."""
+    """Return name -> uid and node of each broker's pod."""
     return {
         pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["spec"].get("nodeName", ""))
         for pod in kubernetes.get("pods", "-n", NAMESPACE, "-l", labels)["items"]

@@ -1,12 +1,12 @@
-"""`python -m e2e operator-scale`: figures of an operator with many clusters and Topics, one line each.
+"""Command `python -m e2e operator-scale`: measurements of an operator with many clusters and Topics, one line each.
 
-    silent    a cluster of 1,500 Topics with a broker that answers nothing, beside a well one (--minutes, default 2)
-    restart   20 clusters with 3,040 Topics, an operator begins anew; again with 500 foreign ConfigMaps of 500 kB
-    topics    1,000 Topics made at once
-    idle      31 clusters, 1,500 Topics, 30 refused clusters, and nothing happens
+    silent    a cluster of 1,500 Topics with an unresponsive broker, and a healthy one (--minutes, default 2)
+    restart   restart of the operator with 20 clusters and 3,040 Topics; again with 500 foreign ConfigMaps of 500 kB
+    topics    creation of 1,000 Topics at the same time
+    idle      31 clusters, 1,500 Topics and 30 clusters with rejected specs, without changes
 
-The operator is a process on a real kube-apiserver and etcd; name servers and brokers are stand-ins in a process of
-their own, so that what is measured is the operator. Figures in brackets are those to reach.
+The operator is a process on a real kube-apiserver and etcd. Name servers and brokers are simulated in a separate
+process, so that only the operator is measured. The target is in parentheses after each value.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ LONG_S = 300.0
 
 
 def say(what: str, figure: str, goal: str) -> None:
-    """One line."""
+    """Print one line."""
     sys.stdout.write(f"{what:70} {figure:>24}   [{goal}]\n")
     sys.stdout.flush()
 
 
 def metric(operator: OperatorProcess, name: str) -> float:
-    """The sum of all samples of a metric."""
+    """Return the sum of all samples of a metric."""
     found = re.findall(rf"^{name}(?:{{[^}}]*}})? ([0-9.e+]+)$", operator.ask("/metrics")[1], re.MULTILINE)
     return sum(map(float, found))
 
 
 @contextmanager
 def environment(*clusters: tuple[str, str, int, int]) -> Iterator[tuple[Path, ControlPlane]]:
-    """A control plane with these clusters, whose servers are there, and no operator."""
+    """Context: a control plane with these clusters and their simulated servers, without an operator."""
     with tempfile.TemporaryDirectory(prefix="operator-scale-") as name:
         folder = Path(name)
         with ControlPlane(folder) as plane, peers(folder, *clusters), settling(plane):
@@ -88,7 +88,8 @@ async def silent(minutes: float) -> None:
 
 
 async def begun_anew(folder: Path, plane: ControlPlane, name: str, objects: int) -> tuple[float, float, float, float]:
-    """First reconciliation and settled, in seconds since it leads; CPU seconds and MB then."""
+    """Return the times of the first reconciliation and of completion, in seconds since it leads, and CPU seconds and
+    MB at completion."""
     with OperatorProcess(folder, plane.kubeconfig(), name) as operator:
         await until("it leads", lambda: operator.leads, LONG_S)
         first = await until("a reconciliation", lambda: metric(operator, "raptormq_operator_reconciliations_total") > 0)
@@ -131,7 +132,7 @@ async def restart(_minutes: float) -> None:
 
 
 def writes(plane: ControlPlane) -> float:
-    """Requests about Topics and Events so far that write."""
+    """Return the number of write requests for Topics and Events."""
     text = str(plane.request("GET", "/metrics"))
     rows = re.findall(r"^apiserver_request_total{(.*)} ([0-9.e+]+)$", text, re.MULTILINE)
     return sum(
@@ -178,7 +179,7 @@ async def idle(_minutes: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """All figures, or those that are named."""
+    """Run all measurements, or the named ones."""
     parser = argparse.ArgumentParser(prog="python -m e2e operator-scale", description="figures of a large operator")
     measure = {"silent": silent, "restart": restart, "topics": made_at_once, "idle": idle}
     parser.add_argument("figures", nargs="*", help=f"of {', '.join(measure)}; all of them by default")

@@ -1,4 +1,4 @@
-"""Progress for people: one line for each step with the time since the start, and how long the step took."""
+"""Progress output: one line per step with the time since the start, and the duration of the step."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _START = time.monotonic()
 
 
 def say(text: str) -> None:
-    """One line, with the seconds since the start."""
+    """Print a line with the seconds since the start."""
     print(f"e2e [{time.monotonic() - _START:6.1f} s] {text}", flush=True)
 
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Says when something begins and when it is done; an error passes through."""
+    """Context that prints the start and the end of a step. Exceptions are propagated."""
     say(f"{text} ...")
     begun = time.monotonic()
     yield

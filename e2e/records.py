@@ -1,33 +1,47 @@
-"""The records that are sent, and the figures counted straight from them, which Spark has to reach exactly.
+"""Test records, and reference figures that Spark must reproduce exactly.
 
-A record is a flight: origin, delay in minutes, distance in miles. They come from ../shared/data beside the checkout.
-On a machine without that folder the lines of Python's standard library take their place, as in `make demo`: the
-origin is the package, the delay the length of the line, the distance its number in the file.
+A record is a flight with date, origin, destination, delay in minutes and distance in miles, or the weather of an hour
+at an airport of New York, from ../shared/data next to the checkout. If that folder does not exist, flights are the
+lines of Python's standard library, as in `make demo`: the origin is the package, or one of the airports for every
+twentieth line, the delay the length of the line, the distance its line number; they are ten minutes apart. The weather
+is then made.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import itertools
 import json
 import sysconfig
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from demo.source_lines import library_files
+from e2e.errors import Failed
+from e2e.progress import say
 
-FLIGHTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "flights-20k.json.gz"
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+FLIGHTS = DATA / "flights-20k.json.gz"
+WEATHER = DATA / "nyc-weather-2013.csv.gz"
 COUNT = 20_000
+AIRPORTS = ("EWR", "JFK", "LGA")
+"""Airports that have weather."""
+HOUR = ("year", "month", "day", "hour")
+"""Fields of the local time of weather."""
+MONTHS = 3
+"""The flights are of the first months of a year, and so is the weather."""
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True, order=True)
 class Figures:
-    """What is compared for each origin. The mean delay is exact: it is the fraction delay / flights."""
+    """Compared figures of an origin. The mean delay is exact, as the fraction delay / flights."""
 
     flights: int
     delay: int
@@ -35,16 +49,34 @@ class Figures:
 
 
 def read() -> list[Record]:
-    """The records, in order; the number of a record is its place in this list."""
+    """Return the records in order. The number of a record is its index in this list."""
     if FLIGHTS.exists():
         with gzip.open(FLIGHTS) as file:
             flights: list[Record] = json.load(file)
         return flights
-    return list(itertools.islice(_library_records(), COUNT))
+    lines = itertools.islice(_library_records(), COUNT)
+    return [record | _flight(number) for number, record in enumerate(lines)]
+
+
+def weather() -> list[Record]:
+    """Return the weather by airport and hour; the speed of the wind is in miles per hour, or None."""
+    if WEATHER.exists():
+        with gzip.open(WEATHER, "rt") as file:
+            rows = [row for row in csv.DictReader(file) if int(row["month"]) <= MONTHS]
+        return [
+            {"origin": row["origin"], "wind_speed": None if row["wind_speed"] == "NA" else float(row["wind_speed"])}
+            | {part: int(row[part]) for part in HOUR}
+            for row in rows
+        ]
+    days = itertools.product(AIRPORTS, range(1, MONTHS + 1), range(1, 29), range(24))
+    return [
+        {"origin": origin, "wind_speed": hour / 2, "year": 2013, "month": month, "day": day, "hour": hour}
+        for origin, month, day, hour in days
+    ]
 
 
 def figures(records: Iterable[Record]) -> dict[str, Figures]:
-    """Figures by origin."""
+    """Return the figures by origin."""
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for record in records:
         row = sums[record["origin"]]
@@ -55,8 +87,33 @@ def figures(records: Iterable[Record]) -> dict[str, Figures]:
 
 
 def packed(records: list[Record]) -> bytes:
-    """The records as the sender reads them: a JSON array, gzipped."""
+    """Return the records in the format of the sender: a gzipped JSON array."""
     return gzip.compress(json.dumps(records).encode(), mtime=0)
+
+
+def check(found: Iterable[Record], sent: list[Record]) -> None:
+    """Every record is there as it was sent. A record whose response was lost was sent again, and is there twice.
+
+    Raises:
+        Failed: a record is missing, or is another one.
+    """
+    copies: Counter[int] = Counter()
+    for record in found:
+        number = record.pop("number")
+        if number >= len(sent) or record != sent[number]:
+            raise Failed(f"record {number} is {record}, which was not sent")
+        copies[number] += 1
+    missing = [number for number in range(len(sent)) if not copies[number]]
+    if missing:
+        raise Failed(f"{len(missing)} acknowledged records are lost: {missing[:20]}")
+    say(f"{copies.total() - len(sent)} copies of records whose response was lost or not SEND_OK")
+
+
+def _flight(number: int) -> Record:
+    """Return what a line has as a flight."""
+    date = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(minutes=10 * number)
+    airport = {} if number % 20 else {"origin": AIRPORTS[number // 20 % len(AIRPORTS)]}
+    return {"date": date.strftime("%Y/%m/%d %H:%M"), "destination": "line", **airport}
 
 
 def _library_records() -> Iterator[Record]:

@@ -1,6 +1,6 @@
-"""What the API server itself must refuse: one case for each CEL rule, put to a real one.
+"""Test of the CEL rules against a real API server, with one case per rule.
 
-The cluster that changes are tried on asks for what the operator refuses, so that nothing is made for it.
+The clusters for update rules have a key that the operator rejects, so that no objects are created for them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
 Case = tuple[str, dict[str, Any], str]
-"""Name of the resource, spec, and what the refusal says; "" when it is to be accepted."""
+"""Name of the resource, spec, and part of the error; "" if the spec must be accepted."""
+
+PAIR = {"mode": "masterSlave"}
+INTERLEAVED = PAIR | {"layout": "Interleaved"}
+ENFORCING = {"secretName": "certificate", "mode": "enforcing"}
+DENIED = {"brokerId": "0"}
+NETWORK = {"haSlaveAddresses": "10.244.0.0/16"}
 
 CLUSTERS: list[Case] = [
     ("demo", {}, ""),
@@ -22,6 +28,24 @@ CLUSTERS: list[Case] = [
     ("demo", {"replicas": 1, "replication": {"mode": "masterSlave"}}, "replicas of 2 or more"),
     ("demo", {"replicas": 3, "replication": {"mode": "dledger"}}, ""),
     ("demo", {"replicas": 2, "replication": {"mode": "dledger"}}, "3 or 5"),
+    ("demo", {"replicas": 4, "replication": {"mode": "dledger"}}, "3 or 5"),
+    ("demo", {"replicas": 2, "replication": {"mode": "masterSlave", "acknowledge": "SYNC"}}, ""),
+    ("demo", {"replicas": 2, "replication": {"mode": "masterSlave", "acknowledge": "LATER"}}, "Unsupported value"),
+    ("demo", {"replicas": 3, "replication": {"mode": "dledger", "acknowledge": "SYNC"}}, "acknowledge needs"),
+    ("demo", {"replication": {"acknowledge": "ASYNC"}}, "acknowledge needs"),
+    ("demo", {"replicas": 3, "replication": {"mode": "dledger", "promote": "demo-broker-0-1"}}, "promote needs"),
+    ("demo", {"groups": 3, "replicas": 3, "replication": {"mode": "dledger", "layout": "Interleaved"}}, "Interleaved"),
+    ("demo", {"replication": {"layout": "Interleaved"}}, "layout Interleaved needs"),
+    ("demo", {"replicas": 3, "replication": {"mode": "dledger", "layout": "Spread"}}, ""),
+    ("demo", {"replicas": 2, "groups": 1, "replication": INTERLEAVED}, "at least as many groups as replicas"),
+    ("demo", {"replicas": 2, "groups": 3, "replication": INTERLEAVED}, ""),
+    ("demo", {"replicas": 2, "replication": PAIR, "accessControl": {}}, "needs config.haSlaveAddresses"),
+    ("demo", {"replicas": 2, "replication": PAIR, "accessControl": {"enabled": False}}, ""),
+    ("demo", {"replicas": 2, "replication": PAIR, "tls": ENFORCING}, "needs config.haSlaveAddresses"),
+    ("demo", {"replicas": 2, "replication": PAIR, "tls": ENFORCING, "config": NETWORK}, ""),
+    ("demo", {"replicas": 3, "replication": {"mode": "dledger", "layout": "Stacked"}}, "Unsupported value"),
+    ("demo", {"replicas": 2, "replication": {"mode": "masterSlave", "promote": "demo-broker-0-1"}}, ""),
+    ("demo", {"replicas": 2, "replication": {"mode": "masterSlave", "promote": "Demo_1"}}, "should match"),
     ("demo", {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}, "requests.memory must not"),
     ("demo", {"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}}, "requests.cpu must not"),
     ("demo", {"resources": {"requests": {"memory": "1024Mi"}, "limits": {"memory": "1Gi"}}}, ""),
@@ -38,6 +62,7 @@ CLUSTERS: list[Case] = [
     ("demo", {"metrics": {"port": 10911}}, "must differ"),
     ("demo", {"metrics": {"enabled": False, "port": 10911}}, "must differ"),
     ("demo", {"metrics": {"port": 9876}}, "must differ"),
+    ("demo", {"metrics": {"port": 10913}}, "must differ"),
     ("demo", {"storage": {"size": "lots"}}, "should match"),
     ("demo", {"storage": {"size": "0Gi"}}, "must be above 0"),
     ("demo", {"storage": {"size": "1.0625Ti"}}, ""),
@@ -55,6 +80,7 @@ BASE: dict[str, Any] = {
     "replicas": 3,
     "replication": {"mode": "dledger"},
     "accessControl": {"enabled": False},
+    "config": DENIED,
 }
 CLUSTER_CHANGES: list[Case] = [
     ("rules", BASE | {"groups": 1}, "cannot shrink"),
@@ -64,15 +90,35 @@ CLUSTER_CHANGES: list[Case] = [
     ("rules", BASE | {"storage": {"size": "20Gi"}}, "cannot be changed"),
     ("rules", BASE | {"storage": {"storageClassName": "x"}}, "cannot be changed"),
     ("rules", BASE | {"storage": {"whenDeleted": "Delete"}}, ""),
-    ("rules", BASE | {"replication": {"mode": "masterSlave"}}, "mode cannot be changed"),
+    ("rules", BASE | {"replication": {"mode": "masterSlave"}}, "can only be changed from none to dledger"),
+    ("rules", BASE | {"replication": {"mode": "none"}, "replicas": 1}, "can only be changed from none to dledger"),
+    ("rules", BASE | {"replicas": 5}, ""),
+    ("rules", BASE | {"replicas": 4}, "replicas of 3 or 5"),
+    ("rules", BASE | {"replicas": 1}, "replicas of 3 or 5"),
+]
+PAIRS: dict[str, Any] = {
+    "groups": 3,
+    "replicas": 3,
+    "replication": INTERLEAVED,
+    "accessControl": {"enabled": False},
+    "config": DENIED,
+}
+PAIR_CHANGES: list[Case] = [
+    ("rules-pairs", PAIRS | {"replicas": 2}, "replicas cannot shrink"),
+    ("rules-pairs", PAIRS | {"groups": 4}, "groups cannot be changed with replication.layout Interleaved"),
+    ("rules-pairs", PAIRS | {"replication": PAIR}, "replication.layout cannot be changed"),
+    ("rules-pairs", PAIRS | {"replication": {"mode": "dledger"}}, "can only be changed from none to dledger"),
+    ("rules-pairs", PAIRS | {"replication": INTERLEAVED | {"acknowledge": "SYNC"}}, ""),
+    ("rules-pairs", PAIRS | {"replication": INTERLEAVED | {"promote": "rules-pairs-broker-0-1"}}, ""),
+    ("rules-pairs", PAIRS | {"accessControl": {"enabled": True}}, "needs config.haSlaveAddresses"),
 ]
 TOPICS: list[Case] = [
     ("orders", {}, ""),
     ("orders", {"clusterRef": None}, "clusterRef"),
-    ("orders.x", {}, "so spec.name is needed"),
+    ("orders.x", {}, "so spec.name is required"),
     ("orders.x", {"name": "Orders_1"}, ""),
-    ("orders", {"name": "TBW102"}, "belongs to the system"),
-    ("orders", {"name": "rmq_sys_x"}, "belongs to the system"),
+    ("orders", {"name": "TBW102"}, "is reserved for a system topic"),
+    ("orders", {"name": "rmq_sys_x"}, "is reserved for a system topic"),
     ("orders", {"name": "rules"}, "cannot have the name of its cluster"),
     ("orders", {"name": "broker-0"}, "cannot have the name of its cluster or of a broker"),
     ("orders", {"name": "no spaces"}, "should match"),
@@ -87,25 +133,73 @@ TOPIC_CHANGES: list[Case] = [
     ("rules-topic", {"queueType": "BatchCQ"}, ""),
     ("rules-topic", {"readQueues": 16, "writeQueues": 16}, ""),
 ]
+PIPELINE: dict[str, Any] = {
+    "clusterRef": {"name": "rules"},
+    "topics": ["flights"],
+    "image": "raptormq-spark:e2e",
+    "application": {"file": "/opt/examples/spark_route_delays.py"},
+    "sparkConf": {"spark.executor.instances": "1"},
+}
+"""The operator rejects this property, so that nothing is created for it."""
+PIPELINES: list[Case] = [
+    ("delays", {}, ""),
+    ("Delays", {}, "RFC 1123"),
+    ("1delays", {}, "starts with a letter"),
+    ("a" * 41, {}, "at most 40 characters"),
+    ("delays", {"topics": []}, "at least 1 items"),
+    ("delays", {"application": {}}, "exactly one of file, configMap and url"),
+    ("delays", {"application": {"file": "/a.py", "url": "https://x/a.py"}}, "exactly one of file, configMap and url"),
+    ("delays", {"application": {"file": "a.py"}}, "should match"),
+    ("delays", {"application": {"url": "https://example.org/a.py"}}, ""),
+    ("delays", {"application": {"configMap": {"name": "app"}}}, ""),
+    ("delays", {"sparkConf": {"spark.a": "x\ny"}}, "should match"),
+    ("delays", {"sparkConf": {"hadoop.a": "x"}}, "a property of Spark starts with"),
+    ("delays", {"driver": {"memory": "900Mi"}}, "driver.memory must be at least 960Mi"),
+    ("delays", {"executors": {"memory": "512Mi"}}, "executors.memory must be at least 960Mi"),
+    ("delays", {"executors": {"min": 3, "max": 2}}, "must not be less than executors.min"),
+    ("delays", {"executors": {"min": 2, "max": 2}}, ""),
+    ("delays", {"stateful": True}, "set checkpoint.accessMode to ReadWriteMany"),
+    ("delays", {"stateful": True, "executors": {"onDriverNode": True}}, ""),
+    ("delays", {"stateful": True, "checkpoint": {"accessMode": "ReadWriteMany"}}, ""),
+    ("delays", {"stateful": True, "checkpoint": {"claimName": "mine"}}, ""),
+    ("delays", {"checkpoint": {"claimName": "mine", "storageClassName": "fast"}}, "has no effect"),
+    ("delays", {"checkpoint": {"folder": "../other"}}, "should match"),
+    ("delays", {"restartPolicy": {"backoffSeconds": 20, "maxBackoffSeconds": 10}}, "must not be less than"),
+    ("delays", {"restartPolicy": {"type": "Sometimes"}}, "Unsupported value"),
+]
+PIPELINE_CHANGES: list[Case] = [
+    ("rules-pipeline", {"checkpoint": {"accessMode": "ReadWriteMany"}}, "accessMode cannot be changed"),
+    ("rules-pipeline", {"checkpoint": {"storageClassName": "fast"}}, "storageClassName cannot be changed"),
+    ("rules-pipeline", {"executors": {"min": 2}, "checkpoint": {"size": "2Gi"}}, ""),
+]
+
+
+BASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("BrokerCluster", "rules", BASE),
+    ("BrokerCluster", "rules-pairs", PAIRS),
+    ("Topic", "rules-topic", {}),
+    ("SparkPipeline", "rules-pipeline", {}),
+]
+"""Kind, name and spec of the resources on which changes are tried."""
+CASES = [("BrokerCluster", case) for case in CLUSTERS + CLUSTER_CHANGES + PAIR_CHANGES]
+CASES += [("Topic", case) for case in TOPICS + TOPIC_CHANGES]
+CASES += [("SparkPipeline", case) for case in PIPELINES + PIPELINE_CHANGES]
 
 
 def check(kubernetes: Kubernetes, namespace: str) -> int:
-    """Puts every case to the API server and returns their number."""
-    base: list[tuple[str, str, dict[str, Any]]] = [("BrokerCluster", "rules", BASE), ("Topic", "rules-topic", {})]
-    for kind, name, spec in base:
+    """Submit every case to the API server. Return the number of cases."""
+    for kind, name, spec in BASES:
         kubernetes.kubectl("apply", "-f", "-", manifest=manifest(kind, namespace, name, spec))
-    cases = [("BrokerCluster", case) for case in CLUSTERS + CLUSTER_CHANGES]
-    cases += [("Topic", case) for case in TOPICS + TOPIC_CHANGES]
-    for kind, (name, spec, refusal) in cases:
+    for kind, (name, spec, refusal) in CASES:
         said = answer(kubernetes, manifest(kind, namespace, name, spec))
         if (refusal not in said) if refusal else said:
             raise Failed(f"{kind} {name} {spec}: expected {refusal or 'no complaint'!r}, the API server said {said!r}")
-    kubernetes.kubectl("delete", "brokercluster/rules", "topic/rules-topic", "-n", namespace)
-    return len(cases)
+    kubernetes.kubectl("delete", *(f"{kind.lower()}/{name}" for kind, name, _ in BASES), "-n", namespace)
+    return len(CASES)
 
 
 def answer(kubernetes: Kubernetes, document: str) -> str:
-    """What the API server has against a manifest; nothing when it would take it."""
+    """Return the API server's error for a manifest; empty if it is accepted."""
     try:
         kubernetes.kubectl("apply", "--dry-run=server", "-f", "-", manifest=document)
     except Failed as error:
@@ -114,8 +208,10 @@ def answer(kubernetes: Kubernetes, document: str) -> str:
 
 
 def manifest(kind: str, namespace: str, name: str, spec: dict[str, Any]) -> str:
-    """A resource as JSON; a Topic belongs to cluster `rules` unless its spec says otherwise."""
+    """Return a resource as JSON. The default cluster of a Topic is `rules`, the default pipeline `PIPELINE`."""
     if kind == "Topic":
         spec = {key: value for key, value in ({"clusterRef": {"name": "rules"}} | spec).items() if value is not None}
+    elif kind == "SparkPipeline":
+        spec = PIPELINE | spec
     metadata = {"name": name, "namespace": namespace}
     return json.dumps({"apiVersion": "raptormq.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})

@@ -1,7 +1,7 @@
-"""The Spark part: a batch job with two executors, and a stream whose driver is taken away; both exactly right.
+"""Test of Spark without an operator: a batch job with two executors, which must have exact results.
 
-The jobs are the examples, with their manifests; only the image gets another tag. Their results are lines RESULT of the
-driver's log, one for each origin.
+The job and manifests are the examples, with another image tag. The results are lines RESULT in the driver's log, one
+per origin.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ EXAMPLES = ROOT / "examples"
 IMAGE_IN_EXAMPLES = "raptormq-spark:0.2.0"
 EXECUTORS = 2
 JOB_TIMEOUT_S = 600.0
-START_TIMEOUT_S = 420.0
 MAX_SHOWN = 5
 
 
 def batch(kubernetes: Kubernetes, image: str, expected: dict[str, Figures]) -> None:
-    """Counts everything once, with two executors."""
+    """Run the batch job with two executors, and check its results."""
     _apply(kubernetes, "spark-access.yaml", image)
     _apply(kubernetes, "spark-flights-batch.yaml", image)
     executors: set[str] = set()
@@ -39,32 +38,6 @@ def batch(kubernetes: Kubernetes, image: str, expected: dict[str, Figures]) -> N
     if len(executors) < EXECUTORS:
         raise Failed(f"the batch job ran with executors {sorted(executors)}, wanted {EXECUTORS}")
     _compare("the batch job", kubernetes, "flights-batch", expected)
-
-
-def stream(kubernetes: Kubernetes, image: str, expected: dict[str, Figures]) -> None:
-    """Reads as a stream; the driver is taken away in the middle, and the next one goes on from its checkpoint."""
-    total = sum(figures.flights for figures in expected.values())
-    _apply(kubernetes, "spark-flights-stream.yaml", image)
-    before: list[dict[str, Any]] = []
-
-    def has_read_a_quarter() -> bool:
-        before[:] = _newest_batches(kubernetes)
-        return bool(before) and before[-1]["flights"] >= total // 4
-
-    kubernetes.wait_until("a driver reads a quarter", has_read_a_quarter, START_TIMEOUT_S)
-    (first,) = _names(_drivers(kubernetes, "flights-stream"))
-    if before[-1]["flights"] >= total:
-        raise Failed(f"the first driver had read everything before it could be stopped: {before[-1]}")
-    kubernetes.kubectl("delete", "pod", first, "-n", NAMESPACE, timeout=90)
-    say(f"driver {first} is deleted after {before[-1]['flights']} of {total} flights, in batch {before[-1]['batch']}")
-    kubernetes.wait_until("the stream", lambda: _ended(kubernetes, "flights-stream"), JOB_TIMEOUT_S)
-    second = _names(_drivers(kubernetes, "flights-stream"))[-1]
-    after = _batches(kubernetes, second)
-    # It may repeat the batch that was under way, and nothing before it.
-    if second == first or not after or after[0]["batch"] < before[-1]["batch"]:
-        raise Failed(f"driver {second} began with {after[:1]}, {first} had ended with {before[-1]}")
-    say(f"driver {second} went on with batch {after[0]['batch']}")
-    _compare("the stream", kubernetes, "flights-stream", expected)
 
 
 def _compare(what: str, kubernetes: Kubernetes, job: str, expected: dict[str, Figures]) -> None:
@@ -81,18 +54,8 @@ def _compare(what: str, kubernetes: Kubernetes, job: str, expected: dict[str, Fi
     say(f"{what}: {total} flights of {len(found)} origins; number, mean delay and distance are exactly right")
 
 
-def _newest_batches(kubernetes: Kubernetes) -> list[dict[str, Any]]:
-    """Batches that the newest driver of the stream has ended so far."""
-    drivers = _names(_drivers(kubernetes, "flights-stream"))
-    return _batches(kubernetes, drivers[-1]) if drivers else []
-
-
-def _batches(kubernetes: Kubernetes, pod: str) -> list[dict[str, Any]]:
-    return _said(kubernetes, pod, "BATCH")
-
-
 def _said(kubernetes: Kubernetes, pod: str, word: str) -> list[dict[str, Any]]:
-    """JSON objects of the lines of a pod's log that begin with a word; none while it has no log."""
+    """Return the JSON objects of the lines of a pod's log that start with a word; empty without a log."""
     try:
         log = kubernetes.kubectl("logs", pod, "-n", NAMESPACE)
     except Failed:
@@ -101,10 +64,10 @@ def _said(kubernetes: Kubernetes, pod: str, word: str) -> list[dict[str, Any]]:
 
 
 def _ended(kubernetes: Kubernetes, job: str) -> bool:
-    """Whether a job is complete.
+    """Return whether a job is complete.
 
     Raises:
-        Failed: it has failed for good.
+        Failed: The job failed permanently.
     """
     conditions = kubernetes.get("job", job, "-n", NAMESPACE)["status"].get("conditions", [])
     true = {
@@ -116,7 +79,7 @@ def _ended(kubernetes: Kubernetes, job: str) -> bool:
 
 
 def _drivers(kubernetes: Kubernetes, job: str) -> list[dict[str, Any]]:
-    """Pods of a job, the newest last."""
+    """Return the pods of a job, the newest last."""
     found = _pods(kubernetes, f"batch.kubernetes.io/job-name={job}")
     return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 

@@ -1,6 +1,7 @@
-"""The programs that end-to-end and chart tests call: found on the PATH, in the cache, or built from Go modules into it.
+"""Programs for end-to-end and chart tests: from the PATH, from the cache, or built from Go modules into the cache.
 
-Whoever has none of these is told what to install; nothing is ever skipped for want of a program.
+If a program is missing and cannot be built, the error says how to install it. Tests are never skipped because of a
+missing program.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from raptormq.errors import ConfigError
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raptormq"
 FOLDERS = (CACHE / "bin", CACHE / "kind-node" / "bin")
 MODULES = {"helm": "helm.sh/helm/v3/cmd/helm@v3.22.0", "kind": "sigs.k8s.io/kind@v0.30.0"}
-"""Go modules that `go install` makes the program from."""
+"""Go modules from which `go install` builds the programs."""
 ADVICE = {
     "helm": "install helm 3 (helm.sh), or Go 1.24 or newer and this builds it",
     "kind": "install kind (kind.sigs.k8s.io), or Go 1.24 or newer and this builds it",
@@ -27,10 +28,10 @@ ADVICE = {
 
 @cache
 def tool(name: str) -> str:
-    """Path of a program.
+    """Return the path of a program.
 
     Raises:
-        ConfigError: it is nowhere and cannot be built; the text says how to get it.
+        ConfigError: The program is missing and cannot be built. The message says how to install it.
     """
     places = [*os.environ["PATH"].split(os.pathsep), *map(str, FOLDERS)]
     found = shutil.which(name, path=os.pathsep.join(places))
@@ -39,16 +40,16 @@ def tool(name: str) -> str:
 
 @cache
 def engine() -> str:
-    """`docker` or `podman`, whichever answers; CONTAINER_ENGINE or kind's own variable decides for two.
+    """Return `docker` or `podman`, whichever is available. CONTAINER_ENGINE or kind's variable selects one if both are.
 
     Raises:
-        ConfigError: neither does.
+        ConfigError: Neither is available.
     """
     chosen = os.environ.get("CONTAINER_ENGINE") or os.environ.get("KIND_EXPERIMENTAL_PROVIDER")
     for name in [chosen] if chosen else ["docker", "podman"]:
         if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, check=False).returncode == 0:
             return name
-    raise ConfigError(f"{chosen or 'neither docker nor podman'} does not answer: start docker, or install podman")
+    raise ConfigError(f"{chosen or 'neither docker nor podman'} does not respond: start docker, or install podman")
 
 
 def _built(name: str) -> str:

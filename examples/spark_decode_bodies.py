@@ -1,10 +1,10 @@
-"""Bodies of messages as columns, with Spark's own functions: JSON, Avro and Protobuf.
+"""Converts message bodies into columns with Spark's functions for JSON, Avro and Protobuf.
 
     spark-submit [--packages org.apache.spark:spark-avro_2.13:4.3.0,org.apache.spark:spark-protobuf_2.13:4.3.0] \\
         spark_decode_bodies.py NAME_SERVERS TOPIC json|avro|protobuf
 
-The connector hands over bodies as they were sent. What they hold, the producer knows; Spark turns them into columns in
-the JVM, without a row of Python. JSON needs nothing; Avro and Protobuf need Spark's packages.
+The connector returns bodies unchanged. Their format depends on the producer. Spark's functions run in the JVM,
+without Python code per row. JSON needs no package; Avro and Protobuf need the packages above.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ AVRO_SCHEMA = """{"type": "record", "name": "Flight", "fields": [
 
 
 def from_json(value: Column) -> Column:
-    """Return the column of a JSON body; one that is no such JSON is null."""
+    """Return the decoded column of a JSON body; null for an invalid body."""
     return F.from_json(value.cast("string"), SCHEMA)
 
 
 def from_avro(value: Column) -> Column:
-    """Return the column of an Avro body without a header; one that is damaged is null."""
+    """Return the decoded column of an Avro body without a header; null for a damaged body."""
     from pyspark.sql.avro.functions import from_avro
 
     return from_avro(value, AVRO_SCHEMA, {"mode": "PERMISSIVE"})
 
 
 def from_protobuf(value: Column) -> Column:
-    """Return the column of a Protobuf body; `flight.desc` is what `protoc --descriptor_set_out` writes."""
+    """Return the decoded column of a Protobuf body. `flight.desc` is created with `protoc --descriptor_set_out`."""
     from pyspark.sql.protobuf.functions import from_protobuf
 
     descriptor = Path("flight.desc").read_bytes()
@@ -44,7 +44,7 @@ DECODERS = {"json": from_json, "avro": from_avro, "protobuf": from_protobuf}
 
 
 def flights(session: SparkSession, name_servers: str, topic: str, kind: str) -> DataFrame:
-    """Return the flights of a topic, and where each stands; those that cannot be decoded have nulls."""
+    """Return the flights of a topic with their positions. Flights that cannot be decoded are null."""
     messages = (
         session.read.format("raptormq")
         .option("nameServer", name_servers)
@@ -57,7 +57,7 @@ def flights(session: SparkSession, name_servers: str, topic: str, kind: str) -> 
 
 
 def main() -> None:
-    """Print the mean delay by origin, and how many bodies could not be decoded."""
+    """Print the mean delay per origin and the number of bodies that cannot be decoded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name_servers", help="host:port of the name servers, separated by ';'")
     parser.add_argument("topic")

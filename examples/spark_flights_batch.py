@@ -1,10 +1,10 @@
-"""Batch job: how many flights left each origin, how late and how far, from all messages of a topic.
+"""Batch job that computes flights, mean delay and distance per origin from all messages of a topic.
 
     spark-submit spark_flights_batch.py NAME_SERVERS TOPIC
 
 A message is a JSON object with origin, delay (minutes) and distance (miles); its key is the number of the flight. A
-producer that did not see the answer sends again, so the same key may come twice and is counted once.
-The result goes to the standard output, one line per origin: RESULT and a JSON object.
+producer that receives no response sends a message again, so duplicates with the same key are counted once. The
+results are printed to standard output: one line per origin with RESULT and a JSON object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FLIGHT = "origin string, delay long, distance long"
 
 
 def totals(messages: DataFrame) -> DataFrame:
-    """Return flights, delay and distance per origin; `messages` needs the columns key and value."""
+    """Return flights, delay and distance per origin. `messages` needs the columns key and value."""
     flights = messages.select("key", F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight"))
     return (
         flights.dropDuplicates(["key"])

@@ -1,14 +1,14 @@
-"""Streaming job: the figures of spark_flights_batch.py, kept up to date, exactly right whatever happens to the driver.
+"""Streaming job that maintains the results of spark_flights_batch.py, exact even after failures of the driver.
 
     spark-submit spark_flights_stream.py NAME_SERVERS TOPIC STATE_FOLDER [--until FLIGHTS]
 
-Spark repeats a micro-batch whose end it did not see, with exactly the same messages. So the flights of each batch go to
-a file named after the batch, written beside its place and then moved there: a repeated batch replaces itself. The
-checkpoint and these files lie in STATE_FOLDER, a volume of the driver; executors do not need it.
-A key that comes in two batches, because its producer sent twice, is counted once when the files are read together.
+Spark repeats an uncommitted micro-batch with exactly the same messages. The flights of each batch are written to a
+temporary file, which is then renamed to the name of the batch, so a repeated batch replaces its file. The checkpoint
+and these files are in STATE_FOLDER, a volume of the driver; executors do not need it. A key in two batches, from a
+retry of the producer, is counted once when the files are combined.
 
-After each batch the standard output gets a line BATCH and a JSON object. With --until the job ends when that many
-flights are there, and prints the result like the batch job.
+After each batch a line with BATCH and a JSON object is printed to standard output. With --until the job ends when
+that many flights have been read, and prints the results like the batch job.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ LOOK_EVERY_S = 1
 
 
 class FlightFiles:
-    """The flights read so far: one file of JSON lines per micro-batch."""
+    """Flights read so far, with one file of JSON lines per micro-batch."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.flights: dict[str, dict[str, Any]] = {}
-        """By key, from the files of earlier runs and of this one."""
+        """Flights by key, from the files of earlier runs and of this run."""
         for path in sorted(folder.glob("batch-*.jsonl")):
             self._count(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
-        """Store the flights of a batch, all of them or none."""
+        """Store the flights of a batch atomically."""
         rows = [row.asDict() for row in frame.collect()]
         target = self._folder / f"batch-{batch_id:09d}.jsonl"
         unfinished = target.with_suffix(".part")

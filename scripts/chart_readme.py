@@ -1,8 +1,8 @@
-"""Writes helm/raptormq/README.md: every value with its default and the comment above it in values.yaml.
+"""Generates helm/raptormq/README.md, with the default and the comment of every value in values.yaml.
 
     python scripts/chart_readme.py
 
-A test compares the file with what this makes (tests/chart/test_readme.py).
+tests/chart/test_readme.py checks that the file is up to date.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import yaml
 
 CHART = Path(__file__).resolve().parents[1] / "helm" / "raptormq"
 README = CHART / "README.md"
-HEAD = """# The chart of the RaptorMQ operator
+HEAD = """# Helm chart of the RaptorMQ operator
 
-It installs the definitions of `BrokerCluster` and `Topic` and one Deployment. `CHART` is its folder or its package.
+The chart installs the CustomResourceDefinitions `BrokerCluster`, `Topic` and `SparkPipeline` and the operator's
+Deployment. In the commands, `CHART` is the folder or the package of the chart.
 
 ```sh
 helm install raptormq CHART --namespace raptormq --create-namespace
 helm test raptormq --namespace raptormq
 ```
 
-Helm neither changes nor removes definitions, so an upgrade has two commands. The first one takes over the fields that
-Helm wrote when it installed the definitions:
+Helm does not update CustomResourceDefinitions, so an upgrade takes two commands. The first command needs
+`--force-conflicts`, because Helm owns the fields of the definitions that it installed:
 
 ```sh
 helm show crds CHART | kubectl apply --server-side --force-conflicts -f -
@@ -34,8 +35,8 @@ helm upgrade raptormq CHART --namespace raptormq --reset-then-reuse-values
 
 ## Values
 
-This table is made of values.yaml. values.schema.json refuses a value that is unknown, of the wrong kind or, where it
-is about security, without effect.
+This table is generated from values.yaml. values.schema.json rejects unknown values, values of a wrong type, and
+security settings that would have no effect.
 
 | value | default | meaning |
 |---|---|---|
@@ -43,7 +44,7 @@ is about security, without effect.
 
 
 class Value(NamedTuple):
-    """A value of the chart: its name with points, its default as YAML in one line, and its comment."""
+    """A value of the chart: its dotted name, its default as one line of YAML, and its comment."""
 
     name: str
     default: str
@@ -51,10 +52,10 @@ class Value(NamedTuple):
 
 
 def values(text: str) -> list[Value]:
-    """All values that stand alone, in the order of the file. A map without comments within is one value.
+    """Return all values in file order. A map whose entries have no comments is one value.
 
     Raises:
-        ValueError: a key has no comment.
+        ValueError: A key has no comment.
     """
     tree = yaml.compose(text)
     assert isinstance(tree, yaml.MappingNode)
@@ -76,7 +77,7 @@ def _values(tree: yaml.MappingNode, lines: list[str], prefix: str) -> Iterator[V
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """The comment lines right above one."""
+    """Return the comment immediately above a line."""
     found: list[str] = []
     while line and lines[line - 1].lstrip().startswith("#"):
         line -= 1
@@ -85,7 +86,7 @@ def _comment(lines: list[str], line: int) -> str:
 
 
 def readme() -> str:
-    """The whole file."""
+    """Return the contents of README.md."""
     rows = [
         f"| `{value.name}` | {f'`{value.default}`' if value.default else ''} | {value.comment} |\n"
         for value in values((CHART / "values.yaml").read_text(encoding="utf-8"))

@@ -58,7 +58,7 @@ class Row:
         """The row as the page has it."""
         needed = "; ".join(f"{actions} on the {kind}" for kind, actions in self.needs.items())
         needed = needed.replace("the every cluster", "`Cluster:*`").replace("the everything", "`*`")
-        return str(int(self.code)), self.about, needed or "a signature alone", self.apache, self.why
+        return str(int(self.code)), self.about, needed or "only a signature", self.apache, self.why
 
     def command(self) -> RemotingCommand:
         """The request, unsigned."""
@@ -74,7 +74,7 @@ class Table:
 
     def page(self) -> str:
         """The table as the page has it."""
-        head = ("code", "request", "needs", "in Apache RocketMQ", "where they differ, why; or what else is looked at")
+        head = ("code", "request", "needs", "in Apache RocketMQ", "reason for the difference; additional checks")
         text = [f"| {' | '.join(cells)} |" for cells in (head, *(row.cells for row in self.rows))]
         return "\n".join([text[0], "|---" * len(head) + "|", *text[1:]])
 

@@ -68,7 +68,7 @@ def test_bad_unicode_escape_is_one_line() -> None:
 
 @pytest.mark.parametrize("text", ["a=x\\ud800", "a\\udc00=x", "a=\\ude00\\ud83d"])
 def test_half_a_character_is_one_line(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"setting '\S+': an escape stands for half a character$"):
+    with pytest.raises(ConfigError, match=r"setting '\S+': an escape is an unpaired surrogate$"):
         parse_properties(text)
 
 

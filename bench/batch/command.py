@@ -1,4 +1,4 @@
-"""`python -m bench batch`: options, and where the results go."""
+"""Command line of `python -m bench batch`, and storage of the results."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from bench.output import RESULTS
 
 NAMES = {"raptormq": System.RAPTORMQ, "rocketmq": System.ROCKETMQ, "kafka": System.KAFKA}
 SECONDS_OF_OTHER_WORK = 8
-"""What starting, getting ready, draining and deleting take beside warm-up and measuring, for the estimate."""
+"""Estimated duration of startup, draining and cleanup per run, in addition to warm-up and measurement."""
 
 
 @dataclass(frozen=True)
 class Edition:
-    """A plan, and the results that are kept of it."""
+    """A plan and the files of its results."""
 
     name: str
-    """Of the files."""
+    """Base name of the files."""
     plan: dict[Workload, tuple[System, ...]]
     heading: str = ""
-    """Above the tables."""
+    """Heading above the tables."""
     drawn: bool = False
 
 
@@ -73,9 +73,10 @@ def command(
     redraw: bool,
     into: Path | None,
 ) -> None:
-    """Batches on RaptorMQ, Apache RocketMQ and Apache Kafka: the OpenMessaging Benchmark's workloads; 35 minutes.
+    """Batches on RaptorMQ, Apache RocketMQ and Apache Kafka with workloads of the OpenMessaging Benchmark; 35 minutes.
 
-    With OMB_DIR naming a built checkout of that benchmark (omb-build) it is the load itself; 45 minutes, 60 GB of disk.
+    If OMB_DIR names a built checkout of that benchmark (see omb-build), the benchmark itself is the load; 45
+    minutes, 60 GB of disk.
     """
     edition = OURS if omb.folder() is None else OMB
     if edition is OMB and (quick or (warm_up or 0) % 60 or (seconds or 0) % 60):
@@ -112,7 +113,7 @@ def command(
 
 
 def _require_disk(seconds: int) -> None:
-    """Raises UsageError when the disk has less room than the longest run may need."""
+    """Check the free disk space for the longest run; raises UsageError if it is not sufficient."""
     folder = tempfile.gettempdir()
     wanted, free = omb.DISK_GB_PER_MINUTE * seconds / 60, shutil.disk_usage(folder).free / 1e9
     if free < wanted:
@@ -137,7 +138,7 @@ def _show(edition: Edition, runs: Sequence[Run], load_before: float, folder: Pat
 
 
 def _redraw(edition: Edition, folder: Path) -> None:
-    """The machine is told of as it was then: only the tables are new."""
+    """Redraw tables and plots from stored results. The description of the machine is kept from the original run."""
     table = folder / f"{edition.name}.md"
     try:
         document = json.loads(table.with_suffix(".json").read_text(encoding="utf-8"))
@@ -152,7 +153,7 @@ def _redraw(edition: Edition, folder: Path) -> None:
 def _draw(edition: Edition, runs: Sequence[Run], folder: Path) -> None:
     if not edition.drawn:
         return
-    from bench.batch import plot  # matplotlib takes a second to import, and --list does not need it
+    from bench.batch import plot  # imported on demand, because importing matplotlib takes a second
 
     plot.draw(runs, folder, edition.name)
     output.errors.print(f"drawn: {folder / edition.name}.png and .svg")

@@ -1,4 +1,4 @@
-"""The figures that are to be reached, each a measured value, alone or against another measured value."""
+"""Performance goals: bounds for a measured value, or for its ratio to another measured value."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def backlog(run: Run) -> float | None:
 
 
 def cpu_per_million(run: Run) -> float | None:
-    """Broker CPU seconds per million messages sent (and consumed)."""
+    """CPU seconds of the broker per million messages sent (and consumed)."""
     if run.load is None or run.costs is None or not run.load.sent:
         return None
     return run.costs.broker_cpu_seconds / run.load.sent * 1e6
@@ -57,7 +57,7 @@ def client_cpu_per_million(run: Run) -> float | None:
 
 
 def stolen_percent(run: Run) -> float | None:
-    """How much of the CPUs' time the host of this machine took for others, or for the machine's own disk."""
+    """Share of CPU time that the host of the virtual machine used for others or for disk I/O, in percent."""
     if run.load is None or run.costs is None or run.costs.stolen_seconds is None:
         return None
     return run.costs.stolen_seconds / (run.load.seconds * (os.cpu_count() or 1)) * 100
@@ -77,7 +77,7 @@ def index_lag_ms(run: Run) -> float | None:
 
 @dataclass(frozen=True)
 class Point:
-    """A figure of a workload on a system."""
+    """A metric of a workload on a system."""
 
     workload: Workload
     value: Value
@@ -86,25 +86,25 @@ class Point:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is wanted."""
+    """A performance goal."""
 
     what: str
     ours: Point
     bound: float
-    """Of our value, or of its ratio to `base`."""
+    """Bound of the value, or of its ratio to `base`."""
     at_least: bool = True
     base: Point | None = None
     unit: str = ""
 
 
 class Medians:
-    """The median of each measured point over the rounds."""
+    """Median of each measured point over the rounds."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = runs
 
     def get(self, point: Point) -> float | None:
-        """None when no run has measured it."""
+        """Return the median; None if no run has measured it."""
         key = (point.workload.name, point.system)
         found = [point.value(run) for run in self._runs if (run.workload, run.system) == key]
         known = [value for value in found if value is not None]
@@ -113,7 +113,7 @@ class Medians:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A goal that can be told of."""
+    """A goal with a measured value."""
 
     goal: Goal
     ours: float
@@ -121,7 +121,7 @@ class Outcome:
 
     @property
     def compared(self) -> float:
-        """What the bound is for: our value, or its ratio to the other."""
+        """The value that the bound applies to: the measured value, or its ratio to the other."""
         if self.base is None:
             return self.ours
         return self.ours / self.base if self.base else float("inf")
@@ -132,7 +132,7 @@ class Outcome:
 
 
 def outcomes(runs: Sequence[Run]) -> list[Outcome]:
-    """Of all goals whose values were measured."""
+    """Return the outcomes of all goals with measured values."""
     medians = Medians(runs)
     found = []
     for goal in GOALS:
@@ -190,7 +190,7 @@ def _kafka_goals() -> list[Goal]:
 
 
 def _own_goals() -> list[Goal]:
-    off, on = plan.FIRST_RUN_OFF, plan.FIRST_RUN_ON
+    off, on = plan.OWN_FIRST_RUN_OFF, plan.OWN_FIRST_RUN_ON
     own, full = plan.OWN_BATCHCQ, plan.FULL_SPEED
     many = [
         ("10,000 queues against 16, sent", plan.QUEUES_10000, full),

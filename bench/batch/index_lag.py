@@ -1,8 +1,8 @@
-"""How far the queues of a broker are behind its log, seen from outside while a load runs.
+"""Lag of a broker's consume queues behind its log, sampled from outside during a load.
 
-The broker is asked for its runtime figures (request 28) some times a second. RaptorMQ tells the lag as time
-(`dispatchBehindMilliseconds`); of Apache RocketMQ it is `dispatchBehindBytes` over the speed at which
-`commitLogMaxOffset` grows. A figure of an instant: what happens between two looks is not seen.
+The broker's runtime information (request 28) is requested several times per second. RaptorMQ reports the lag as a
+time (`dispatchBehindMilliseconds`). For Apache RocketMQ the lag is `dispatchBehindBytes` divided by the growth rate
+of `commitLogMaxOffset`. Peaks between two samples are not recorded.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _MAX_RUNTIME_FIGURES_S = 5.0
 
 @dataclass(frozen=True)
 class Look:
-    """One answer of the broker."""
+    """One sample."""
 
     seconds: float
     log_end: int
     behind: int
-    """Bytes."""
+    """Lag in bytes."""
     behind_ms: float | None = None
-    """None where the broker does not tell."""
+    """Lag in ms; None if the broker does not report it."""
 
 
 def lag_ms(looks: list[Look]) -> float | None:
-    """The largest lag of some looks: as told, or as milliseconds of writing; None when they say nothing."""
+    """Return the largest lag of the samples in ms, as reported or computed from the write rate; None without data."""
     told = [look.behind_ms for look in looks if look.behind_ms is not None]
     if told:
         return max(told)
@@ -46,7 +46,7 @@ def lag_ms(looks: list[Look]) -> float | None:
 
 @dataclass
 class IndexLag:
-    """Looks at a broker between `begin` and `end`, while the context lasts."""
+    """Samples a broker between `begin` and `end`, inside its context."""
 
     name_server: str
     _looks: list[Look] = field(default_factory=list)
@@ -58,7 +58,7 @@ class IndexLag:
         self._looking.set()
 
     def end(self) -> float | None:
-        """The largest lag seen since `begin`, in milliseconds."""
+        """Return the largest lag since `begin` in ms."""
         self._looking.clear()
         return lag_ms(list(self._looks))
 
@@ -83,7 +83,7 @@ class IndexLag:
                     if self._looking.is_set():
                         self._looks.append(_look(admin, address))
         except RaptorMQError:
-            return  # a broker too busy to answer: what was seen until then counts
+            return  # the broker is too busy to respond; the samples so far are used
 
 
 def _look(admin: BlockingAdminClient, address: str) -> Look:

@@ -1,7 +1,7 @@
-"""Apache Kafka as one process: broker and controller together (KRaft), over a folder of its own, without ZooKeeper.
+"""Apache Kafka as one process with broker and controller (KRaft), in its own folder, without ZooKeeper.
 
-Settings are Kafka's defaults but for what a single node needs; heap and collector are those of its own start script
-with a heap of 2 GiB.
+The settings are Kafka's defaults except for those that a single node needs. Heap and garbage collector are those of
+Kafka's start script, with a heap of 2 GiB.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COLLECTOR = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccu
 
 
 class KafkaServer:
-    """One node; `start` and `kill`."""
+    """A single Kafka node."""
 
     def __init__(self, build: BenchBuild, folder: Path) -> None:
         self._build = build
@@ -38,7 +38,7 @@ class KafkaServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Format the folder, start, and return when it serves; raises ProcessError."""
+        """Format the folder, start the node, and wait until it serves; raises ProcessError."""
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
         format_arguments = ["format", "-t", _cluster_id(), "-c", str(properties)]
@@ -51,13 +51,13 @@ class KafkaServer:
             raise
 
     def kill(self) -> None:
-        """SIGKILL: nobody needs the data any more."""
+        """Send SIGKILL; the data is not needed afterwards."""
         if self._process is not None:
             self._process.kill()
             self._process = None
 
     def settings(self) -> dict[str, str]:
-        """server.properties of a single node."""
+        """Return server.properties for a single node."""
         controller = f"127.0.0.1:{self._port + 1}"
         return {
             "process.roles": "broker,controller",
@@ -84,5 +84,5 @@ class KafkaServer:
 
 
 def _cluster_id() -> str:
-    """A random id in the form that Kafka wants: 16 bytes in base 64 for URLs, without padding."""
+    """Return a random cluster id: 16 bytes in URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""Which program puts a workload on a system: ours in Java or Python, or the OpenMessaging Benchmark itself."""
+"""Selection of the load program: the Java or Python program, or the OpenMessaging Benchmark."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _MAIN_CLASSES = {
 
 @dataclass(frozen=True)
 class LoadProgram:
-    """A command, and how to understand what it says."""
+    """A command and the interpretation of its output."""
 
     name: str
     command: list[str]
     begins: str
-    """In the line it prints when the measured part begins."""
+    """Text in the line that marks the start of the measured part."""
     ends: str
     timeout_seconds: float
     result: Callable[[list[str]], LoadResult]
-    """From its lines; raises ProcessError."""
+    """Parses the result from the output lines; raises ProcessError."""
     folder: Path | None = None
-    """Where it has to run."""
+    """Working directory."""
     done: str | None = None
-    """In the line it prints when its work is done, if it may not end then."""
+    """Text in the line that marks the end of its work, for a program that may not exit afterwards."""
 
 
 def load_program(workload: Workload, system: System, address: str, builds: Builds, folder: Path) -> LoadProgram:
-    """The program for a system that serves at `address`; `folder` is for its files."""
+    """Return the program for a system at `address`; `folder` is for its files."""
     installed = omb.folder()
     if workload.client is Client.OFFICIAL and installed is not None:
         return _omb(installed, workload, system, address, folder)
@@ -83,7 +83,7 @@ def _jvm(folder: Path) -> list[str]:
 
 
 def printed_result(lines: list[str]) -> LoadResult:
-    """What our programs print at their end."""
+    """Parse the result that the Java and Python programs print at their end."""
     found = next((line for line in lines if line.startswith(_RESULT)), None)
     if found is None:
         raise ProcessError("the load has no result:\n" + "".join(lines))

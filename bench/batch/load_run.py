@@ -1,4 +1,4 @@
-"""One run of a load program on a running system, and what broker and load used in the measured part of it."""
+"""One run of a load program on a running system, with the resource usage of broker and load in the measured part."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bench.process_usage import cpu_seconds, memory, stolen_seconds
 from tests.interop.rocketmq_java import ProcessError, WatchedProcess
 
 _END_S = 20.0
-"""For closing connections and ending."""
+"""Timeout for the exit of the program."""
 
 
 @dataclass
 class _Meter:
-    """Reads the counters of broker and load when the load says so."""
+    """Reads the counters of broker and load at the marks of the measured part."""
 
     program: LoadProgram
     broker_pid: int
@@ -39,7 +39,7 @@ class _Meter:
             self._stolen_before = stolen_seconds()
             if self.lag is not None:
                 self.lag.begin()
-        elif self._is_measuring and self.program.ends in line:  # before, it is the end of a warm-up
+        elif self._is_measuring and self.program.ends in line:  # an earlier mark ends a warm-up
             used = memory(self.broker_pid)
             self.costs = Costs(
                 cpu_seconds(self.broker_pid) - self._broker_began,
@@ -52,7 +52,7 @@ class _Meter:
 
 
 def run(workload: Workload, system: System, running: Running, builds: Builds, folder: Path) -> tuple[LoadResult, Costs]:
-    """Put `workload` on a running system; raises ProcessError."""
+    """Run `workload` on a running system; raises ProcessError."""
     program = load_program(workload, system, running.address, builds, folder)
     with ExitStack() as stack:
         lag = stack.enter_context(IndexLag(running.address)) if running.tells_index_lag else None
@@ -60,7 +60,7 @@ def run(workload: Workload, system: System, running: Running, builds: Builds, fo
         process = WatchedProcess(
             program.name, program.command, log=folder / "load.log", folder=program.folder, on_line=meter.line
         )
-        stack.callback(process.kill)  # an interrupted run leaves nothing behind
+        stack.callback(process.kill)  # also after an interruption
         meter.load_pid = process.pid
         if program.done is None:
             lines = process.finish(program.timeout_seconds)

@@ -1,6 +1,6 @@
-"""Runs the plan: a fresh system over an empty folder for each load, a failed run noted and not the end of the rest.
+"""Execution of the plan. Each load gets a newly started system with an empty folder; a failed run is recorded.
 
-On Ctrl-C or SIGTERM what runs is ended and deleted, and the runs that are done are handed back.
+On Ctrl-C or SIGTERM the current run is stopped and its data deleted; the completed runs are returned.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _REASON_LINE_CHARACTERS = 200
 
 
 def builds_for(steps: Sequence[Step]) -> Builds:
-    """Build what the steps need, and nothing else; raises BuildError."""
+    """Build only the programs that the steps need; raises BuildError."""
     official = any(step.workload.client is Client.OFFICIAL for step in steps)
     rocketmq = any(step.system is System.ROCKETMQ for step in steps)
     return Builds(build() if rocketmq else None, programs.build() if official else None)
 
 
 def measure(steps: Sequence[Step], builds: Builds) -> list[Run]:
-    """All runs that were begun; fewer than `steps` after Ctrl-C."""
+    """Return all started runs; after Ctrl-C fewer than `steps`."""
     runs: list[Run] = []
     begin = time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
@@ -50,7 +50,7 @@ def measure(steps: Sequence[Step], builds: Builds) -> list[Run]:
     except KeyboardInterrupt:
         errors.print(f"interrupted: {len(runs)} of {len(steps)} runs are done")
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)  # also what an interrupted run had not yet deleted
+        shutil.rmtree(scratch, ignore_errors=True)  # deletes remaining data of an interrupted run, too
     return runs
 
 
@@ -62,11 +62,11 @@ def _measure_or_fail(step: Step, builds: Builds, folder: Path) -> Run:
 
 
 def measure_once(step: Step, builds: Builds, folder: Path) -> Run:
-    """One run with its files in a new `folder`, which is deleted at the end; raises ProcessError or OSError."""
+    """Run one step with its files in a new `folder`, which is deleted afterwards; raises ProcessError or OSError."""
     folder.mkdir()
     try:
         with systems.running(step.system, builds, folder) as running:
-            os.sync()  # the files of the run before are not written during this one
+            os.sync()  # write out the files of the previous run first
             load, costs = load_run.run(step.workload, step.system, running, builds, folder)
         return Run(step.workload.name, step.system, step.round, load, costs)
     finally:
@@ -75,7 +75,7 @@ def measure_once(step: Step, builds: Builds, folder: Path) -> Run:
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the runs as Ctrl-C does."""
+    """Context in which SIGTERM stops the runs like Ctrl-C."""
 
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -93,7 +93,7 @@ def _minutes(begin: float) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """The first line, and the end of what the program has printed."""
+    """Return the first line of the error and the end of the program's output."""
     lines = [line[:_REASON_LINE_CHARACTERS] for line in str(error).splitlines() if line.strip()] or [
         type(error).__name__
     ]
@@ -115,12 +115,12 @@ def _summary(run: Run) -> str:
 
 
 def to_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Every single run, for the JSON file."""
+    """Return all single runs for the JSON file."""
     return [asdict(run) for run in runs]
 
 
 def from_json(values: Sequence[dict[str, Any]]) -> list[Run]:
-    """Runs as `to_json` has written them."""
+    """Return the runs from the data of `to_json`."""
     return [
         Run(
             value["workload"],

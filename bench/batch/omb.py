@@ -1,7 +1,8 @@
-"""The OpenMessaging Benchmark itself as the load, where `OMB_DIR` names a built checkout or an unpacked distribution.
+"""The OpenMessaging Benchmark as the load, if `OMB_DIR` names a built checkout or an unpacked distribution.
 
-It warms up for a minute unless it is told otherwise; its smallest measured part is a minute and it does not end after a
-number of messages. Our Java program measures the same in less time; this is for comparing the two.
+Its default warm-up is one minute; its shortest measurement is one minute, and it has no limit on the number of
+messages. The Java program in this repository measures the same values in less time; this module serves for
+comparisons.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ VARIABLE = "OMB_DIR"
 BEGINS = "Starting benchmark traffic"
 ENDS = "Aggregated Pub Latency"
 DONE = "Writing test result into"
-"""A thread of its driver for Kafka stays."""
+"""A thread of the Kafka driver does not end."""
 TIMING = Timing(warm_up_seconds=60, seconds=60)
 DISK_GB_PER_MINUTE = 30
-"""What the fastest runs write."""
+"""Write rate of the fastest runs."""
 _PERIOD_S = 10
 
 
 def folder() -> Path | None:
-    """What the environment names; None without."""
+    """Return the folder from the environment variable; None if it is not set."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else None
 
 
 def class_path(installed: Path) -> str:
-    """Of a distribution (`lib`) or of a checkout (what its build has written); raises ProcessError."""
+    """Return the class path of a distribution (`lib`) or of a checkout (from its build); raises ProcessError."""
     if (installed / "lib").is_dir():
         return str(installed / "lib/*")
     built = installed / "benchmark-framework/target"
@@ -42,7 +43,7 @@ def class_path(installed: Path) -> str:
 
 
 def rocketmq_driver(workload: Workload, address: str) -> str:
-    """Settings of its driver for RocketMQ, with the values that it comes with."""
+    """Return the settings of the RocketMQ driver, with the benchmark's values."""
     return _yaml(
         {
             "name": "RocketMQ",
@@ -62,7 +63,8 @@ def rocketmq_driver(workload: Workload, address: str) -> str:
 
 
 def kafka_driver(workload: Workload, address: str) -> str:
-    """Settings of its driver for Kafka: one replica, batches as wanted, the rest as it comes."""
+    """Return the settings of the Kafka driver: one replica, the given batch settings, otherwise the benchmark's
+    values."""
     linger, size = (workload.delay_ms, workload.batch_bytes) if workload.auto_batch else (0, 0)
     return _yaml(
         {
@@ -80,7 +82,7 @@ def kafka_driver(workload: Workload, address: str) -> str:
 
 
 def workload_file(workload: Workload) -> str:
-    """A workload whose times are whole minutes."""
+    """Return a workload file; its durations must be whole minutes."""
     return _yaml(
         {
             "name": workload.name,
@@ -102,7 +104,7 @@ def workload_file(workload: Workload) -> str:
 
 
 def read_result(output: Path) -> LoadResult:
-    """What it has written; raises ProcessError when it has not."""
+    """Return the result file of the benchmark; raises ProcessError if there is none."""
     try:
         found = json.loads(output.read_text())
     except (OSError, ValueError) as error:

@@ -1,7 +1,8 @@
-"""`python -m bench omb-build`: the OpenMessaging Benchmark from a checkout, for `OMB_DIR`.
+"""Command `python -m bench omb-build`: builds the OpenMessaging Benchmark from a checkout, for `OMB_DIR`.
 
-Only its framework and its drivers for RocketMQ and Kafka are built, with the clients that our own Java load has: the
-same program, and no download of ten other systems. RocketMQ's access control has been part of its client since 5.3.
+Only the framework and the drivers for RocketMQ and Kafka are built, with the client versions of the Java load in
+this repository. This avoids downloading ten other systems. RocketMQ's access control is part of its client since
+5.3.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _NO_CHECKS = ("spotless.check.skip", "checkstyle.skip", "spotbugs.skip", "licens
 @click.command("omb-build")
 @click.argument("checkout", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def command(checkout: Path) -> None:
-    """Build a checkout of the OpenMessaging Benchmark, whose pom.xml files are changed; a minute, and 100 MB of jars.
+    """Build a checkout of the OpenMessaging Benchmark. This changes its pom.xml files and takes a minute and 100 MB of
+    jars.
 
     Example: git clone https://github.com/openmessaging/benchmark && python -m bench omb-build benchmark
     """
@@ -34,7 +36,7 @@ def command(checkout: Path) -> None:
 
 
 def build(checkout: Path) -> None:
-    """Raises BuildError."""
+    """Build the checkout; raises BuildError."""
     missing = [pom for pom in _POMS if not (checkout / pom).is_file()]
     if missing:
         raise BuildError(f"{checkout} is no checkout of the OpenMessaging Benchmark: {missing[0]} is missing")
@@ -46,7 +48,7 @@ def build(checkout: Path) -> None:
 
 
 def fitted(pom: str, *, rocketmq: str, kafka: str) -> str:
-    """A pom.xml of the benchmark without what is not built, and with these versions of the clients."""
+    """Return a pom.xml of the benchmark without the unneeded modules and with the given client versions."""
     pom = re.sub(r"[ \t]*<module>(.*?)</module>\n", lambda found: _kept(found, found[1] in MODULES), pom)
     pom = _DEPENDENCY.sub(lambda found: _kept(found, _is_wanted(found[0])), pom)
     pom = re.sub(r"(?<=<rocketmq\.version>)[^<]+", rocketmq, pom)

@@ -1,9 +1,10 @@
-"""Consumers of our own client beside `own_load`, in a process of their own: they take whole batches.
+"""Consumers of the RaptorMQ client for `own_load`, in a separate process. They receive whole batches.
 
     python -m bench.batch.own_consumer NAME_SERVERS COUNT
 
-Prints "ready" when the first message has come. Each line on standard input is answered by one line of JSON: `begin`
-starts the measured part, `end` tells about it, `count` tells what has come so far. Ends with its input.
+The process prints "ready" when the first message has arrived. It answers each line on standard input with one line
+of JSON: `begin` starts the measured part, `end` returns its results, `count` returns the number of messages so far.
+It ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from raptormq.client import ClientConfig, ConsumeFromWhere, ConsumerConfig, Mess
 
 
 class Sink:
-    """Looks at every body, counts, and notes the age of every batch."""
+    """Batch listener that reads every body, counts messages and records the age of every batch."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -32,7 +33,7 @@ class Sink:
         self._began_cpu = 0.0
 
     async def take(self, batch: MessageBatch) -> None:
-        """The batch listener."""
+        """Process a batch."""
         if not self.messages:
             print("ready", flush=True)
         count = len(batch)
@@ -41,7 +42,7 @@ class Sink:
         self._ages_ms[max(0, time.time_ns() // 1_000_000 - batch.born_timestamp)] += count
 
     def answer(self, word: str) -> dict[str, float]:
-        """What to print for a line of input."""
+        """Return the response to a line of input."""
         if word == "begin":
             self._ages_ms.clear()
             self._began_at, self._began_cpu = self.messages, time.process_time()
@@ -55,7 +56,7 @@ class Sink:
 
 
 def percentile(counts: Counter[int], percent: int) -> float:
-    """The smallest value that at least `percent` of all counted ones do not exceed; 0 when there are none."""
+    """Return the smallest value that at least `percent` of the counted values do not exceed; 0 without values."""
     wanted = counts.total() * percent / 100
     seen = 0
     for value in sorted(counts):

@@ -1,9 +1,11 @@
-"""The load with our own client: producers in this process, consumers in another; says the same as the Java program.
+"""Load with the RaptorMQ client: producers in this process, consumers in another. The output is that of the Java
+program.
 
     python -m bench.batch.own_load NAME=VALUE...
 
-Settings: see `Workload.load_settings`. "measuring" and "measured" are printed at the ends of the measured part, then
-"result " with JSON (`LoadResult`). At most 4,096 messages wait for their answers. Latencies are those of every 16th.
+The settings are those of `Workload.load_settings`. The program prints "measuring" and "measured" at the start and
+the end of the measured part, then "result " with JSON (`LoadResult`). At most 4,096 sends wait for their responses.
+Latencies are measured for every 16th message.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _POLL_S = 0.02
 
 
 class Load:
-    """Submits at a rate, or without a pause, and counts the answers."""
+    """Submits messages, optionally at a fixed rate, and counts the responses."""
 
     def __init__(self, producers: list[Producer], body: bytes, rate: int) -> None:
         self._producers = producers
@@ -43,14 +45,14 @@ class Load:
         self._pending = 0
         self._room = asyncio.Event()
         self._waits = False
-        self._callback = self._answered  # a bound method: one for all
+        self._callback = self._answered  # bound once, so that all sends share one object
         self.error: BaseException | None = None
         self.stored = 0
         self.failed = 0
         self.latencies: list[float] = []
 
     async def run(self, seconds: float, max_messages: int) -> None:
-        """Send for some seconds, or until so many more are stored; does not wait for the last answers."""
+        """Send for a duration or up to a number of stored messages. Does not wait for the last responses."""
         clock = asyncio.get_running_loop().time
         begin, most, submitted = clock(), self.stored + max_messages, 0
         while clock() < begin + seconds and self.stored < most:
@@ -64,7 +66,7 @@ class Load:
                 await self.wait_below(_UNDER_WAY)
 
     def submit(self, first: int, count: int) -> None:
-        """Send so many; little is done for each of them, since it is the producer that is measured."""
+        """Send `count` messages. The loop does little work per message, because the producer is measured."""
         producers, body, answered = self._producers, self._body, self._callback
         turns = len(producers)
         self._pending += count
@@ -75,7 +77,7 @@ class Load:
             producers[number % turns].send_with_callback(Message(TOPIC, body), callback)
 
     async def wait_below(self, limit: int) -> None:
-        """Wait until fewer than `limit` wait for their answers; gives way to others at least once."""
+        """Wait until fewer than `limit` sends are pending; yields to other tasks at least once."""
         await asyncio.sleep(0)
         while self._pending >= limit:
             self._room.clear()
@@ -100,13 +102,13 @@ class Load:
 
 
 class Consumers:
-    """The process of the consumers, or none."""
+    """The consumer process, if there is one."""
 
     def __init__(self, process: asyncio.subprocess.Process | None) -> None:
         self._process = process
 
     async def ask(self, word: str) -> dict[str, Any]:
-        """What they say to `begin`, `end` or `count`; nothing when there are none."""
+        """Return the answer to `begin`, `end` or `count`; empty without consumers."""
         if self._process is None:
             return {}
         assert self._process.stdin is not None
@@ -116,7 +118,7 @@ class Consumers:
         return dict(answer)
 
     async def ready(self) -> None:
-        """Wait until the first message has come."""
+        """Wait until the first message has arrived."""
         if self._process is not None:
             assert self._process.stdout is not None
             await asyncio.wait_for(self._process.stdout.readline(), _READY_S)
@@ -139,7 +141,7 @@ async def _consuming(name_servers: str, count: int) -> AsyncIterator[Consumers]:
 
 
 async def _producers(stack: AsyncExitStack, settings: dict[str, str]) -> list[Producer]:
-    """Producers of one client: they share connections and batches."""
+    """Yield producers of one client, which share connections and batches."""
     client = ClientConfig(settings["server"])
     config = ProducerConfig(
         auto_batch=settings["auto_batch"] == "true",
@@ -197,7 +199,7 @@ async def _measure(load: Load, consumers: Consumers, settings: dict[str, str]) -
 
 
 async def _drain(load: Load, consumers: Consumers) -> dict[str, Any]:
-    """How long the consumers take for what is left, and what has not come after 10 s."""
+    """Return how long the consumers take for the remaining messages, and the number of messages missing after 10 s."""
     begin = time.perf_counter()
     while True:
         left = load.stored - int((await consumers.ask("count"))["total"])

@@ -1,4 +1,4 @@
-"""The names that `own_load` and `own_consumer` share."""
+"""Names shared by `own_load` and `own_consumer`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which workloads are put on which systems, the most wanted first."""
+"""Workloads and systems of each plan, the most important first."""
 
 from __future__ import annotations
 
@@ -81,12 +81,11 @@ OWN_FIXED = tuple(
     for ms in (1, 10, 50)
 )
 
-
 FIRST_RUN_OFF, FIRST_RUN_ON = (
     replace(
-        OWN,
-        name=f"own-first-run-{batch}",
-        title=f"our client: SimpleCQ, 100 queues, 4 + 4, AutoBatch {batch}",
+        FULL_SPEED,
+        name=f"first-run-{batch}",
+        title=f"SimpleCQ, 100 queues, 4 producers, 4 consumers, AutoBatch {batch}",
         queues=100,
         producers=4,
         consumers=4,
@@ -95,7 +94,11 @@ FIRST_RUN_OFF, FIRST_RUN_ON = (
     )
     for batch in ("off", "on")
 )
-"""The published first run on SimpleCQ: 100 queues, 4 producers, 4 consumers."""
+"""The first published benchmark of AutoBatch."""
+OWN_FIRST_RUN_OFF, OWN_FIRST_RUN_ON = (
+    replace(run, name=f"own-{run.name}", title=f"our client: {run.title}", client=Client.OWN, timing=OWN_TIMING)
+    for run in (FIRST_RUN_OFF, FIRST_RUN_ON)
+)
 
 _COMPARED: dict[Workload, tuple[System, ...]] = {
     FULL_SPEED: ALL,
@@ -105,7 +108,7 @@ _COMPARED: dict[Workload, tuple[System, ...]] = {
     SINGLE: ALL,
     SINGLE_PUBLISH: (US, ROCKETMQ),
 }
-"""What most figures are wanted of."""
+"""Workloads used by most goals."""
 PLAN: dict[Workload, tuple[System, ...]] = {
     **_COMPARED,
     SIMPLECQ_PUBLISH: (US, ROCKETMQ),
@@ -114,7 +117,8 @@ PLAN: dict[Workload, tuple[System, ...]] = {
     OWN_PUBLISH: (US,),
     OWN_SIMPLECQ_PUBLISH: (US,),
     OWN_SINGLE_PUBLISH: (US,),
-    **dict.fromkeys((FIRST_RUN_OFF, FIRST_RUN_ON), (US,)),
+    **dict.fromkeys((FIRST_RUN_OFF, FIRST_RUN_ON), (US, ROCKETMQ)),
+    **dict.fromkeys((OWN_FIRST_RUN_OFF, OWN_FIRST_RUN_ON), (US,)),
     **dict.fromkeys(BYTES, ALL),
     **dict.fromkeys(DELAYS, ALL),
     OWN_10000: (US,),
@@ -122,21 +126,22 @@ PLAN: dict[Workload, tuple[System, ...]] = {
     **dict.fromkeys((*OWN_BYTES, *OWN_FIXED), (US,)),
 }
 OMB_PLAN: dict[Workload, tuple[System, ...]] = {
-    replace(workload, timing=omb.TIMING): on for workload, on in (_COMPARED | {QUEUES_10000: (US, ROCKETMQ)}).items()
+    replace(workload, timing=omb.TIMING): on
+    for workload, on in (_COMPARED | dict.fromkeys((QUEUES_10000, FIRST_RUN_OFF, FIRST_RUN_ON), (US, ROCKETMQ))).items()
 }
-"""With the OpenMessaging Benchmark itself as the load; no Kafka with 10,000 queues."""
+"""Workloads for the OpenMessaging Benchmark itself; without Kafka with 10,000 queues."""
 QUICK_PLAN: dict[Workload, tuple[System, ...]] = {
     FULL_SPEED: ALL,
     FIXED: (US,),
     SINGLE: (US, ROCKETMQ),
     OWN_BATCHCQ: (US,),
-    FIRST_RUN_ON: (US,),
+    OWN_FIRST_RUN_ON: (US,),
 }
 
 
 @dataclass(frozen=True)
 class Step:
-    """One run to do."""
+    """One planned run."""
 
     workload: Workload
     system: System
@@ -153,9 +158,9 @@ def steps(
     names: Collection[str] = (),
     systems: Collection[System] = (),
 ) -> Iterator[Step]:
-    """All runs: round after round, in each the systems next to each other, in changing order.
+    """Return all runs by round; within a round, a workload runs on all systems in succession, in changing order.
 
-    `names` and `systems` choose (nothing: all); a name that ends with `*` stands for all that begin so.
+    `names` and `systems` select runs (empty: all). A name that ends with `*` is a prefix.
     """
     for number in range(1, rounds + 1):
         for workload, on in plan.items():

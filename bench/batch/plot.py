@@ -1,6 +1,7 @@
-"""The results as one picture, PNG and SVG: throughput above, p99 below; by mode, queues, batch size and delay.
+"""Plot of the results as PNG and SVG: throughput above, p99 below; by mode, queues, batch size and delay.
 
-Colours are those of Okabe and Ito, which colour-blind people tell apart; each series has a marker of its own as well.
+The colours are those of Okabe and Ito, which are distinguishable with colour blindness. Each series also has its own
+marker.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bench.batch.workload import Workload
 
 @dataclass(frozen=True)
 class Series:
-    """One line: a system and its client."""
+    """One line of a plot: a system and its client."""
 
     label: str
     system: System
@@ -42,7 +43,7 @@ SERIES = (
 _BAR_WIDTH = 0.2
 
 Places = list[tuple[float, str, Workload, Workload | None]]
-"""Place on the x axis, its label, the workload of the Java clients, that of ours."""
+"""Position on the x axis, label, workload of the Java clients, workload of the RaptorMQ client."""
 
 MODES: Places = [
     (0, "no\nbatching", plan.SINGLE_PUBLISH, plan.OWN_SINGLE_PUBLISH),
@@ -69,8 +70,8 @@ DELAYS: Places = [
 
 
 def draw(runs: Sequence[Run], folder: Path, name: str) -> None:
-    """Write `name`.png and `name`.svg into `folder`."""
-    # Without these two, every drawing of the same figures would be another file.
+    """Write `name`.png and `name`.svg to `folder`."""
+    # These two settings make the files reproducible.
     with mpl.rc_context({"svg.hashsalt": name, "font.size": 9}):
         figure = _figure(Medians(runs))
         figure.savefig(folder / f"{name}.png", dpi=110)

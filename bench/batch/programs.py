@@ -1,10 +1,10 @@
-"""Builds the Maven project `bench/java` into the user's cache, once for each state of its sources.
+"""Build of the Maven project `bench/java`, cached per state of its sources.
 
-In the folder:
-    rocketmq/lib/*.jar  rocketmq/classes/   the load with RocketMQ's client
-    kafka/lib/*.jar     kafka/classes/      the load with Kafka's client
+Contents of the folder:
+    rocketmq/lib/*.jar  rocketmq/classes/   load with RocketMQ's client
+    kafka/lib/*.jar     kafka/classes/      load with Kafka's client
     kafka-server/lib/*.jar                  Apache Kafka
-    conf/                                   logging: warnings to standard output only
+    conf/                                   logging: only warnings, to standard output
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROJECT = ROOT / "bench/java"
 
 @dataclass(frozen=True)
 class BenchBuild:
-    """A finished build in the cache."""
+    """A complete build in the cache."""
 
     folder: Path
 
@@ -42,7 +42,7 @@ class BenchBuild:
 
     @property
     def log4j_configuration(self) -> Path:
-        """For Kafka's broker."""
+        """Log4j configuration of Kafka's broker."""
         return self.folder / "conf/log4j.properties"
 
     def _class_path(self, module: str) -> str:
@@ -51,7 +51,7 @@ class BenchBuild:
 
 
 def build() -> BenchBuild:
-    """The build of the sources as they are now, made first if the cache does not hold it; raises BuildError."""
+    """Return the build of the current sources; build it if it is not cached. Raises BuildError."""
     own = [path for path in PROJECT.rglob("*") if path.suffix in {".xml", ".java", ".properties"}]
     sources = [*own, PARENT / "pom.xml", PARENT / "logback.xml"]
     return BenchBuild(cached("java-bench", ROOT, sources, _build_into))

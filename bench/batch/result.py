@@ -1,4 +1,4 @@
-"""What one run has measured."""
+"""Results of one run."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from bench.batch.systems import System
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What the load program says at its end; None in runs that only publish."""
+    """Result of the load program. Values about consumption are None in runs that only publish."""
 
     seconds: float
     sent: int
-    """Acknowledged in the measured part."""
+    """Messages acknowledged in the measured part."""
     failed: int
     publish_p50_ms: float
     publish_p99_ms: float
     received: int | None = None
     end_to_end_p50_ms: float | None = None
-    """From the birth of a message as its client writes it: of RocketMQ's batches, the birth of the batch."""
+    """Latency from the born timestamp of a message; for a RocketMQ batch, from that of the batch."""
     end_to_end_p99_ms: float | None = None
     backlog: int | None = None
-    """Acknowledged and not yet consumed when the measured part ended."""
+    """Messages that were acknowledged but not consumed at the end of the measured part."""
     drain_seconds: float | None = None
-    """How long the consumers took for that afterwards; at most 10 s."""
+    """Time that the consumers then took for the backlog; at most 10 s."""
     undelivered: int | None = None
-    """What had not come by then."""
+    """Messages that were not consumed after this time."""
     surplus: int | None = None
-    """How many came more often than they were sent, sends that failed aside."""
+    """Number of duplicate deliveries, excluding failed sends."""
     consumer_cpu_seconds: float = 0.0
-    """Of consumers that are processes of their own."""
+    """CPU seconds of consumers in separate processes."""
     first_error: str | None = None
-    """Why the first send failed, also one of the warm-up."""
+    """Error of the first failed send, including the warm-up."""
 
     @property
     def sent_per_second(self) -> float:
@@ -45,22 +45,22 @@ class LoadResult:
 
 @dataclass(frozen=True)
 class Costs:
-    """What it cost, in the measured part."""
+    """Resource usage in the measured part."""
 
     broker_cpu_seconds: float
     client_cpu_seconds: float
     resident_bytes: int
-    """At the end of the measured part, pages of mapped files included."""
+    """Resident memory at the end of the measured part, including pages of mapped files."""
     anonymous_bytes: int
     index_lag_ms: float | None = None
-    """Most that the queues were seen behind the log, as time at the measured speed of writing; None: not told."""
+    """Largest observed lag of the queues behind the log, in ms at the measured write rate; None if not reported."""
     stolen_seconds: float | None = None
-    """CPU time in which the host let this machine wait; None in results of before it was noted."""
+    """Stolen CPU time; None in results recorded before this value was added."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One workload on one system; either `load` and `costs`, or `failure`."""
+    """Run of one workload on one system. Either `load` and `costs` or `failure` is set."""
 
     workload: str
     system: System

@@ -1,7 +1,7 @@
-"""The three systems, each started over an empty folder and ended whatever happens.
+"""The three systems, each started with an empty folder and always stopped.
 
-RocketMQ's and Kafka's brokers get a heap of 2 GiB. What a system keeps on the disk is not of interest after a run, so
-the two Java brokers are killed instead of stopped: a clean stop takes some ten seconds.
+The brokers of RocketMQ and Kafka have a heap of 2 GiB. Stored data is not needed after a run, so the two Java
+brokers are killed; a clean shutdown takes about ten seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.interop.rocketmq_java import JavaBuild, ProcessError, Release, Rocket
 
 
 class System(StrEnum):
-    """What can be measured."""
+    """A system to measure."""
 
     RAPTORMQ = "RaptorMQ"
     ROCKETMQ = "Apache RocketMQ 5.5.0"
@@ -30,32 +30,32 @@ class System(StrEnum):
 
 @dataclass(frozen=True)
 class Running:
-    """A system that serves."""
+    """A running system."""
 
     address: str
-    """Of the name server, or of Kafka's broker."""
+    """Address of the name server, or of Kafka's broker."""
     broker_pid: int
     tells_index_lag: bool
 
 
 @dataclass(frozen=True)
 class Builds:
-    """What the programs need; None where nothing of it runs."""
+    """Builds of the programs; None for a program that is not used."""
 
     servers: JavaBuild | None
     """Apache RocketMQ."""
     bench: BenchBuild | None
-    """The load with the official clients, and Kafka."""
+    """Load programs with the official clients, and Kafka."""
 
 
 class Startable(Protocol):
-    """A server with ports of its own."""
+    """A server with its own ports."""
 
     def start(self) -> None:
-        """Start it; raises ProcessError."""
+        """Start the server; raises ProcessError."""
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server."""
 
 
 S = TypeVar("S", bound=Startable)
@@ -77,9 +77,9 @@ def running(system: System, builds: Builds, folder: Path) -> Iterator[Running]:
 
 @contextmanager
 def started(make: Callable[[str], S]) -> Iterator[S]:
-    """What `make` makes, started, and killed at the end.
+    """Start the server that `make` creates, and kill it at the end.
 
-    When it does not start, a second one is made: somebody may have taken a port that was free when it was chosen.
+    If the start fails, a second server is created, because another process may have taken the chosen port.
     """
     try:
         server = make("first")

@@ -1,4 +1,4 @@
-"""The results as Markdown: the figures to reach with the ratios to both peers, then all workloads on all systems."""
+"""Results as Markdown: first the goals with the ratios to both peers, then all workloads on all systems."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PEERS = (System.ROCKETMQ, System.KAFKA)
 
 
 def report(runs: Sequence[Run]) -> str:
-    """Both tables, and what else is to be noted."""
+    """Return both tables and the notes."""
     parts = [markdown(_GOAL_HEADER, [_goal_row(outcome) for outcome in goals.outcomes(runs)]), all_runs(runs)]
     if notes := [f"- {_where(run)}: {note}" for run in runs for note in _notes(run)]:
         parts.append("To be noted:\n\n" + "\n".join(notes))
@@ -60,7 +60,8 @@ def _number(value: float, unit: str) -> str:
 
 
 def all_runs(runs: Sequence[Run]) -> str:
-    """One row for each workload and system: medians over the rounds, and sent messages over those of each peer."""
+    """Return one row per workload and system, with medians over the rounds and the ratio of sent messages to each
+    peer."""
     known = {workload.name: workload for workload in (*PLAN, *QUICK_PLAN)}
     medians = Medians(runs)
     rows = []
@@ -86,7 +87,7 @@ def _where(run: Run) -> str:
 
 
 def _notes(run: Run) -> Iterator[str]:
-    """What no figure of the table tells: failures, and messages that did not come."""
+    """Return notes about failures and undelivered messages."""
     if run.failure is not None:
         yield "failed: " + run.failure.replace("\n", "\n  ")
     elif run.load is not None:

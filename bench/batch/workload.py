@@ -1,8 +1,8 @@
-"""What is put on a system: the workloads of the OpenMessaging Benchmark that the figures are about, and their like.
+"""Workloads of the OpenMessaging Benchmark, and similar ones.
 
-Sizes, rates and clients' settings are those of that benchmark: one topic, one producer, one consumer group, 1 KiB
-bodies that are half random, RocketMQ's producer with AutoBatch and at most 1,024 requests that wait for an answer.
-"As fast as it goes" is a rate of 10 million messages a second, as there.
+Sizes, rates and client settings are those of that benchmark: one topic, one producer, one consumer group, 1 KiB
+bodies that are half random, RocketMQ's producer with AutoBatch and at most 1,024 pending requests. As in the
+benchmark, the maximum rate is 10 million messages per second.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ AS_FAST_AS_IT_GOES = 10_000_000
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a run lasts."""
+    """Durations of a run."""
 
     warm_up_seconds: int
     seconds: int
     max_messages: int = 4_000_000
-    """The measured part ends after so many even when time is left: it bounds the disk."""
+    """Maximum number of messages in the measured part; it limits the use of the disk."""
 
     @property
     def timeout_seconds(self) -> float:
-        """When a load has failed: its time, and what topics, readiness and the end may take."""
+        """Timeout of a load in seconds: its duration plus the time for topic creation, startup and end."""
         return 150 + 2 * (self.warm_up_seconds + self.seconds)
 
 
 SATURATED = Timing(warm_up_seconds=40, seconds=15)
-"""Two busy CPUs have compiled what a JVM runs often after some 40 s; before, broker and client cost several times as
-much."""
+"""Warm-up time. On two busy CPUs the JIT compilation of a JVM takes about 40 s; before, broker and client use
+several times the CPU."""
 
 
 class Client(StrEnum):
-    """Who sends and consumes."""
+    """Client that sends and consumes."""
 
     OFFICIAL = "official"
     """The Java client of RocketMQ or Kafka."""
     OWN = "own"
-    """RaptorMQ's client for Python."""
+    """The Python client of RaptorMQ."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One topic under load."""
+    """A load on one topic."""
 
     name: str
-    """For `--only` and for the JSON file."""
+    """Name for `--only` and for the JSON file."""
     title: str
     queues: int = 16
     rate: int = AS_FAST_AS_IT_GOES
-    """Messages per second of all producers."""
+    """Messages per second over all producers."""
     auto_batch: bool = True
     batch_bytes: int = 32 * 1024
     delay_ms: int = 10
     queue_type: str = "BatchCQ"
     producers: int = 1
     consumers: int = 1
-    """0: publish only."""
+    """Number of consumers; 0 only publishes."""
     client: Client = Client.OFFICIAL
     timing: Timing = SATURATED
 
     @property
     def load_settings(self) -> list[str]:
-        """What both load programs take: name=value."""
+        """Return the arguments of both load programs, as name=value."""
         values = {
             "queues": self.queues,
             "rate": self.rate,

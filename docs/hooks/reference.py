@@ -1,7 +1,7 @@
-"""Parts of the reference that are generated from the sources while the site is built (a hook of mkdocs).
+"""mkdocs hook that generates parts of the reference from the sources.
 
-A page asks for a part by a comment on a line of its own, ``<!-- generated: NAME -->``; `PARTS` has the names. Links out
-of docs/, to files of the repository, become links to the repository's site.
+The comment ``<!-- generated: NAME -->`` on a separate line of a page is replaced with the part NAME of `PARTS`.
+Links to files outside of docs/ are rewritten to the repository's site.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import dataclasses
+import enum
 import inspect
 import posixpath
 import re
@@ -25,12 +26,14 @@ import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from raptormq.broker.broker import Broker
 from raptormq.broker.config import BrokerConfig
 from raptormq.cli.main import cli
+from raptormq.client import ClientConfig, ConsumerConfig, ProducerConfig
+from raptormq.client.metrics import ClientMetrics
 from raptormq.config_file import dump_settings
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
@@ -42,10 +45,10 @@ _ROLE = re.compile(r":\w+:`~?([^`]+)`")
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fill in generated parts and links to the repository (mkdocs).
+    """Insert generated parts and rewrite links to the repository (called by mkdocs).
 
     Raises:
-        KeyError: a page asks for a part that does not exist.
+        KeyError: A page names an unknown part.
     """
     text = _MARKER.sub(lambda found: PARTS[found[1]](), markdown)
     return _LINK.sub(lambda found: f"]({_address(found[1], page, config)}{found[2] or ''})", text)
@@ -65,7 +68,7 @@ def _address(target: str, page: Page, config: MkDocsConfig) -> str:
 
 
 def _field_docs(cls: type[Any]) -> dict[str, str]:
-    """What stands below each field of a class: Python forgets it, so the source is read."""
+    """Return the docstrings of the fields of a class, from the source, because Python does not keep them."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(tree, ast.ClassDef)
     found = {}
@@ -76,7 +79,7 @@ def _field_docs(cls: type[Any]) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """A docstring as one line of Markdown."""
+    """Return a docstring as one line of Markdown."""
     return _ROLE.sub(r"`\1`", " ".join(text.split())).replace("``", "`").replace("|", "\\|")
 
 
@@ -106,12 +109,28 @@ def _group(cls: type[Any], defaults: dict[str, str]) -> Iterator[str]:
         yield from _group(group, defaults)
 
 
+def _client_settings(cls: type[Any]) -> str:
+    """Return the fields of a configuration of the Python client."""
+    docs, rows = _field_docs(cls), []
+    for field in dataclasses.fields(cls):
+        default = f"`{_literal(field.default)}`" if field.default is not dataclasses.MISSING else ""
+        rows.append(f"| `{field.name}` | {default} | {_plain(docs[field.name])} |")
+    return "| setting | default | what it is |\n|---|---|---|\n" + "\n".join(rows)
+
+
+def _literal(value: object) -> str:
+    """Return a default as it is written in a program."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:_}"
+    return str(value) if isinstance(value, enum.Enum) else repr(value)
+
+
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
 @cache
 def _scrapes() -> tuple[str, str]:
-    """What a broker and a name server answer to Prometheus, asked of two that run for a moment."""
+    """Return the metrics of a broker and a name server, which are started for this."""
     return asyncio.run(_scrape())
 
 
@@ -143,6 +162,12 @@ def _metrics(text: str) -> str:
         for family in sorted(text_string_to_metric_families(text), key=lambda family: family.name)
     ]
     return "| name | type | what it is |\n|---|---|---|\n" + "\n".join(rows)
+
+
+def _client_metrics() -> str:
+    registry = CollectorRegistry()
+    ClientMetrics(registry)
+    return _metrics(generate_latest(registry).decode())
 
 
 def _operator_metrics() -> str:
@@ -221,7 +246,7 @@ def _type(field: dict[str, Any]) -> str:
 
 
 def _decisions() -> str:
-    """A link to each page of docs/adr, under its title."""
+    """Return a list of links to the pages of docs/adr."""
     pages = sorted((ROOT / "docs" / "adr").glob("0*.md"))
     return "\n".join(f"- [{page.read_text(encoding='utf-8').splitlines()[0][2:]}]({page.name})" for page in pages)
 
@@ -229,11 +254,16 @@ def _decisions() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "broker-settings": lambda: _settings(BrokerConfig),
     "name-server-settings": lambda: _settings(NameServerConfig),
+    "client-config": lambda: _client_settings(ClientConfig),
+    "producer-config": lambda: _client_settings(ProducerConfig),
+    "consumer-config": lambda: _client_settings(ConsumerConfig),
     "broker-metrics": lambda: _metrics(_scrapes()[0]),
     "name-server-metrics": lambda: _metrics(_scrapes()[1]),
+    "client-metrics": _client_metrics,
     "operator-metrics": _operator_metrics,
     "commands": _commands,
     "brokercluster": lambda: _resource("brokerclusters.yaml"),
     "topic": lambda: _resource("topics.yaml"),
+    "sparkpipeline": lambda: _resource("sparkpipelines.yaml"),
     "decisions": _decisions,
 }

@@ -1,4 +1,4 @@
-"""`python -m raptormq_operator`: the operator's process. Settings come from the environment (`settings`)."""
+"""Command `python -m raptormq_operator`. The settings come from environment variables (see `settings`)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from raptormq_operator.settings import Settings
 
 
 def main() -> int:
-    """Runs until told to stop; an error is one line and exit code 2."""
+    """Run the operator until SIGTERM. An error is printed as one line on stderr; the exit code is then 2."""
     try:
         settings = Settings.from_environment()
         configure_logging(settings.log_level, settings.log_format)
-        # kopf tells of every event and object that passes, and of requests that its supervisor (kopf_watch) tells of.
+        # kopf logs every event and object, and repeats failed requests that its supervisor (kopf_watch) already logs.
         if logging.root.level > logging.DEBUG:
             get_logger("kopf").setLevel(logging.CRITICAL)
         asyncio.run(run(settings))

@@ -1,10 +1,10 @@
-"""Secrets of access control: what the operator makes, reads, and signs its requests with.
+"""Secrets of access control. The operator creates and reads them, and signs its requests with one of them.
 
-    adminSecretName      the first administrator; people read it
-    operatorSecretName   the operator, and the brokers' own requests
+    adminSecretName      credentials of the first administrator, for people
+    operatorSecretName   credentials of the operator and of the brokers' own requests
 
-Both are of type kubernetes.io/basic-auth, and servers have them as files (`raptormq.security.mounted_users`). Only
-Secrets that a BrokerCluster names are read, one by one; they are neither listed nor watched.
+Both have type kubernetes.io/basic-auth and are mounted into the servers (`raptormq.security.mounted_users`). The
+operator gets only the Secrets that a BrokerCluster names; it neither lists nor watches Secrets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from raptormq.client import Credentials
 from raptormq_operator.kube.client import KubeApi
-from raptormq_operator.kube.errors import Conflict, KubeError
+from raptormq_operator.kube.errors import Conflict, Invalid, KubeError
 from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
@@ -26,20 +26,21 @@ NO_RIGHT = "the operator may not read Secrets of {}: value accessControl.enabled
 _FORBIDDEN = 403
 
 Keys = tuple[Credentials, ...]
-"""What is signed with. The second of two passwords is for servers that do not have the first yet."""
+"""Credentials for signing, in the order in which they are tried. During a password change the second entry has the
+other password, for servers that do not have the new one yet."""
 
 
 class Unusable(Exception):
-    """A Secret cannot be used; the text says why and shows nothing of its contents."""
+    """A Secret cannot be used. The message gives the reason and never contains the Secret's data."""
 
 
 def random_password() -> str:
-    """192 random bits."""
+    """Return a password of 192 random bits in URL-safe Base64."""
     return secrets.token_urlsafe(24)
 
 
 class AccessKeys:
-    """What each cluster's requests are signed with, as its Secret was read last."""
+    """The operator's credentials for each cluster, cached from the last read of the Secret."""
 
     def __init__(self, api: KubeApi, password: Callable[[], str] = random_password) -> None:
         self._api = api
@@ -47,7 +48,8 @@ class AccessKeys:
         self._keys: dict[tuple[str, str, str], Keys] = {}
 
     async def current(self, cluster: Cluster) -> Keys:
-        """Keys as they are known, read where they are not; none where they cannot be read."""
+        """Return the cached credentials; read the Secret when nothing is cached. Empty when the Secret is
+        unreadable."""
         if cluster.access_control is None:
             return ()
         known = self._keys.get(_key(cluster))
@@ -56,14 +58,14 @@ class AccessKeys:
         try:
             return await self._read(cluster)
         except (KubeError, Unusable):
-            self._keys[_key(cluster)] = ()  # `ensure` says why, and reads it again
+            self._keys[_key(cluster)] = ()  # `ensure` reads the Secret again and reports the error
             return ()
 
     async def ensure(self, cluster: Cluster) -> str | None:
-        """Reads the Secrets again, and makes those that are missing; returns what is in the way.
+        """Read the Secrets and create missing ones. Return an error message, or None when both are usable.
 
         Raises:
-            KubeError: the API server does not answer.
+            KubeError: The request failed for a reason other than missing permission.
         """
         access = cluster.access_control
         if access is None:
@@ -82,7 +84,7 @@ class AccessKeys:
         return None
 
     def forget(self, namespace: str, name: str) -> None:
-        """The cluster is gone."""
+        """Drop the credentials of a deleted cluster."""
         for key in [key for key in self._keys if key[:2] == (namespace, name)]:
             del self._keys[key]
 
@@ -90,7 +92,7 @@ class AccessKeys:
         access = cluster.access_control
         assert access is not None
         secret = await self._api.get("Secret", cluster.namespace, access.operator_secret)
-        if secret is None:  # while access control is turned off nobody needs it
+        if secret is None:  # valid while access control is turned off
             keys: Keys = ()
         else:
             user, passwords = _contents(secret)
@@ -119,13 +121,15 @@ class AccessKeys:
             if made is None:
                 raise
             return made
+        except Invalid as error:
+            raise Unusable(f"Secret {name} cannot be created: {error}") from error
 
 
 def _contents(secret: Manifest) -> tuple[str, list[str]]:
-    """User and passwords, the one that is signed with first.
+    """Return the user name and one or two passwords; requests are signed with the first.
 
     Raises:
-        Unusable: one is missing or is no text.
+        Unusable: The user name or password is missing, or a value is not UTF-8.
     """
     data, name = secret.get("data", {}), secret["metadata"]["name"]
     found = {key: _decoded(data[key], name, key) for key in ("username", "password", "otherPassword") if key in data}

@@ -1,8 +1,7 @@
-"""The few questions that the operator asks name servers and brokers, over `raptormq.client.AdminClient`.
+"""Requests of the operator to name servers and brokers, sent with `raptormq.client.AdminClient`.
 
-`Admin` is the seam that tests replace; `ClientAdmin` is the only place where the operator uses the client. To a cluster
-with TLS it speaks TLS, as the environment of its process says: with a certificate of its own or without, verifying the
-servers' or not.
+Tests replace the protocol `Admin`; `ClientAdmin` is the only user of the client in the operator. The environment of the
+process configures TLS: whether the operator presents a client certificate, and whether it verifies the servers'.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Protocol, Self, TypeVar
 from raptormq.client import AdminClient, ClientConfig, ClientTls, TopicConfig
 from raptormq.client.security import tls_from_environment
 from raptormq.errors import ConfigError, ConnectError, ConnectionClosed, MessageError, RaptorMQError, ServerError
+from raptormq.protocol.bodies.replication import ReplicationState
 from raptormq.protocol.codes import ResponseCode
 from raptormq_operator.access_keys import Keys
 from raptormq_operator.model.cluster import Tls
@@ -25,19 +25,19 @@ from raptormq_operator.model.cluster import Tls
 T = TypeVar("T")
 
 TOPICS_AT_ONCE = 500
-"""Topics of one request that changes them: about 100 kB."""
+"""Topics per update request. A request of this size has about 100 kB."""
 
 CONNECT_TIMEOUT_S = 3.0
 CLIENTS = 500
-"""One for each way to connect and each key."""
+"""Maximum number of cached clients. Each combination of transport and credentials has its own client."""
 
 Listing = Mapping[tuple[str, str, int], str]
-"""(cluster name, broker name, broker id) -> address, as a name server lists them."""
+"""Registrations on one name server: (cluster name, broker name, broker id) -> address."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAnswer:
-    """What a broker says about a topic."""
+    """Configuration of one topic on one broker."""
 
     read_queues: int
     write_queues: int
@@ -47,29 +47,30 @@ class TopicAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFigures:
-    """What a broker says about itself (GET_BROKER_RUNTIME_INFO, 28)."""
+    """Runtime information of one broker (GET_BROKER_RUNTIME_INFO, 28)."""
 
     unknown_settings: str = ""
-    """What it says of settings that it does not know, most often nothing."""
+    """The broker's warning about settings that it ignores; empty without such settings."""
     max_offset: int | None = None
-    """Where its commit log ends, in bytes; it only grows, unless a disk is lost."""
+    """End offset of the commit log in bytes. The offset decreases only when data is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTopics:
-    """What a broker says about all its topics at one time (GET_ALL_TOPIC_CONFIG, 21)."""
+    """Snapshot of all topic configurations of one broker (GET_ALL_TOPIC_CONFIG, 21)."""
 
     configs: Mapping[str, TopicConfig]
 
     def get(self, topic: str) -> TopicAnswer | None:
-        """One topic; None when the broker has no such topic."""
+        """Return one topic; None when the broker does not have the topic."""
         config = self.configs.get(topic)
         if config is None:
             return None
         return TopicAnswer(config.read_queue_nums, config.write_queue_nums, int(config.perm), config.attributes)
 
     def changed(self, topic: str, values: TopicAnswer) -> TopicConfig:
-        """The topic with other values; what a resource says nothing about, such as `order`, stays as it is."""
+        """Return the configuration with new values. Fields without a counterpart in the Topic resource, such as
+        `order`, keep their values."""
         return replace(
             self.configs.get(topic) or TopicConfig(topic),
             read_queue_nums=values.read_queues,
@@ -80,45 +81,55 @@ class BrokerTopics:
 
 
 class Admin(Protocol):
-    """Where the operator's questions come from."""
+    """Factory of `ClusterAdmin` objects."""
 
     def speaking(self, tls: Tls | None, keys: Keys = ()) -> ClusterAdmin:
-        """The questions to a cluster with such connections, signed with the first of `keys` that it takes."""
+        """Return the requests for one cluster. They are signed with the first entry of `keys` that the server
+        accepts."""
 
 
 class ClusterAdmin(Protocol):
-    """Every call is bounded in time and raises only `raptormq.errors.RaptorMQError`."""
+    """Requests to the servers of one cluster. Each has a timeout and raises only `raptormq.errors.RaptorMQError`."""
 
     async def connect(self, address: str) -> None:
-        """Resolves the name and opens a connection, as a client does that has none yet."""
+        """Resolve the host name and open a new connection, as a newly started client does."""
 
     async def listed_brokers(self, name_server: str) -> Listing:
-        """Brokers that a name server lists (106)."""
+        """Return the brokers registered on a name server (GET_BROKER_CLUSTER_INFO, 106)."""
 
     async def figures(self, broker: str) -> BrokerFigures:
-        """What the broker says about itself (28)."""
+        """Return the broker's runtime information (28)."""
+
+    async def replication(self, broker: str, *, restarting: str | None = None) -> ReplicationState:
+        """Return the status of the broker's group (31011), including whether `restarting` may be restarted."""
+
+    async def transfer_leadership(self, broker: str, to: str | None = None) -> None:
+        """Request a transfer of leadership (31012) to the member `to`, or to the one with the longest log."""
+
+    async def change_members(self, broker: str, action: str, member: str) -> None:
+        """Request a membership change from the leader of a group (31014): `addLearner`, `promote` or `remove`."""
 
     async def certificate_end(self, address: str) -> datetime | None:
-        """When the certificate ends that the server shows; None for a cluster without TLS."""
+        """Return the expiry time of the server's certificate; None for a cluster without TLS."""
 
     async def topics_digest(self, broker: str) -> str:
-        """The same for as long as the broker's topics are the same (21); an answer is a sign of life."""
+        """Return a digest of the broker's topic configurations (21). The digest changes only when a topic changes."""
 
     async def all_topics(self, broker: str) -> BrokerTopics:
-        """All topics as the broker has them (21)."""
+        """Return all topic configurations of the broker (21)."""
 
     async def change_topics(
         self, broker: str, before: BrokerTopics, wanted: Mapping[str, TopicAnswer]
     ) -> dict[str, RaptorMQError]:
-        """Creates or changes topics on one broker, many with one request (18). `before` is what it answered last.
-        Returns those that it refused."""
+        """Create or update topics on one broker, in batches (UPDATE_AND_CREATE_TOPIC_LIST, 18). `before` is the
+        broker's latest snapshot. Return the rejected topics with their errors."""
 
     async def delete_topic(self, name_servers: str, topic: str) -> None:
-        """Deletes the topic from every broker that is registered, and from the name servers (215, 216)."""
+        """Delete the topic from all registered brokers (215) and from the name servers (216)."""
 
 
 class ClientAdmin:
-    """`Admin` over the network. Use as an asynchronous context manager."""
+    """`Admin` with real connections. Use it as an asynchronous context manager."""
 
     def __init__(self) -> None:
         self._plain, self._encrypted = ClientConfig(tls=None), ClientConfig(tls=tls_from_environment() or ClientTls())
@@ -134,7 +145,8 @@ class ClientAdmin:
         await asyncio.gather(*self._closing)
 
     def speaking(self, tls: Tls | None, keys: Keys = ()) -> ClusterAdmin:
-        """A permissive cluster takes plain connections, but for servers that still run as enforcing ones."""
+        """See `Admin.speaking`. For a permissive cluster plain connections come first; TLS is the fallback for servers
+        that still run in enforcing mode."""
         if tls is None:
             kinds = [self._plain]
         elif tls.mode == "enforcing":
@@ -146,8 +158,8 @@ class ClientAdmin:
 
     def _client(self, config: ClientConfig) -> tuple[ClientConfig, AdminClient]:
         client = self._clients.pop(config, None) or AdminClient(client_config=config)
-        self._clients[config] = client  # used last
-        if len(self._clients) > CLIENTS:  # keys are replaced, and clusters go
+        self._clients[config] = client  # most recently used
+        if len(self._clients) > CLIENTS:  # replaced credentials and deleted clusters leave unused clients
             unused = self._clients.pop(next(iter(self._clients)))
             closing = asyncio.get_running_loop().create_task(unused.close(), name="close a client")
             self._closing.add(closing)
@@ -156,8 +168,8 @@ class ClientAdmin:
 
 
 class Questions:
-    """The questions to one cluster: each is put by one client after the other while servers hang up on them, or do not
-    take their signature."""
+    """`ClusterAdmin` over one or more clients. A request goes to the next client when the server closes the connection
+    (wrong transport) or rejects the signature."""
 
     def __init__(self, clients: Sequence[tuple[ClientConfig, AdminClient]]) -> None:
         self._clients = clients
@@ -168,7 +180,7 @@ class Questions:
     async def certificate_end(self, address: str) -> datetime | None:
         if all(config.tls is None for config, _ in self._clients):
             return None
-        from cryptography import x509  # 8 MB that an operator of plain clusters can do without
+        from cryptography import x509  # imported on demand: the module takes 8 MB of memory
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -188,6 +200,15 @@ class Questions:
         end = table.get("commitLogMaxOffset", "")
         return BrokerFigures(table.get("unknownSettings", ""), int(end) if end.isdecimal() else None)
 
+    async def replication(self, broker: str, *, restarting: str | None = None) -> ReplicationState:
+        return await self._ask(lambda client: client.replication(broker, restarting=restarting))
+
+    async def transfer_leadership(self, broker: str, to: str | None = None) -> None:
+        await self._ask(lambda client: client.transfer_leadership(broker, to))
+
+    async def change_members(self, broker: str, action: str, member: str) -> None:
+        await self._ask(lambda client: client.change_members(broker, action, member))
+
     async def topics_digest(self, broker: str) -> str:
         answer = await self._ask(lambda client: client.topic_configs(broker))
         return answer.digest
@@ -206,7 +227,7 @@ class Questions:
         return refused
 
     async def _put(self, broker: str, configs: list[TopicConfig], refused: dict[str, RaptorMQError]) -> None:
-        """A broker refuses a list as a whole, so what it refuses is found by halves."""
+        """Update topics. A broker rejects a list as a whole, so a rejected list is bisected to find the bad topics."""
         try:
             await self._ask(lambda client: client.put_topics(broker, configs))
         except (ServerError, ConfigError, MessageError):
@@ -218,7 +239,8 @@ class Questions:
             await self._put(broker, configs[middle:], refused)
 
     async def _put_one(self, broker: str, config: TopicConfig, refused: dict[str, RaptorMQError]) -> None:
-        """By the request that every version of the broker knows (17), whose refusal says what is wrong."""
+        """Update one topic with UPDATE_AND_CREATE_TOPIC (17), which all broker versions support and whose error names
+        the cause."""
 
         async def put(client: AdminClient) -> None:
             await client.create_topic(
@@ -255,7 +277,7 @@ class Questions:
             try:
                 return await attempt(config, client)
             except ConnectionClosed:
-                continue  # the server wants connections of the other kind
+                continue  # the server expects the other transport (plain or TLS)
             except ServerError as error:
                 if error.code != ResponseCode.NO_PERMISSION:
                     raise
@@ -263,10 +285,10 @@ class Questions:
 
 
 async def _connected(address: str, context: ssl.SSLContext | None = None) -> bytes | None:
-    """Opens a connection and closes it again; returns the certificate that the server has shown (DER), if any.
+    """Open and close a connection. Return the server's certificate (DER); None without TLS.
 
     Raises:
-        ConnectError: nobody answers, or the name has no address.
+        ConnectError: The name cannot be resolved, or the connection failed or timed out.
     """
     host, _, port = address.rpartition(":")
     try:

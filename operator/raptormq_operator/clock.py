@@ -1,4 +1,4 @@
-"""The time of day, also in the two forms that Kubernetes objects carry. Everything else takes its clock as argument."""
+"""The time of day, as `datetime` and in the two text forms of Kubernetes. Other modules take a clock as argument."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """Now, with its time zone, to be compared with the times that objects and certificates carry."""
+    """Return the current time in UTC as an aware `datetime`."""
     return datetime.now(UTC)
 
 
 def timestamp() -> str:
-    """Now, to the second, for conditions and Events: `2026-11-20T23:18:00Z`."""
+    """Return the current time with seconds, as in conditions and Events: `2026-11-20T23:18:00Z`."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp() -> str:
-    """Now, to the microsecond, for Leases."""
+    """Return the current time with microseconds, as in Leases."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

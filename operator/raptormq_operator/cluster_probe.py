@@ -1,48 +1,85 @@
-"""What the name servers and brokers of a cluster themselves say. Pods that are ready are a hint; this is the evidence.
+"""Probes of the name servers and brokers of a cluster. Readiness of pods alone does not prove that clients are served.
 
-`ClusterProbe` is plain data that the pure verdicts judge; `probe_cluster` asks everyone at the same time, each with its
-own time limit, so that one silent peer costs its own time-out and hides nobody else's answer.
+`ClusterProbe` is plain data, which `cluster_status` evaluates. `probe_cluster` sends all requests concurrently, each
+with its own timeout, so that an unresponsive server does not delay the responses of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 from raptormq.errors import RaptorMQError, ServerError
+from raptormq.protocol.bodies.replication import UNREPLICATED, CopyState, ReplicationState
 from raptormq.protocol.codes import ResponseCode
 from raptormq_operator.access_keys import Keys
 from raptormq_operator.admin import Admin, BrokerFigures, ClusterAdmin, Listing
-from raptormq_operator.model.cluster import Cluster, Member
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import DLEDGER, Cluster, GroupSize, Member
+
+T = TypeVar("T")
+
+LEADER = "leader"
+"""The role of a member that leads (`ReplicationState`)."""
+MASTER, SLAVE = "master", "slave"
+"""The roles of a master and its slaves."""
+CLOSE_BYTES = 1 << 20
+"""How far a slave may be behind its master and count as caught up, as for the brokers themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterProbe:
-    """Answers by address. A text instead of an answer is what went wrong."""
+    """Responses by address. A string in place of a response is the error message."""
 
     name_servers: Mapping[str, Listing | str]
     brokers: Mapping[str, str | None]
     figures: Mapping[str, BrokerFigures] = field(default_factory=dict)
-    """What brokers say about themselves; empty when they were not asked."""
+    """Runtime information of brokers; empty when it was not requested."""
     topics: Mapping[str, str] = field(default_factory=dict)
-    """Digest of the topics of each broker that answers."""
+    """Digest of the topic configurations of each responding broker."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """What servers say that do not take the operator's signature, or want one (16); such a broker answers."""
+    """What servers say that do not take the operator's signature, or want one (16); such a broker responds."""
+    replication: Mapping[str, ReplicationState] = field(default_factory=dict)
+    """How each member that answers sees its group; empty for a cluster without copies."""
+    restartable: frozenset[str] = frozenset()
+    """Names of the members without which their group keeps a quorum, as its leader says. Who is not asked about, or
+    belongs to a group without a leader, is not among them. A broker that has no copies yet may always be restarted."""
+    sizes: Mapping[int, GroupSize] = field(default_factory=dict)
+    """Sizes of the groups of the cluster that was probed, by group."""
+
+    def within(self, cluster: Cluster) -> ClusterProbe:
+        """Return the probe of the brokers of `cluster`, some of those that were probed."""
+        addresses = {member.address for member in cluster.members}
+        others = {address for address in self.brokers if address not in addresses}
+
+        def without(answers: Mapping[str, T]) -> dict[str, T]:
+            return {address: said for address, said in answers.items() if address not in others}
+
+        return replace(
+            self,
+            brokers=without(self.brokers),
+            figures=without(self.figures),
+            topics=without(self.topics),
+            refusals=without(self.refusals),
+            replication=without(self.replication),
+            restartable=self.restartable & {member.name for member in cluster.members},
+            sizes=cluster.sizes,
+        )
 
     @property
     def unknown_settings(self) -> frozenset[str]:
-        """What brokers say of settings that they do not know; most often all say the same, or nothing."""
+        """Distinct warnings of brokers about ignored settings."""
         return frozenset(each.unknown_settings for each in self.figures.values() if each.unknown_settings)
 
     def silent(self) -> dict[str, str]:
-        """Brokers that do not answer, and what went wrong: nobody needs to ask them again to find out."""
+        """Return the unresponsive brokers with their error messages."""
         return {broker: fault for broker, fault in self.brokers.items() if fault is not None}
 
     def same_peers(self, other: ClusterProbe, cluster: Cluster) -> bool:
-        """Whether the same servers answered, and listed the same brokers of the cluster. What a silent one's error says
-        does not matter: it is another text each time."""
+        """Return whether the same servers responded and listed the same brokers of the cluster. Error messages are not
+        compared, as they differ on each attempt."""
         return self._peers(cluster) == other._peers(cluster)
 
     def _peers(self, cluster: Cluster) -> tuple[object, ...]:
@@ -50,13 +87,110 @@ class ClusterProbe:
             server: None if isinstance(said, str) else self.missing(server, cluster)
             for server, said in self.name_servers.items()
         }
-        return listed, self.silent().keys(), self.refusals.keys()
+        leaders = tuple(self.leader(cluster, group) for group in range(cluster.groups))
+        following = [member.name for member in cluster.members if self.follows(member)]
+        return listed, self.silent().keys(), self.refusals.keys(), leaders, following, self.found_by_route(cluster)
+
+    def leader(self, cluster: Cluster, group: int) -> Member | None:
+        """Return the member that reports that it leads the group; of two, the one with the higher term, or the
+        configured master.
+        """
+        leading = [
+            (state.term, cluster.is_master(member), member)
+            for member in cluster.group(group)
+            if (state := self.replication.get(member.address)) is not None
+            and (state.role == MASTER if cluster.is_master_slave else (state.mode, state.role) == (DLEDGER, LEADER))
+        ]
+        return max(leading, key=lambda each: each[:2])[2] if leading else None
+
+    def follows(self, member: Member) -> bool:
+        """Return whether a slave reports that it is connected to its master."""
+        own = self._own(member)
+        return own is not None and bool(own.answering)
+
+    def lag(self, cluster: Cluster, member: Member) -> int | None:
+        """Return the lag of a slave in bytes: as reported by itself while it follows, otherwise from the ends of both
+        logs; None if unknown.
+        """
+        state, own = self.replication.get(member.address), self._own(member)
+        if state is None or state.role != SLAVE:
+            return None
+        if own is not None and own.answering:
+            return own.lag_bytes
+        master = self.leader(cluster, member.group)
+        if master is None:
+            return None
+        return max(0, self.replication[master.address].confirmed_offset - state.last_offset)
+
+    def caught_up(self, cluster: Cluster, member: Member) -> bool:
+        """Return whether a slave follows its master and has all its messages, except those in transit."""
+        lag = self.lag(cluster, member)
+        return self.follows(member) and lag is not None and lag <= CLOSE_BYTES
+
+    def _own(self, member: Member) -> CopyState | None:
+        """Return the report of a slave about itself."""
+        state = self.replication.get(member.address)
+        if state is None or state.role != SLAVE:
+            return None
+        return next((copy for copy in state.members if copy.id == state.member), None)
+
+    def forming(self, cluster: Cluster) -> frozenset[int]:
+        """Dledger groups with a broker that has data and no replicas yet. The broker becomes the first member at its
+        next restart.
+        """
+        if not cluster.is_dledger:
+            return frozenset()
+        return frozenset(
+            member.group
+            for member in cluster.members
+            if (state := self.replication.get(member.address)) is not None and state.mode == UNREPLICATED
+        )
+
+    def masters(self, cluster: Cluster) -> tuple[Member, ...]:
+        """The brokers that accept changes: all brokers, or the leaders of the groups with a leader."""
+        if not cluster.is_replicated:
+            return cluster.members
+        leaders = (self.leader(cluster, group) for group in range(cluster.groups))
+        return tuple(leader for leader in leaders if leader is not None)
+
+    def leaderless(self, cluster: Cluster) -> tuple[str, ...]:
+        """Broker names of the groups without a leader."""
+        if not cluster.is_replicated:
+            return ()
+        return tuple(names.broker(group) for group in range(cluster.groups) if self.leader(cluster, group) is None)
+
+    def found_by_route(self, cluster: Cluster) -> tuple[str, ...]:
+        """Broker names of the groups whose leader is listed by a name server under its own address. Its Service does
+        not reach it, and clients find the next leader only when they refresh their routes.
+        """
+        leaders = self.masters(cluster) if cluster.is_dledger else ()
+        listings = [said for said in self.name_servers.values() if not isinstance(said, str)]
+        return tuple(
+            leader.broker_name
+            for leader in leaders
+            if any(said.get((cluster.name, leader.broker_name, 0)) == leader.address for said in listings)
+        )
 
     def missing(self, name_server: str, cluster: Cluster) -> tuple[Member, ...]:
-        """Brokers that a name server does not list under their address; all of them when it did not answer."""
+        """Brokers that a name server does not list under their address; all of them when it did not respond. In a
+        Dledger group the id follows the role: the leader has 0, under its own address or that of its Service.
+        """
         listing = self.name_servers[name_server]
         if isinstance(listing, str):
             return cluster.members
+        if cluster.is_replicated:
+            listed = {(cluster_name, broker, address) for (cluster_name, broker, _), address in listing.items()}
+            masters = set(self.masters(cluster))
+            return tuple(
+                member
+                for member in cluster.members
+                if (
+                    listing.get((cluster.name, member.broker_name, 0))
+                    not in (member.address, cluster.leader_address(member.group))
+                    if member in masters
+                    else (cluster.name, member.broker_name, member.address) not in listed
+                )
+            )
         return tuple(
             member
             for member in cluster.members
@@ -64,18 +198,18 @@ class ClusterProbe:
         )
 
     def answering(self, cluster: Cluster) -> frozenset[str]:
-        """Names of the members that answer themselves."""
+        """Return the names of the members that respond."""
         return frozenset(member.name for member in cluster.members if self.brokers[member.address] is None)
 
     def serving(self, cluster: Cluster) -> frozenset[str]:
-        """Names of the members that answer themselves and that clients find: each name server that answers lists
-        them."""
+        """Return the names of the members that respond and that every responding name server lists."""
         found = [server for server, said in self.name_servers.items() if not isinstance(said, str)]
         missing = {member.name for server in found for member in self.missing(server, cluster)}
         return self.answering(cluster) - missing
 
     def informed(self, cluster: Cluster) -> frozenset[str]:
-        """Name servers that answer and list every broker that answers. Of one that does not answer they cannot know."""
+        """Return the name servers that respond and list every responding broker. An unresponsive broker is not
+        expected to be registered."""
         answering = self.answering(cluster)
         return frozenset(
             server
@@ -85,40 +219,88 @@ class ClusterProbe:
         )
 
     def registered(self, cluster: Cluster) -> frozenset[str]:
-        """Names of the members that every name server lists and that answer themselves."""
+        """Return the names of the members that respond and that every name server lists."""
         missing = {member for server in self.name_servers for member in self.missing(server, cluster)}
         return self.answering(cluster) - {member.name for member in missing}
 
 
 async def probe_cluster(cluster: Cluster, admin: Admin, keys: Keys = (), *, figures: bool = True) -> ClusterProbe:
-    """Asks each name server for its brokers (106) and each broker for its topics (21) and, with `figures`, about itself
-    (28), with requests that are signed with `keys`.
+    """Request the broker list from each name server (106), and the topics (21) and, with `figures`, the runtime
+    information (28) from each broker. Requests are signed with `keys`.
 
-    Each is connected to anew before it is asked: a connection from before works where no new client gets through any
-    more, because the name has no address or a network policy is in the way.
+    Each server also gets a new connection. An established connection may still work when new clients can no longer
+    connect because of DNS or a network policy.
     """
     asking = admin.speaking(cluster.tls, keys)
     servers = cluster.name_server_addresses
     brokers = [member.address for member in cluster.members]
     listings, signs = await asyncio.gather(
         asyncio.gather(*(_listing(asking, server) for server in servers)),
-        asyncio.gather(*(_sign_of_life(asking, broker, figures=figures) for broker in brokers)),
+        asyncio.gather(
+            *(_sign_of_life(asking, broker, figures=figures, replicated=cluster.is_replicated) for broker in brokers)
+        ),
     )
     said = dict(zip(servers, listings, strict=True))
     answers = dict(zip(brokers, signs, strict=True))
     heard = {broker: sign for broker, sign in answers.items() if isinstance(sign, _Sign)}
     refusals = {**said, **{broker: sign.refused for broker, sign in heard.items()}}
-    return ClusterProbe(
+    states = {broker: sign.replication for broker, sign in heard.items() if sign.replication is not None}
+    probe = ClusterProbe(
         said,
         {broker: sign if isinstance(sign, str) else None for broker, sign in answers.items()},
         {broker: sign.figures for broker, sign in heard.items() if sign.figures},
         {broker: sign.topics for broker, sign in heard.items()},
         {address: refusal for address, refusal in refusals.items() if isinstance(refusal, _Refusal)},
+        states,
+        sizes=cluster.sizes,
     )
+    if not states or not figures:
+        return probe
+    return replace(probe, restartable=await _restartable(cluster, probe, asking))
+
+
+async def _restartable(cluster: Cluster, probe: ClusterProbe, admin: ClusterAdmin) -> frozenset[str]:
+    """Ask the leader of each group whether each member may be restarted."""
+
+    async def ask(member: Member) -> bool:
+        state = probe.replication.get(member.address)
+        if cluster.is_master_slave:
+            return await _pair_allows(cluster, probe, admin, member)
+        if state is not None and state.mode == UNREPLICATED:
+            return True
+        leader = probe.leader(cluster, member.group)
+        if leader is None:
+            return False
+        try:
+            said = await admin.replication(leader.address, restarting=member.id)
+        except RaptorMQError:
+            return False
+        return said.restart is not None and said.restart.holds
+
+    allowed = await asyncio.gather(*map(ask, cluster.members))
+    return frozenset(member.name for member, holds in zip(cluster.members, allowed, strict=True) if holds)
+
+
+async def _pair_allows(cluster: Cluster, probe: ClusterProbe, admin: ClusterAdmin, member: Member) -> bool:
+    """Return whether a master or slave may be restarted: reads continue meanwhile, and all messages of the group are on
+    another disk. The member itself is asked, too.
+    """
+    master = probe.leader(cluster, member.group)
+    others = [each for each in cluster.group(member.group) if each not in (member, master)]
+    if master is None or member.address not in probe.replication:
+        return False
+    copies = [probe.caught_up(cluster, each) for each in others]
+    if not (any(copies) if member == master else all(copies)):
+        return False
+    try:
+        said = await admin.replication(member.address, restarting=member.address)
+    except RaptorMQError:
+        return False
+    return said.restart is not None and said.restart.holds
 
 
 class _Refusal(str):
-    """What a server says that does not take our signature, or wants one."""
+    """Error message of a server that rejected the signature or requires one."""
 
     __slots__ = ()
 
@@ -127,6 +309,7 @@ class _Sign(NamedTuple):
     topics: str
     figures: BrokerFigures | None
     refused: _Refusal | None
+    replication: ReplicationState | None
 
 
 async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
@@ -139,10 +322,11 @@ async def _listing(admin: ClusterAdmin, name_server: str) -> Listing | str:
         return str(error)
 
 
-async def _sign_of_life(admin: ClusterAdmin, broker: str, *, figures: bool) -> _Sign | str:
-    """What the broker says, or what went wrong. A refusal is a sign of life, too."""
+async def _sign_of_life(admin: ClusterAdmin, broker: str, *, figures: bool, replicated: bool) -> _Sign | str:
+    """Return the response of the broker, or the error. A refusal also shows that the broker runs."""
     refused: _Refusal | None = None
     said: BrokerFigures | None = None
+    state: ReplicationState | None = None
     try:
         await admin.connect(broker)
         try:
@@ -153,9 +337,13 @@ async def _sign_of_life(admin: ClusterAdmin, broker: str, *, figures: bool) -> _
             said = await admin.figures(broker) if figures else None
         except ServerError as error:
             refused = refused or _refusal(error)
+        try:
+            state = await admin.replication(broker) if replicated else None
+        except ServerError as error:
+            refused = refused or _refusal(error)
     except RaptorMQError as error:
         return str(error)
-    return _Sign(topics, said, refused)
+    return _Sign(topics, said, refused, state)
 
 
 def _refusal(error: ServerError) -> _Refusal | None:
@@ -163,20 +351,20 @@ def _refusal(error: ServerError) -> _Refusal | None:
 
 
 class LatestProbes:
-    """The latest probe of each cluster, by namespace and name: its Topics are judged by it, too, and no silent broker
-    is asked for each of them."""
+    """Cache of the latest probe of each cluster, by namespace and name. Reconciling Topics uses it, so that an
+    unresponsive broker does not cost one timeout per Topic."""
 
     def __init__(self) -> None:
         self._probes: dict[tuple[str, str], ClusterProbe] = {}
 
     def set(self, namespace: str, name: str, probe: ClusterProbe) -> None:
-        """A cluster was probed."""
+        """Store the probe of a cluster."""
         self._probes[namespace, name] = probe
 
     def get(self, namespace: str, name: str) -> ClusterProbe | None:
-        """None while it was not."""
+        """Return the latest probe; None before the first one."""
         return self._probes.get((namespace, name))
 
     def forget(self, namespace: str, name: str) -> None:
-        """The cluster is gone."""
+        """Drop the probe of a deleted cluster."""
         self._probes.pop((namespace, name), None)

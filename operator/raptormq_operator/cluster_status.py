@@ -1,7 +1,7 @@
-"""Status of a BrokerCluster: pure, from the spec, what exists and what the brokers said.
+"""Status of a BrokerCluster: pure functions of the spec, the plan and the probe.
 
-Ready is the claim that clients can use the whole cluster as it was asked for, so the checks go from the objects to the
-pods to the answers, and the first thing that is missing is the reason.
+Ready means that clients can use the whole cluster as specified. The checks run in the order objects, pods, answers of
+the servers; the first failed check determines the reason.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raptormq_operator.cluster_probe import ClusterProbe
+from raptormq_operator.cluster_probe import LEADER, SLAVE, ClusterProbe
 from raptormq_operator.conditions import Reason, Verdict
-from raptormq_operator.manifests.config import denied_keys
+from raptormq_operator.manifests.config import SLAVE_ADDRESSES_KEY, denied_keys
 from raptormq_operator.model import names
-from raptormq_operator.model.cluster import Cluster, Member
+from raptormq_operator.model.cluster import DLEDGER, MASTER_SLAVE, Cluster, Member
 from raptormq_operator.plan import Plan
 from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
 
@@ -21,12 +21,15 @@ NOTHING: Mapping[str, Mapping[str, Any]] = {}
 
 
 def refusal(cluster: Cluster) -> Verdict | None:
-    """Why the spec cannot be acted on at all; None when it can. What runs already is then left alone."""
-    if cluster.replication_mode != "none":
+    """Return why the spec is rejected; None if it is valid. Existing objects are not changed for a rejected spec."""
+    # The API server checks this, too, once it has the definition of this version.
+    is_guarded = cluster.authenticates or (cluster.tls is not None and cluster.tls.mode == "enforcing")
+    if cluster.is_master_slave and is_guarded and SLAVE_ADDRESSES_KEY not in cluster.config:
         return Verdict(
             Reason.NOT_SUPPORTED,
-            f"replication.mode {cluster.replication_mode} is not available in this version, only none; since the mode "
-            "cannot be changed, delete this BrokerCluster and make it anew",
+            f"replication.mode {MASTER_SLAVE} with accessControl or tls.mode enforcing needs"
+            f" config.{SLAVE_ADDRESSES_KEY}: slaves neither sign nor encrypt, so it has to be said which networks pods"
+            " have, such as 10.244.0.0/16",
         )
     denied = denied_keys(cluster)
     if denied:
@@ -38,38 +41,47 @@ def refusal(cluster: Cluster) -> Verdict | None:
 
 
 def held_by_budget(pods: Sequence[str]) -> Verdict:
-    """A change is written, and its pods have to wait until no other broker is away."""
-    text = f"the disruption budget does not allow to evict {', '.join(pods)} for a change: another broker is away"
+    """Return the verdict while the disruption budget forbids the evictions of an applied change."""
+    text = (
+        f"the disruption budget does not allow evicting {', '.join(pods)} for a change: another broker is unavailable"
+    )
     return Verdict(Reason.PROGRESSING, text)
 
 
+def eviction_refused(texts: Sequence[str]) -> Verdict:
+    """Return the verdict if the API server rejects the evictions of a change and retries do not help."""
+    return Verdict(Reason.PROGRESSING, "; ".join(texts), blocked=True)
+
+
 def secret_not_usable(fault: str) -> Verdict:
-    """Access control needs a Secret that cannot be had."""
+    """Return the verdict if a Secret of access control is missing or invalid."""
     return Verdict(Reason.SECRET_NOT_USABLE, fault)
 
 
 def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnostics = NO_DIAGNOSTICS) -> Verdict:
-    """Whether the cluster is what the spec wants, judged after the steps of `plan` were taken.
+    """Return whether the cluster matches its spec, after the steps of `plan` were taken.
 
-    `words` are those of pods that are not ready.
+    `words` explains why pods are not ready.
     """
     if plan.conflicts:
-        text = f"made by someone else, remove or give the cluster another name: {', '.join(plan.conflicts)}"
+        text = f"objects of another owner, delete them or rename the cluster: {', '.join(plan.conflicts)}"
         return Verdict(Reason.NAME_CONFLICT, text)
     held = _held(plan)
     if plan.steps:
         return Verdict(Reason.PROGRESSING, "; ".join([f"{len(plan.steps)} objects are being changed", *held]))
+    lack = _copies_lack(cluster, probe, probe.silent()) if cluster.is_master_slave else None
+    lacks = [] if lack is None else [lack.message]
     if words.failing:
-        return Verdict(Reason.PODS_FAILING, "; ".join([words.failing, *held]))
+        return Verdict(Reason.PODS_FAILING, "; ".join([words.failing, *lacks, *held]))
     if plan.waiting:
         text = f"pods are not available yet: {', '.join(plan.waiting)}"
-        texts = [text, *filter(None, [words.waiting]), *held]
+        texts = [text, *filter(None, [words.waiting]), *lacks, *held]
         return Verdict(Reason.PODS_NOT_READY, "; ".join(texts), blocked=bool(words.waiting))
     gaps = gaps_in(cluster, probe)
     if gaps is not None:
         return Verdict(gaps.reason, "; ".join([gaps.message, *held]))
     if plan.staying:
-        text = f"something else sets fields again after they were applied: {'; '.join(plan.staying)}"
+        text = f"another controller changes fields after they were applied: {'; '.join(plan.staying)}"
         return Verdict(Reason.OBJECT_DIFFERS, "; ".join([text, *held]))
     if held:
         return Verdict(Reason.PROGRESSING, "; ".join(held))
@@ -77,7 +89,8 @@ def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnos
 
 
 def _held(plan: Plan) -> list[str]:
-    """Which brokers wait with which change, and why; those that wait alike together."""
+    """Return the pending changes of brokers with their reasons; brokers with the same change and reason share a
+    text."""
     alike: dict[tuple[str, str], list[str]] = {}
     for held in plan.held:
         alike.setdefault((held.change, held.why), []).append(held.broker)
@@ -85,21 +98,31 @@ def _held(plan: Plan) -> list[str]:
 
 
 def _ready(cluster: Cluster, probe: ClusterProbe) -> Verdict:
-    """A setting that brokers do not know is most often a typing error, and harms nobody."""
+    """Return the Ready verdict. Warnings about unknown settings are appended: they are often misspellings and do not
+    impair the brokers."""
     text = f"{len(cluster.members)} brokers serve and are listed by {cluster.name_servers.replicas} name servers"
+    if cluster.is_replicated:
+        leads = "is the master of" if cluster.is_master_slave else "leads"
+        text += f"; {', '.join(f'{leader.name} {leads} {leader.broker_name}' for leader in probe.masters(cluster))}"
+    if by_route := probe.found_by_route(cluster):
+        text += f"; clients find the leader of {', '.join(by_route)} by their route, not by its Service"
     return Verdict(Reason.READY, "; ".join([text, *sorted(probe.unknown_settings)]))
 
 
 def gaps_in(cluster: Cluster, probe: ClusterProbe) -> Verdict | None:
-    """What is missing in the answers of name servers and brokers; None when every name server lists every broker."""
+    """Return the first failure in the responses of the servers; None when every name server lists every broker."""
     if probe.refusals:
-        return Verdict(Reason.BROKER_REFUSED, f"the operator is refused by {_said(probe.refusals)}")
+        return Verdict(Reason.BROKER_REFUSED, f"the operator is denied access by {_said(probe.refusals)}")
     unheard = {server: said for server, said in probe.name_servers.items() if isinstance(said, str)}
     if unheard:
         return Verdict(Reason.NAME_SERVER_UNREACHABLE, _said(unheard))
     silent = {broker: said for broker, said in probe.brokers.items() if said is not None}
+    if cluster.is_master_slave and (gap := _copies_lack(cluster, probe, silent)) is not None:
+        return gap
     if silent:
         return Verdict(Reason.BROKER_UNREACHABLE, _said(silent))
+    if leaderless := probe.leaderless(cluster):
+        return Verdict(Reason.NO_LEADER, f"no member leads {', '.join(leaderless)}")
     missing = {server: probe.missing(server, cluster) for server in probe.name_servers}
     lists = [
         f"{server} does not list {', '.join(member.name for member in members)}"
@@ -107,6 +130,43 @@ def gaps_in(cluster: Cluster, probe: ClusterProbe) -> Verdict | None:
         if members
     ]
     return Verdict(Reason.NOT_REGISTERED, "; ".join(lists)) if lists else None
+
+
+def _copies_lack(cluster: Cluster, probe: ClusterProbe, silent: Mapping[str, str]) -> Verdict | None:
+    """Return the most severe problem of a group of a master and slaves; None if there is none.
+
+    A group without its master accepts no messages. With SYNC it acknowledges none while no slave follows. With ASYNC it
+    also works without slaves, but does not match the spec.
+    """
+    if masterless := probe.leaderless(cluster):
+        texts = [f"no member responds as the master of {', '.join(masterless)}: what its slaves have can be read"]
+        members = [each for each in cluster.members if each.broker_name in masterless]
+        texts += [f"{each.address}: {silent[each.address]}" for each in members if each.address in silent]
+        return Verdict(Reason.NO_MASTER, "; ".join(texts))
+    masters = list(probe.masters(cluster))
+    slaves = [member for member in cluster.members if member not in masters]
+    alone = [
+        master.broker_name
+        for master in masters
+        if not any(probe.follows(slave) for slave in slaves if slave.group == master.group)
+    ]
+    if alone and cluster.replication.acknowledge == "SYNC":
+        text = f"no slave of {', '.join(alone)} follows: sends are answered with SLAVE_NOT_AVAILABLE"
+        return Verdict(Reason.NO_SLAVE, "; ".join([text, *_not_following(slaves, probe)]))
+    if behind := _not_following([slave for slave in slaves if slave.address not in silent], probe):
+        return Verdict(Reason.SLAVE_BEHIND, "; ".join(behind))
+    return None
+
+
+def _not_following(slaves: Sequence[Member], probe: ClusterProbe) -> list[str]:
+    """Return the reasons of slaves that do not follow."""
+    texts = []
+    for slave in slaves:
+        if not probe.follows(slave):
+            state = probe.replication.get(slave.address)
+            why = probe.brokers[slave.address] or (state.remark if state is not None else "")
+            texts.append(f"{slave.name} does not follow its master: {why or 'it is not connected yet'}")
+    return texts
 
 
 def status(
@@ -117,10 +177,10 @@ def status(
     now: str = "",
     stores: Mapping[str, Mapping[str, Any]] = NOTHING,
 ) -> dict[str, Any]:
-    """The status without conditions. There is no plan for a spec that is refused: no broker runs that.
+    """Return the status without conditions. `plan` is None for a rejected spec; then no broker counts as updated.
 
-    `previous` are the brokers of the status before, by name: what waited then waits since then. `stores` is what is
-    kept of each broker's store (`concerns`).
+    `previous` is `status.brokers` before, by name: `waiting.since` is carried over from it. `stores` is the recorded
+    state of each broker's store (see `concerns`).
     """
     members = cluster.members
     serving = probe.serving(cluster)
@@ -136,6 +196,7 @@ def status(
             "ready": member.name in serving,
             "updated": member.name in updated,
         }
+        found |= _slave_standing(cluster, member, probe) if cluster.is_master_slave else _standing(member, probe)
         waits = held.get(member.name)
         if waits is not None:
             since = previous.get(member.name, {}).get("waiting", {}).get("since", now)
@@ -154,6 +215,32 @@ def status(
         "nameServerAddress": cluster.name_server_address,
         "brokers": [broker(member) for member in members],
     }
+
+
+def _standing(member: Member, probe: ClusterProbe) -> dict[str, Any]:
+    """Return the role of a group member, and its lag as reported by the leader."""
+    state = probe.replication.get(member.address)
+    if state is None or state.mode != DLEDGER:
+        return {}
+    standing: dict[str, Any] = {"role": state.role}
+    lags = (
+        copy.lag_bytes
+        for other in probe.replication.values()
+        if other.role == LEADER and other.group == member.broker_name
+        for copy in other.members
+        if copy.id == member.id
+    )
+    lag = next((lag for lag in lags if lag is not None), None)
+    return standing if lag is None else standing | {"lagBytes": lag}
+
+
+def _slave_standing(cluster: Cluster, member: Member, probe: ClusterProbe) -> dict[str, Any]:
+    """Return the role of a member of a group with a master, and the lag of a slave."""
+    state = probe.replication.get(member.address)
+    if state is None:
+        return {}
+    lag = probe.lag(cluster, member) if state.role == SLAVE else 0
+    return {"role": state.role} | ({} if lag is None else {"lagBytes": lag})
 
 
 def _said(answers: Mapping[str, str]) -> str:

@@ -1,14 +1,14 @@
-"""What needs attention although clients can work: conditions beside Ready. Pure, from what the API server and the
-servers of a cluster showed.
+"""Conditions beside Ready, for problems that need attention although clients are served. Pure functions.
 
-    MessagesLost         the store of a broker has another volume claim than before, or its commit log ends earlier:
-                         so a disk that was replaced by an empty one is noticed under the same claim, too
-    ClaimDiffers         a claim of an earlier cluster was taken up, with another size or class than the spec's
-    SecretMissing        a Secret that the spec names is not there: pods that run go on until they are made anew
-    CertificateExpires   the certificate that servers show ends within `SOON`
+    MessagesLost         a broker's volume claim was replaced, or its commit log ends earlier than before. The second
+                         check detects an emptied disk under the same claim
+    ClaimDiffers         an existing claim is used whose size or storage class differs from the spec
+    ClaimTerminating     a claim is being deleted; its volume is released when the pod that uses it terminates
+    SecretMissing        a Secret named in the spec does not exist; running pods are not affected until they restart
+    CertificateExpires   the certificate of a server expires within `SOON`
 
-`store` in the status of a broker keeps what is compared: the uid of its claim and where its commit log ended. A loss
-stays there for `LOSS_SHOWN`, which is longer than brokers keep messages by default (72 hours).
+`status.brokers[].store` records the compared values: the uid of the claim and the end offset of the commit log. A loss
+is recorded there for `LOSS_SHOWN`, which is longer than the default retention time of messages (72 hours).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raptormq_operator.quantity import quantity
 SOON = timedelta(days=14)
 LOSS_SHOWN = timedelta(days=7)
 LATELY = timedelta(minutes=10)
-"""The kubelet says again what it lacks more often than this."""
+"""Maximum age of a kubelet event that counts. The kubelet repeats its mount and pull events more often than this."""
 _LACKS_SECRET = frozenset({"FailedMount", "FailedToRetrieveImagePullSecret"})
 
 Stores = dict[str, dict[str, Any]]
@@ -36,19 +36,20 @@ Stores = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found; nothing of what could not be."""
+    """Observations for the conditions. A value that could not be determined is absent."""
 
     claims: Sequence[Manifest] = ()
     missing_secrets: Sequence[str] = ()
     certificate_ends: Mapping[str, datetime] = field(default_factory=dict)
-    """By the address of the server that shows it."""
+    """Expiry times by address of the server."""
 
 
 def concerns(cluster: Cluster, facts: Facts, stores: Stores, now: datetime) -> dict[Concern, str]:
-    """Messages of the conditions that hold."""
+    """Return the messages of the conditions that are True."""
     found = {
         Concern.MESSAGES_LOST: _losses(cluster, stores),
         Concern.CLAIM_DIFFERS: _claims(cluster, facts.claims),
+        Concern.CLAIM_TERMINATING: _terminating(cluster, facts.claims),
         Concern.SECRET_MISSING: _secrets(cluster, facts.missing_secrets),
         Concern.CERTIFICATE_EXPIRES: _certificates(cluster, facts.certificate_ends, now),
     }
@@ -64,11 +65,16 @@ def stores(
     *,
     record: bool,
 ) -> Stores:
-    """What is to be kept of each broker's store. `max_offsets` are by address, `previous` is what was kept before.
-    Without `record` an offset that has only grown stays as it was kept: it grows all the time."""
+    """Return the state of each broker's store to record in the status.
+
+    `max_offsets` has the end offsets by address, `previous` the recorded states by broker. A greater offset is recorded
+    only with `record`, which limits the number of status updates.
+    """
     uids = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in claims}
-    found = {}
-    for member in cluster.members:
+    found: dict[str, dict[str, Any]] = {}
+    # A follower or a slave that has lost its disk, or has to cut its log, has lost nothing of the group.
+    members = cluster.members if not cluster.is_replicated else filter(cluster.is_master, cluster.members)
+    for member in members if not cluster.is_dledger else ():
         before = dict(previous.get(member.name, {}))
         store = _store(before, uids.get(claim_of(member)), max_offsets.get(member.address), now, record=record)
         if store:
@@ -96,18 +102,18 @@ def _store(
 
 
 def claim_of(member: Member) -> str:
-    """Name of the volume claim of a broker."""
+    """Return the name of a broker's volume claim."""
     return f"store-{member.name}-0"
 
 
 def secrets_of(cluster: Cluster) -> list[str]:
-    """Names of the Secrets that the spec names."""
+    """Return the names of the Secrets in the spec: pull secrets and the TLS Secret."""
     names = [*cluster.image.pull_secrets, *([cluster.tls.secret_name] if cluster.tls is not None else [])]
     return list(dict.fromkeys(names))
 
 
 def lacking(secrets: Sequence[str], events: Sequence[Manifest], now: datetime) -> list[str]:
-    """Which of the Secrets the kubelet did not find lately, by its Warning events about pods."""
+    """Return the Secrets that recent Warning events of the kubelet report as missing."""
     texts = [
         str(event.get("message", ""))
         for event in events
@@ -126,11 +132,11 @@ def _losses(cluster: Cluster, kept: Stores) -> list[str]:
         start, end = store.get("lostFrom", 0), store["lostUpTo"]
         if start:
             what = (
-                f"with a commit log that ends at offset {start}: it ended at {end} before, and the messages between are"
+                f"with a commit log that ends at offset {start}, before its previous end {end}: the messages between "
+                f"are lost, or all messages up to {end} if the disk was emptied"
             )
-            what += f" gone, or all up to {end} where the disk was emptied"
         else:
-            what = f"with an empty store: messages up to offset {end} of its commit log are gone"
+            what = f"with an empty store: messages up to offset {end} of its commit log are lost"
         texts.append(f"{member.broker_name} ({member.name}) came back {what}, seen at {store['lostAt']}")
     return texts
 
@@ -151,6 +157,24 @@ def _claims(cluster: Cluster, claims: Sequence[Manifest]) -> list[str]:
     return texts
 
 
+def losing_claims(cluster: Cluster, claims: Sequence[Manifest]) -> frozenset[str]:
+    """Return the names of the brokers whose volume claim is being deleted. The deletion cannot be undone; Kubernetes
+    completes it when the pod that uses the claim has terminated."""
+    going = {claim["metadata"]["name"] for claim in claims if "deletionTimestamp" in claim["metadata"]}
+    return frozenset(member.name for member in cluster.members if claim_of(member) in going)
+
+
+def _terminating(cluster: Cluster, claims: Sequence[Manifest]) -> list[str]:
+    losing = losing_claims(cluster, claims)
+    return [
+        f"claim {claim_of(member)} is being deleted: the messages of {member.broker_name} are lost when pod "
+        f"{member.name}-0 ends. The operator does not evict the pod; to keep the messages, set "
+        "persistentVolumeReclaimPolicy of the volume to Retain"
+        for member in cluster.members
+        if member.name in losing
+    ]
+
+
 def _same(size: str, wanted: str) -> bool:
     has, wants = quantity(size), quantity(wanted)
     return has is None or wants is None or abs(has - wants) < 1  # the API server rounds parts of a byte
@@ -160,7 +184,7 @@ def _secrets(cluster: Cluster, missing: Sequence[str]) -> list[str]:
     texts = []
     for name in missing:
         tls = cluster.tls is not None and cluster.tls.secret_name == name
-        effect = "pods that are made anew do not start" if tls else "nodes that do not have the image cannot pull it"
+        effect = "new pods do not start" if tls else "nodes that do not have the image cannot pull it"
         texts.append(f"there is no Secret {name} in {cluster.namespace}: {effect}")
     return texts
 
@@ -172,8 +196,8 @@ def _certificates(cluster: Cluster, ends: Mapping[str, datetime], now: datetime)
         if end - now <= SOON:
             servers.setdefault(end, []).append(address)
     return [
-        f"the certificate that {addresses[0]}{f' and {len(addresses) - 1} others show' if addresses[1:] else ' shows'} "
-        f"{'ended' if end <= now else 'ends'} at {_text(end)}, renew Secret {secret}"
+        f"the certificate of {addresses[0]}{f' and {len(addresses) - 1} others' if addresses[1:] else ''} "
+        f"{'expired' if end <= now else 'expires'} at {_text(end)}, renew Secret {secret}"
         for end, addresses in sorted(servers.items())
     ]
 

@@ -1,8 +1,7 @@
-"""The conditions of both resources and their closed lists of types and reasons. Pure; the time is passed in.
+"""Conditions of the three resources, with their closed lists of types and reasons. Pure; the time is passed in.
 
-A reason is for machines and never changes its meaning; the message is for people and names the thing that is missing.
-Beside Ready there are conditions for what needs attention although clients can work. They have status True while it is
-so, and are not there otherwise.
+Programs may rely on reasons; messages are for people. The conditions beside Ready report problems that need attention
+although clients are served. They are present, with status True, only while the problem exists.
 """
 
 from __future__ import annotations
@@ -15,64 +14,96 @@ from typing import Any
 from raptormq.logs import printable
 
 MAX_MESSAGE = 32_768
-"""The API's own limit for the message of a condition (metav1.Condition)."""
+"""Maximum length of a condition's message (metav1.Condition)."""
 
 
 class Reason(StrEnum):
-    """Why Ready is what it is."""
+    """Reason of the Ready condition."""
 
     READY = "Ready"
     NOT_SUPPORTED = "NotSupported"
-    """The spec asks for something that this version cannot do; nothing was changed."""
+    """The spec requests a feature that this version does not support; nothing was changed."""
     CONFIG_DENIED = "ConfigDenied"
-    """A configuration key belongs to the operator; nothing was changed."""
+    """A configuration key is reserved for the operator; nothing was changed."""
     SECRET_NOT_USABLE = "SecretNotUsable"
-    """A Secret of access control cannot be read, made or used; nothing was changed."""
+    """A Secret of access control cannot be read, created or used; nothing was changed."""
     NAME_CONFLICT = "NameConflict"
-    """An object that someone else made has a name that the operator needs."""
+    """An object of another owner has a name that the operator needs."""
     APPLY_REFUSED = "ApplyRefused"
-    """The API server refused an object; the message says why."""
+    """The API server rejected an object; the message has its error."""
     OBJECT_DIFFERS = "ObjectDiffers"
-    """A field differs again after it was applied: something else sets it, too."""
+    """A field changed back after it was applied: another controller sets it."""
     PROGRESSING = "Progressing"
-    """Objects are being made or changed, or brokers wait for their turn."""
+    """Objects are being created or updated, or brokers wait for their rolling update."""
     PODS_NOT_READY = "PodsNotReady"
-    """All objects are as wanted, pods are not available yet."""
+    """All objects match the spec; pods are not available yet."""
     PODS_FAILING = "PodsFailing"
-    """A pod ends again and again or cannot start; the message has its last words."""
+    """A pod is in a crash loop or cannot start; the message has its last log line or Kubernetes' error."""
     NAME_SERVER_UNREACHABLE = "NameServerUnreachable"
-    """A name server did not answer."""
+    """A name server did not respond."""
     NOT_REGISTERED = "NotRegistered"
-    """A name server answered and does not list every broker."""
+    """A name server responds but does not list every broker."""
     BROKER_UNREACHABLE = "BrokerUnreachable"
-    """A broker did not answer."""
+    """A broker did not respond."""
+    NO_LEADER = "NoLeader"
+    """No member leads a Dledger group: what it has can be read, and it takes no messages."""
+    NO_MASTER = "NoMaster"
+    """The master of a group does not respond: what its slaves have can be read, and nobody takes messages."""
+    NO_SLAVE = "NoSlave"
+    """No slave follows a master with `acknowledge: SYNC`: sends are answered with SLAVE_NOT_AVAILABLE."""
+    SLAVE_BEHIND = "SlaveBehind"
+    """A slave does not follow its master; the message has its reason."""
     BROKER_REFUSED = "BrokerRefused"
-    """A broker answered with an error code, or a server does not take the operator's signature."""
+    """A broker returned an error code, or a server rejected the operator's signature."""
     TOPIC_DIFFERS = "TopicDiffers"
-    """A broker answered with other values than those wanted, also after it was asked to change them."""
+    """A broker still has other values after it was asked to change them."""
     QUEUE_TYPE_DIFFERS = "QueueTypeDiffers"
-    """A broker has the topic with queues of the other type, which only `raptormq convert-queue` changes."""
+    """The topic's queues on a broker have the other type; only `raptormq convert-queue` changes the type."""
     TOPIC_CONFLICT = "TopicConflict"
-    """An older Topic resource has the same cluster and topic name."""
+    """An older Topic resource has the same cluster and topic name and takes precedence."""
     CLUSTER_NOT_FOUND = "ClusterNotFound"
     """There is no BrokerCluster of that name in the namespace."""
     CLUSTER_NOT_READY = "ClusterNotReady"
-    """A broker was not reached, and its BrokerCluster is not ready either."""
+    """A broker is unreachable, and its BrokerCluster is not ready."""
     DELETING = "Deleting"
     """The topic is being deleted from the brokers."""
+    TOPIC_NOT_FOUND = "TopicNotFound"
+    """A topic that a pipeline reads does not exist; its driver was not started."""
+    APPLICATION_NOT_FOUND = "ApplicationNotFound"
+    """The ConfigMap with the application of a pipeline, or its key, does not exist."""
+    APPLICATION_FAILED = "ApplicationFailed"
+    """The driver of a pipeline ended with an error; the message has the error and the time of the next start."""
+    COMPLETED = "Completed"
+    """The application of a pipeline ended without an error and is not started again."""
+    CHECKPOINT_CONFLICT = "CheckpointConflict"
+    """Another pipeline has the same folder on the same claim; the driver was not started."""
+    CHECKPOINT_NOT_SHARED = "CheckpointNotShared"
+    """A pipeline with state uses a claim that not all of its pods can mount; the driver was not started."""
+    CHECKPOINT_PENDING = "CheckpointPending"
+    """The claim of the checkpoint does not exist or is not bound."""
 
 
 class Concern(StrEnum):
-    """Type of a condition beside Ready; its reason is the same word."""
+    """Type of a condition beside Ready. The reason of the condition equals its type."""
 
     MESSAGES_LOST = "MessagesLost"
-    """The store of a broker is another one than before, or ends earlier."""
+    """The store of a broker was replaced, or its commit log ends earlier than before."""
     CLAIM_DIFFERS = "ClaimDiffers"
-    """A volume claim that was there before has another size or class than the spec's."""
+    """An existing volume claim has another size or storage class than the spec."""
+    CLAIM_TERMINATING = "ClaimTerminating"
+    """A volume claim is being deleted; its volume is released when its pod terminates."""
     SECRET_MISSING = "SecretMissing"
-    """A Secret that the spec names is not there."""
+    """A Secret named in the spec does not exist."""
+    MEMBERS_CHANGING = "MembersChanging"
+    """Members join or leave Dledger groups, since `replicas` has changed."""
+    PROMOTION_REFUSED = "PromotionRefused"
+    """`replication.promote` is not carried out, or not yet."""
+    PROMOTING = "Promoting"
+    """A slave is made the master of its group; the message says which messages may be lost."""
+    PROMOTED = "Promoted"
+    """A slave was made the master of its group. The condition stays as long as `replication.promote`."""
     CERTIFICATE_EXPIRES = "CertificateExpires"
-    """A certificate ends soon, or has ended."""
+    """A certificate expires soon or has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +113,7 @@ class Verdict:
     reason: Reason
     message: str
     blocked: bool = False
-    """It waits for what does not come by itself, such as a StorageClass, a quota or a node."""
+    """Progress needs intervention, such as a missing StorageClass, a quota or a lack of nodes."""
 
     @property
     def ready(self) -> bool:
@@ -92,14 +123,14 @@ class Verdict:
 def ready_condition(
     verdict: Verdict, generation: int, previous: Sequence[Mapping[str, Any]], now: str
 ) -> dict[str, Any]:
-    """The Ready condition."""
+    """Return the Ready condition."""
     return _condition("Ready", verdict.ready, verdict.reason, verdict.message, generation, previous, now)
 
 
 def concern_conditions(
     concerns: Mapping[Concern, str], generation: int, previous: Sequence[Mapping[str, Any]], now: str
 ) -> list[dict[str, Any]]:
-    """The conditions beside Ready, in the order of their types. Values are messages."""
+    """Return the conditions beside Ready, sorted by type. `concerns` maps types to messages."""
     return [
         _condition(concern, True, concern, concerns[concern], generation, previous, now) for concern in sorted(concerns)
     ]
@@ -108,7 +139,7 @@ def concern_conditions(
 def _condition(
     what: str, holds: bool, reason: str, message: str, generation: int, previous: Sequence[Mapping[str, Any]], now: str
 ) -> dict[str, Any]:
-    """`lastTransitionTime` moves to `now` (RFC 3339) only when the status itself changes."""
+    """Return a condition. `lastTransitionTime` becomes `now` (RFC 3339) only when the status changes."""
     status = "True" if holds else "False"
     before = next((condition for condition in previous if condition["type"] == what), None)
     unchanged = before is not None and before["status"] == status
@@ -116,7 +147,7 @@ def _condition(
         "type": str(what),
         "status": status,
         "reason": str(reason),
-        "message": printable(message)[:MAX_MESSAGE],  # it may hold what a broker has answered
+        "message": printable(message)[:MAX_MESSAGE],  # may contain text from a broker's response
         "observedGeneration": generation,
         "lastTransitionTime": before["lastTransitionTime"] if before is not None and unchanged else now,
     }

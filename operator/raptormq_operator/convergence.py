@@ -1,8 +1,8 @@
-"""What became of the applies of one cluster's objects, so that no difference is applied for ever. Pure.
+"""Results of server-side applies of one cluster's objects, so that no difference is applied endlessly. No I/O.
 
-An apply after which an object has the resourceVersion from before has changed nothing: the API server writes what is
-wanted in its own way, and the differences are *accepted*. One that did change the object, and whose differences are
-there again, is *contested*: someone else writes the same fields. It is applied again later and later.
+When an apply does not change the resourceVersion, the API server only represents the wanted values in another form;
+the differences are *accepted*. When an apply changes the object and the differences reappear, they are *contested*:
+another controller writes the same fields. Contested differences are applied again with exponential backoff.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AGAIN_MAX_S = 300.0
 
 
 class Convergence:
-    """Of one BrokerCluster."""
+    """Apply results of one BrokerCluster."""
 
     def __init__(
         self, *, clock: Callable[[], float] = time.monotonic, vary: Callable[[], float] = random.random
@@ -31,7 +31,7 @@ class Convergence:
         self._retries: Retries[Key] = Retries(AGAIN_FIRST_S, AGAIN_MAX_S, clock=clock, vary=vary)
 
     def applied(self, key: Key, found: frozenset[Difference], before: Manifest, after: Manifest) -> bool:
-        """An object that was there with these differences has been applied; returns whether that changed it."""
+        """Record the apply of an existing object with the differences `found`. Return whether it changed the object."""
         if after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]:
             self._accepted[key] = self._accepted.get(key, frozenset()) | found
             return False
@@ -41,15 +41,15 @@ class Convergence:
 
     @property
     def accepted(self) -> Mapping[Key, frozenset[Difference]]:
-        """What is only written another way."""
+        """Differences in representation only, by object."""
         return self._accepted
 
     def contested(self) -> dict[Key, frozenset[Difference]]:
-        """What was applied lately: where it is there again, someone else has written it."""
+        """Return the differences that were applied recently and must not be applied again yet."""
         return {key: found for key, found in self._applied.items() if not self._retries.is_due(key)}
 
     def converged(self, keys: set[Key]) -> None:
-        """These objects are as they are wanted. One that stays so until it would be applied again is no longer
+        """Record that these objects match. An object that still matches when its backoff expires is no longer
         contested."""
         for key in keys & self._applied.keys():
             if self._retries.is_due(key):

@@ -1,15 +1,15 @@
-"""How an object of the API server differs from what a manifest wants.
+"""Differences between an object on the API server and the wanted manifest.
 
-The server adds defaults, leaves out what is empty and writes quantities in one form; other controllers add fields of
-their own. None of that is a difference. What is compared as one value follows the types of server-side apply
-(Kubernetes documentation, "Server-Side Apply", merge strategy):
+The API server adds defaults, omits empty values and normalizes quantities; other controllers add their own fields.
+None of these is a difference. The comparison follows the merge strategies of server-side apply (Kubernetes
+documentation, "Server-Side Apply", merge strategy):
 
-    map                   each field that is wanted; others' fields stay
-    atomic map            as one value: a further key in the selector of a Service selects other pods
-    list of maps by keys  each item that is wanted, found by its keys; admission may insert others
-    atomic list           item by item; another length is a difference
+    map                   each wanted field; fields of others are ignored
+    atomic map            as one value: an additional key in the selector of a Service selects other pods
+    list of maps by keys  each wanted item, matched by its keys; admission plugins may insert items
+    atomic list           item by item; a different length is a difference
 
-What else the server writes another way is not known here: an apply that changes nothing shows it (`convergence`).
+Other normalizations of the API server are detected by an apply that changes nothing (`convergence`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _KEYS_OF_LISTS = {
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
-    # Of a container, and of a Service.
+    # containerPort identifies ports of a container, port those of a Service.
     "ports": ("containerPort", "port", "protocol"),
 }
-"""Fields that identify an item of the list."""
+"""Fields that identify an item, by the name of the list."""
 _WITH_QUANTITIES = frozenset({"limits", "requests"})
 _FRACTIONS = (Decimal("1E-3"), Decimal("1E-6"), Decimal("1E-9"))
 _MAX_TEXT = 120
@@ -40,7 +40,7 @@ _ABSENT = object()
 
 
 class Difference(NamedTuple):
-    """A field that has another value than the wanted one. Values are JSON texts, "" where there is none."""
+    """A field whose value differs from the wanted value. Values are JSON texts; "" when the field is absent."""
 
     field: str
     """`spec.template.spec.containers[name=broker].image`."""
@@ -52,7 +52,7 @@ class Difference(NamedTuple):
 
 
 def differences(observed: Any, wanted: Any) -> tuple[Difference, ...]:
-    """Everything that `wanted` has and `observed` has not. Both are JSON values."""
+    """Return the fields of `wanted` that `observed` lacks or has with another value. Both are JSON values."""
     return tuple(_differences(observed, wanted, ""))
 
 
@@ -101,13 +101,14 @@ def _same(observed: Any, wanted: Any, path: str) -> bool:
 
 
 def _is_quantity(path: str) -> bool:
-    """`....resources.requests.cpu`: the server writes 1000m as 1 and 1.3333Gi in millionths of a byte."""
+    """Return whether a path such as `....resources.requests.cpu` has a quantity. The server normalizes quantities:
+    1000m to 1, and 1.3333Gi to millionths of a byte."""
     parents = path.split(".")[-3:-1]
     return parents[:1] == ["resources"] and parents[-1] in _WITH_QUANTITIES
 
 
 def _same_quantity(observed: Any, wanted: Any) -> bool:
-    """The server rounds up to a unit that it has room for: 860.916588Pi to thousandths of a byte."""
+    """Compare quantities. The server rounds up to a representable unit: 860.916588Pi to thousandths of a byte."""
     has, wants = quantity(observed), quantity(wanted)
     if has is None or wants is None:
         return False
@@ -121,7 +122,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _is_empty(value: Any) -> bool:
-    """What the server leaves out in most places, whoever wrote it."""
+    """Return whether the API server omits this value in most fields."""
     return value is None or value in ({}, [], "")
 
 

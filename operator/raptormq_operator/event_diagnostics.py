@@ -1,15 +1,15 @@
-"""What Kubernetes says of pods that have not begun, in its Warning events. Pure: objects as the API server shows them.
+"""Reasons why pods have not started, from Warning events. Pure functions of objects of the API server.
 
-An event stays for an hour although its cause is gone, and says nothing of when it ends. So an event counts only while
-what it speaks of is still missing, and it has to be about this very object:
+An event remains for an hour, even if its cause has been resolved. An event therefore counts only while the state that
+it explains persists, and only for exactly this object:
 
-no pod                   FailedCreate of its StatefulSet             a quota, an admission rule, a claim that is refused
-a pod without a node     ProvisioningFailed of its volume claims     a StorageClass that is not there, a full cloud
-a pod without a sandbox  FailedMount, FailedAttachVolume,            a Secret that is not there, a disk elsewhere,
-                         FailedCreatePodSandBox of it                a network that has no address left
+missing pod              FailedCreate of its StatefulSet             quota, admission rule, rejected claim
+pod without a node       ProvisioningFailed of its volume claims     missing StorageClass, exhausted capacity
+pod without a sandbox    FailedMount, FailedAttachVolume,            missing Secret, disk attached to another node,
+                         FailedCreatePodSandBox of the pod           no free address in the pod network
 
-A pod has its sandbox once its volumes are mounted and its network is there: it may still pull its image for long. Where
-the kubelet does not say so (before Kubernetes 1.29), what never ran counts as without one.
+A pod has a sandbox when its volumes are mounted and its network is set up; the image may still be pulled. Before
+Kubernetes 1.29 the kubelet does not report this condition; there a pod that never ran counts as one without a sandbox.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Subject(NamedTuple):
-    """What may have an event that explains why `pod` is missing or has not begun."""
+    """An object whose events may explain why `pod` is missing or has not started."""
 
     pod: str
     kind: str
     name: str
     uid: str
-    """Of the object; "" when it is not known."""
+    """uid of the object; "" when unknown."""
     since: str = ""
-    """Events from before this time (RFC 3339) explain nothing."""
+    """Events before this time (RFC 3339) are ignored."""
 
 
 def subjects(workloads: Sequence[Manifest], pods: Sequence[Manifest]) -> list[Subject]:
-    """Whose events to look for, those of a few pods. `workloads` are StatefulSets that are not settled."""
+    """Return the objects whose events to read, for at most `MAX_PODS` pods. `workloads` are unsettled StatefulSets."""
     found: list[Subject] = []
     for owner, name in _pods_of(workloads):
         if len({subject.pod for subject in found}) >= MAX_PODS:
@@ -61,7 +61,7 @@ def _subjects(owner: Manifest, name: str, pod: Manifest | None) -> list[Subject]
 
 
 def diagnose(warnings: Sequence[tuple[Subject, Sequence[Manifest]]]) -> str:
-    """What the newest of the Warning events about each subject says that explains it; "" when none does."""
+    """Return the message of the newest relevant Warning event of each subject, joined; "" without any."""
     said = []
     for subject, events in warnings:
         newest = max((event for event in events if _explains(event, subject)), key=time_of, default=None)
@@ -74,7 +74,7 @@ def _explains(event: Manifest, subject: Subject) -> bool:
     if subject.uid and event["involvedObject"].get("uid") != subject.uid:
         return False
     reason = event.get("reason")
-    if subject.kind == "StatefulSet":  # it names the pod, others of the set may have had their own trouble
+    if subject.kind == "StatefulSet":  # only the message tells which pod of the set is affected
         return reason == "FailedCreate" and f"Pod {subject.pod} " in _message(event)
     if subject.kind == "PersistentVolumeClaim":
         return reason == "ProvisioningFailed" and time_of(event) >= _read(subject.since)
@@ -93,7 +93,7 @@ def _claims(pod: Manifest) -> list[str]:
 
 
 def _has_begun(pod: Manifest) -> bool:
-    """Whether a container runs, ever ran, or could: nothing that keeps one from running is missing any more."""
+    """Return whether the pod has a sandbox, or one of its containers has run."""
     status = pod.get("status", {})
     if any(one["type"] == _HAS_SANDBOX and one["status"] == "True" for one in status.get("conditions", [])):
         return True
@@ -106,12 +106,12 @@ def _message(event: Manifest) -> str:
 
 
 def time_of(event: Manifest) -> datetime:
-    """When it was last seen; who writes events fills in one of these, some with a fraction of the second."""
+    """Return the time of an event's last occurrence. Event sources fill in only some of these fields."""
     series: Manifest = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return next((_read(time) for time in times if time), _NEVER)
 
 
 def _read(time: str) -> datetime:
-    """Read a time as the API server writes it (RFC 3339, UTC)."""
+    """Parse an RFC 3339 time of the API server."""
     return datetime.fromisoformat(time)

@@ -1,10 +1,10 @@
 """/healthz, /readyz and /metrics of the operator, over HTTP.
 
-/healthz answers for as long as the event loop turns, and says 503 when a watch hangs: it neither shows anything nor
-fails. How much work waits, and for whom, says nothing about the process: a restart would only begin all of it anew.
-/readyz says 503, in words, when something has failed for a while that this process needs. It says 200 in reserve too:
-a reserve must count as available, or a rolling update of the operator would wait for ever for the new one, which waits
-for the lease of the old one.
+/healthz returns 503 when a watch hangs, that is, delivers nothing and does not fail. Queued work does not affect it,
+since a restart would not reduce the work.
+/readyz returns 503 with an explanation when a resource that the process needs has failed for some time. A standby
+returns 200: it must count as available, or a rolling update would block. The new pod waits for the lease, which the old
+pod releases only after the new one is available.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 Faults = Callable[[], Sequence[str]]
-"""What is wrong, in words."""
+"""Returns the current faults as messages; empty when there are none."""
 
 
 class HealthServer:
-    """`hung` is why a restart is the cure, `faults` why the process is not ready."""
+    """HTTP server of the probes. `hung` returns faults that a restart resolves, `faults` why the process is not
+    ready."""
 
     def __init__(self, port: int, hung: Faults, faults: Faults) -> None:
         self._port = port
@@ -28,7 +29,7 @@ class HealthServer:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Listens on all addresses: the kubelet and Prometheus come from outside of the pod."""
+        """Listen on all addresses, since the kubelet and Prometheus connect from outside the pod."""
         app = web.Application()
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._ready)
@@ -38,7 +39,7 @@ class HealthServer:
         await web.TCPSite(self._runner, port=self._port).start()
 
     async def stop(self) -> None:
-        """Closes the listener."""
+        """Close the listener."""
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -1,16 +1,16 @@
-"""kopf, which watches our own two resources in one namespace, and what makes sure that it does.
+"""Supervised kopf instance that watches BrokerClusters and Topics in one namespace.
 
-kopf ends with the first watch that is refused, never looks again for a definition that was not there when it began, and
-at its end cancels every task of its event loop. So each namespace has a kopf of its own, in a thread with a loop of its
-own, and this supervisor, which begins it again whenever it ends:
+kopf stops at the first rejected watch, does not detect a CustomResourceDefinition that is created later, and cancels
+all tasks of its event loop when it stops. Each namespace therefore has its own kopf instance, in a thread with its own
+event loop, and this supervisor restarts it:
 
-    the API server serves both kinds? -> kopf -> both watches have begun -> list: what there is, and what is gone
-         ^                                                                        |
-         |  back-off                                                              v
-         +---------------- kopf has ended, or the API server refuses <---- every `CHECK_S`
+    the API server serves both kinds? -> kopf -> both watches started -> list: existing and deleted objects
+         ^                                                                   |
+         |  backoff                                                          v
+         +---------------- kopf stopped, or the API server rejects <--- every `CHECK_S`
 
-The list comes after the watches have begun: from then on kopf tells of every change, and what the list shows is
-complete. Events that kopf and the list both tell of are told twice; who receives them compares versions.
+The list follows the start of the watches, so that no change is missed between them. An event may be delivered by both;
+the receiver detects duplicates by the resourceVersion.
 """
 
 from __future__ import annotations
@@ -34,27 +34,28 @@ from raptormq_operator.retries import Retries
 
 KINDS = {"brokerclusters": "BrokerCluster", "topics": "Topic"}
 BEGIN_S = 30.0
-"""kopf has to have begun both watches by then."""
+"""Time limit for kopf to start both watches."""
 CHECK_S = 5.0
-"""Between two questions whether the API server still serves both kinds."""
+"""Interval of the check that the API server serves both kinds."""
 LIST_S = 600.0
-"""Between two lists, for events that got lost after all."""
+"""Interval of full lists, as a safeguard against lost events."""
 STOP_S = 3.0
-"""How long the end of kopf is waited for; its thread does not keep the process."""
+"""Time limit for kopf to stop. Its thread is a daemon and does not delay the end of the process."""
 
 Handler = Callable[[str, str | None, Mapping[str, Any]], None]
-"""(kind, what happened as kopf tells it, object); called on the loop of the one who runs the watch."""
+"""Callback (kind, event type of kopf, object). It runs on the event loop of the caller of `KopfWatch.run`."""
 
 log = get_logger(__name__)
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """kopf as a watcher only: no Events, nothing persisted, connections that are given up before load balancers do."""
+    """Return settings for kopf as a pure watcher: no Events, no persistence. Watches end before load balancers drop
+    idle connections."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = None
-    # With thousands of objects: a list in parts, and few tasks, which do not wait for more to come.
+    # For thousands of objects: paged lists, and a bounded number of workers that exit soon when idle.
     settings.watching.chunk_size = 500
     settings.queueing.worker_limit = 100
     settings.queueing.idle_timeout = 0.2
@@ -69,15 +70,15 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 def login(settings: kopf.OperatorSettings) -> kopf.ConnectionInfo:
-    """The pod's service account where there is one, else the current context of the kubeconfig: as our own requests."""
+    """Return the credentials of the pod's service account, or else of the kubeconfig, like `kube.client`."""
     info = kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
     if info is None:
-        raise kopf.LoginError("neither a service account nor a kubeconfig says where the Kubernetes API server is")
+        raise kopf.LoginError("no service account and no kubeconfig found to connect to the Kubernetes API server")
     return info
 
 
 class KopfWatch:
-    """`await run()` for as long as our resources are to be seen. `namespace` None stands for all."""
+    """Watch of BrokerClusters and Topics in `namespace`; None selects all namespaces."""
 
     def __init__(
         self,
@@ -94,12 +95,12 @@ class KopfWatch:
         self._clock = clock
         self._retries: Retries[str] = Retries(BACKOFF_FIRST_S, BACKOFF_MAX_S, clock=clock, vary=vary)
         self._known: dict[tuple[str, str, str], str] = {}
-        """uid of each object that there is, by kind, namespace and name."""
+        """uid of each existing object, by kind, namespace and name."""
         self._held: list[tuple[str, str | None, Mapping[str, Any]]] | None = None
         self.state = WatchState(f"BrokerCluster and Topic in {namespace or 'all namespaces'}", clock())
 
     async def run(self) -> None:
-        """Watches until cancelled."""
+        """Watch until cancelled; restart kopf with backoff after each error."""
         while True:
             try:
                 await self.check()
@@ -113,10 +114,10 @@ class KopfWatch:
                 WATCH_RESTARTS.labels(kind).inc()
 
     async def check(self) -> None:
-        """Asks whether the API server serves both kinds to us.
+        """Check that the API server serves both kinds to the operator.
 
         Raises:
-            KubeError: it does not.
+            KubeError: A kind is not defined, or access was denied.
         """
         for kind in KINDS.values():
             try:
@@ -128,8 +129,8 @@ class KopfWatch:
                 raise KubeError(404, text) from error
 
     async def _session(self) -> None:
-        """One kopf, from its beginning to its end."""
-        self._held = []  # until the first list
+        """Run one kopf instance until it stops."""
+        self._held = []  # buffers events until the first list
         thread = _KopfThread(self._namespace, self._see)
         thread.start()
         try:
@@ -150,8 +151,11 @@ class KopfWatch:
             self._held = None
 
     async def _list(self) -> None:
-        """Shows everything that there is, and what is no longer there. What kopf tells meanwhile is newer, and is shown
-        afterwards: nobody acts on a part of the list, in which the older of two Topics may be missing."""
+        """Deliver all existing objects and the deletions since the last list.
+
+        Events of kopf are buffered until the list is complete. In a partial list the older of two conflicting Topics
+        may be missing.
+        """
         self._held = self._held or []
         try:
             bodies = [body for kind in KINDS.values() for body in await self._all(kind)]
@@ -172,7 +176,7 @@ class KopfWatch:
         while True:
             page = await self._source.page(kind, self._namespace, after=after)
             for item in page["items"]:
-                item["metadata"].pop("managedFields", None)  # most of an object, and nothing to us
+                item["metadata"].pop("managedFields", None)  # unused, and the largest part of an object
                 bodies.append({**item, "kind": kind, "apiVersion": names.API_VERSION})
             after = page["metadata"].get("continue", "")
             if not after:
@@ -194,7 +198,7 @@ class KopfWatch:
 
 
 class _KopfThread:
-    """One run of kopf. What it tells is called on the loop that started it."""
+    """Thread that runs one kopf instance. Its callbacks run on the event loop that created it."""
 
     def __init__(self, namespace: str | None, see: Handler) -> None:
         self._namespace = namespace
@@ -210,10 +214,10 @@ class _KopfThread:
         self._thread.start()
 
     async def until_watching(self) -> None:
-        """Returns when both watches have begun.
+        """Wait until both watches have started.
 
         Raises:
-            KubeError: they have not for `BEGIN_S`, or kopf has ended.
+            KubeError: They did not start within `BEGIN_S`, or kopf stopped.
         """
         began = asyncio.ensure_future(self._all_watching.wait())
         either: set[asyncio.Future[Any]] = {began, self._ended}
@@ -221,21 +225,21 @@ class _KopfThread:
             await asyncio.wait(either, timeout=BEGIN_S, return_when=asyncio.FIRST_COMPLETED)
             self._raise_if_ended()
             if not self._all_watching.is_set():
-                raise KubeError(0, f"kopf has not begun to watch within {BEGIN_S:.0f} s")
+                raise KubeError(0, f"kopf did not start its watches within {BEGIN_S:.0f} s")
         finally:
             began.cancel()
 
     async def ended_within(self, seconds: float) -> None:
-        """Returns after so many seconds.
+        """Wait for the given time.
 
         Raises:
-            KubeError: kopf has ended.
+            KubeError: kopf stopped.
         """
         await asyncio.wait({self._ended}, timeout=seconds)
         self._raise_if_ended()
 
     async def stop(self) -> None:
-        """Lets kopf end."""
+        """Stop kopf and wait up to `STOP_S` for its end."""
         self._stop.set()
         await asyncio.wait({self._ended}, timeout=STOP_S)
 
@@ -243,14 +247,14 @@ class _KopfThread:
         if self._ended.done():
             error = self._ended.result()
             status = getattr(error, "status", None)
-            said = str(getattr(error, "message", None) or error or "kopf has ended")
+            said = str(getattr(error, "message", None) or error or "kopf stopped")
             raise KubeError(status if isinstance(status, int) else 0, said)
 
     def _run(self) -> None:
         error: BaseException | None = None
         try:
             asyncio.run(self._watch())
-        except BaseException as caught:  # noqa: BLE001 - a thread has nobody above it; the supervisor tells of it
+        except BaseException as caught:  # noqa: BLE001 - passed to the supervisor, which logs it
             error = caught
         self._tell(lambda: self._end(error))
 
@@ -305,7 +309,7 @@ class _KopfThread:
     def _tell(self, call: Callable[[], object]) -> None:
         try:
             self._loop.call_soon_threadsafe(call)
-        except RuntimeError:  # the process is ending, and its loop has been closed
+        except RuntimeError:  # the event loop is closed because the process is ending
             self._stop.set()
 
 

@@ -1,20 +1,20 @@
-"""Lanes of work: each key has one of its own, so that what one cluster waits for costs no other anything.
+"""Work queue with one lane per key, so that a slow cluster does not delay the others.
 
-A key is a cluster, or the Topic resources of one. Its lane works on one run at a time; a lane without work is not
-there. Nothing is shared between lanes but the event loop and the connection to the API server, and both are bounded
-where they are used: a run has `RUN_LIMIT_S`, an API call its place in a fair line (`kube.client`), a lane a few calls
-at a time (`bounded`). So the number of lanes that wait for a silent broker does not matter to the others.
+A key is a cluster, all Topics of a cluster, or the leaders of its groups. A lane runs one reconciliation at a time and
+is removed when it has no work. Lanes share only the event loop and the connection to the API server, and their use is
+bounded: a run ends after `RUN_LIMIT_S`, requests wait in a FIFO queue (`kube.client`), and a lane sends a few requests
+at a time (`bounded`). Lanes that wait for unresponsive brokers therefore do not affect the others.
 
-`add` may be called as often as anything happens. A key that is added while its lane works runs once more afterwards,
-so that no change is missed; one that waits for a later time runs now. A run returns the seconds until the next look,
-None when a change will tell; what it raises is tried again later and later (`retries`).
+`add` may be called for every event. A key that is added during its run is run once more; a key with a timer is run
+immediately. A run returns the delay in seconds until its next run, or None to wait for an event. A run that raises is
+retried with exponential backoff (`retries`).
 
-    nothing -> running -> nothing             due at a later time: a timer
-               |     ^ added meanwhile
-               `-----'
+    idle -> running -> idle             a delay was returned: timer
+            |     ^ added meanwhile
+            `-----'
 
-Source: controller-runtime's workqueue has the same promises for one queue with a number of workers; there one
-reconciler's slow objects hold up its others.
+Source: the workqueue of controller-runtime has the same semantics with one queue and a number of workers; there slow
+objects of a controller delay its other objects.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from raptormq_operator.retries import Retries
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
 RUN_LIMIT_S = 300.0
-"""Everything that a run waits for has a time limit of its own; this one is for what nobody has thought of."""
+"""Time limit of one run. Each operation has its own timeout; this limit is a safeguard."""
 CALLS_AT_ONCE = 8
-"""API calls of one lane at the same time."""
+"""Maximum number of concurrent API requests of one lane."""
 
 T = TypeVar("T")
 
@@ -46,7 +46,8 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """What a lane is for. `kind` is BrokerCluster, or Topics for the Topic resources of the cluster `name`."""
+    """Key of a lane. `kind` is BrokerCluster or SparkPipeline, Topics for all Topics of the cluster `name`, or Leaders
+    for those of its groups."""
 
     kind: str
     namespace: str
@@ -57,11 +58,11 @@ class Key:
 
 
 Reconcile = Callable[[Key, bool], Awaitable[float | None]]
-"""Brings what the key stands for closer to its spec. The second argument says whether something changed; otherwise it
-was the time for a look. Returns the seconds until the next look, None when a change will tell."""
+"""Reconciles a key. The second argument is True after an event and False after a timer. Returns the delay in seconds
+until the next run, or None to wait for an event."""
 
 CallLater = Callable[[float, Callable[[Key], None], Key], asyncio.Handle]
-"""Calls the function with the key after so many seconds, unless what it returns is cancelled."""
+"""Calls the function with the key after a delay in seconds. The returned handle cancels the call."""
 
 
 def _call_later(delay: float, function: Callable[[Key], None], key: Key) -> asyncio.Handle:
@@ -77,7 +78,7 @@ class _Lane:
 
 
 class Lanes:
-    """`add` from anywhere on the loop; `await run()` works until it is cancelled."""
+    """The work queue. `add` and `look` must be called on the event loop; `run` processes keys until cancelled."""
 
     def __init__(
         self,
@@ -98,17 +99,17 @@ class Lanes:
         self._group: asyncio.TaskGroup | None = None
 
     def add(self, key: Key) -> None:
-        """What the key stands for may have changed."""
+        """Enqueue a key after an event."""
         lane = self._lanes.setdefault(key, _Lane())
         lane.changed = True
         self._ready(key, lane)
 
     def look(self, key: Key) -> None:
-        """Nothing is known to have changed; look now nevertheless."""
+        """Enqueue a key without an event."""
         self._ready(key, self._lanes.setdefault(key, _Lane()))
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Process keys until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -124,7 +125,7 @@ class Lanes:
 
     @property
     def idle(self) -> bool:
-        """Nothing is ready and nothing runs; timers may be set."""
+        """True while no key is queued or running. Timers may be pending."""
         return self._busy == 0
 
     def _ready(self, key: Key, lane: _Lane) -> None:
@@ -145,12 +146,12 @@ class Lanes:
         while lane.pending:
             changed, lane.pending, lane.changed = lane.changed, False, False
             delay = await self._attempt(key, changed)
-            await asyncio.sleep(0)  # a lane that always has work lets others go on
+            await asyncio.sleep(0)  # let other lanes run
         lane.running = False
         self._count(-1)
         if delay is None:
             del self._lanes[key]
-            LAST_LOOK.labels(*_labels(key))  # removing one that never was is an error
+            LAST_LOOK.labels(*_labels(key))  # creates the series, as `remove` raises for a missing one
             LAST_LOOK.remove(*_labels(key))
         else:
             lane.timer = self._call_later(delay, self.look, key)
@@ -163,15 +164,15 @@ class Lanes:
             except RaptorMQError as error:
                 log.warning("%s: %s", key, error)
             except TimeoutError:
-                log.error("%s: given up after %.0f s", key, self._run_limit)
-            except Exception:  # a bug in one object's reconciliation must not stop the others
+                log.error("%s: the reconciliation was cancelled after %.0f s", key, self._run_limit)
+            except Exception:  # a bug in one reconciliation must not stop the other lanes
                 log.exception("%s: unexpected error", key)
             else:
                 self._retries.succeeded(key)
                 RUNS.labels(key.kind, "ok").inc()
                 return None if delay is None else delay * (0.9 + 0.2 * self._vary())
         RUNS.labels(key.kind, "failed").inc()
-        self._lanes[key].changed |= changed  # it is still to be acted on
+        self._lanes[key].changed |= changed  # the event has not been processed yet
         return self._retries.failed(key)
 
     def _count(self, change: int) -> None:
@@ -180,7 +181,8 @@ class Lanes:
 
 
 async def bounded(calls: Iterable[Awaitable[T]], at_once: int = CALLS_AT_ONCE) -> list[T]:
-    """The results of all calls, in order, with a few of them under way at any time. The first error ends the rest."""
+    """Await all calls, at most `at_once` concurrently. Return the results in order. The first error cancels the
+    rest."""
     waiting = enumerate(calls)
     results: dict[int, T] = {}
 
@@ -197,7 +199,7 @@ async def bounded(calls: Iterable[Awaitable[T]], at_once: int = CALLS_AT_ONCE) -
         await asyncio.gather(*workers, return_exceptions=True)
         for _, call in waiting:
             if asyncio.iscoroutine(call):
-                call.close()  # never begun: the first error has ended the rest
+                call.close()  # not started because of the first error
     return [results[number] for number in sorted(results)]
 
 

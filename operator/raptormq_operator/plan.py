@@ -1,20 +1,30 @@
-"""The mind of the operator: what exists and what is wanted in, the next safe steps out. Pure.
+"""Computes the next safe steps from the observed and the wanted objects of a cluster. No I/O.
 
-`plan` is asked again whenever anything changes, and each time says only what may be done now. Every step is idempotent;
-after a crash between two steps the next plan simply starts from what is there. The rules:
+`plan` is called after every change and returns only steps that are safe now. Every step is idempotent. After a crash
+between two steps, the next plan starts from the observed state. The rules:
 
-1.  An object that this cluster does not own is never touched. A foreign object under a wanted name blocks its unit.
-2.  What does not exist is made at once. Services come before workloads.
-3.  Workloads that exist change one after the other: the name servers first; then a broker only while every other broker
-    is available, that is, its StatefulSet is settled and every name server lists it.
-4.  A broker that is away may always be changed: nothing is lost, and the change may be its cure. Away is one whose
-    StatefulSet is not settled and that does not answer either. One of the two proves little: while a name server
-    restarts, no broker is listed and none is ready, and all of them serve.
-5.  A broker that may serve and is not available is changed while nobody is away or being changed, also one at a time.
-6.  A change is written first and its pod evicted afterwards, in the same turn: the API server evicts no pod that the
-    disruption budget protects, so a roll and a drain never take two brokers.
-7.  What is owned and wanted no longer is deleted last. Volume claims are never deleted here.
-8.  A difference that an apply does not change (`convergence`) is no reason for a step: it holds up nothing else.
+1. An object that this cluster does not own is never changed. A foreign object with a wanted name blocks its unit.
+2. Missing objects are created at once. Services come before workloads.
+3. Existing workloads are changed one at a time: first the name servers; then a broker, only while every other broker is
+   available, that is, its StatefulSet is settled and every name server lists it.
+4. An unavailable broker may always be changed: nothing is lost, and the change may repair it. A broker is unavailable
+   if its StatefulSet is not settled and it does not respond. One of the two is not sufficient: while a name server
+   restarts, brokers are neither listed nor ready, although all of them serve clients.
+5. A broker that is not available but may serve clients is changed while no broker is unavailable or being changed, also
+   one at a time.
+6. A change is written first, and the pod is evicted afterwards in the same reconciliation. The API server evicts no pod
+   that the disruption budget protects, so a rolling update and a drain never evict two brokers at a time.
+7. Owned objects that are no longer wanted are deleted last. Volume claims are never deleted here.
+8. A broker whose volume claim is being deleted is not evicted, because only its pod still keeps the disk.
+9. A member of a Dledger group is changed when its leader reports that the group keeps a quorum of caught-up members
+   without it: one member of the cluster at a time, followers first. A leader transfers leadership before its change. A
+   broker that will become the first member of a group has no replicas yet, and is changed although the other members
+   wait for it.
+10. A slave is changed while its master responds and the other slaves have caught up. A master is changed after its
+    slaves, while one of them has all its messages. There is no transfer: no other member accepts messages meanwhile.
+11. A promotion (`promotion`) names the brokers that are changed at once: first the old master, which becomes a slave,
+    then the new master.
+12. A difference that remains after an apply (`convergence`) causes no step and delays no other change.
 """
 
 from __future__ import annotations
@@ -37,10 +47,8 @@ _HASHES = (names.CONFIG_HASH_ANNOTATION, names.MANIFEST_HASH_ANNOTATION)
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Children of one cluster, and whatever else lives under a wanted name.
-
-    `registered` holds the names of the StatefulSets whose broker every name server lists, `answering` of those whose
-    broker gives a sign of life.
+    """Child objects of one cluster, and other objects with a wanted name. `registered` has the names of the
+    StatefulSets whose broker every name server lists, `answering` those whose broker responds.
     """
 
     owner_uid: str
@@ -51,11 +59,22 @@ class Observed:
     """Differences that an apply left as they are: the API server's way to write the same."""
     contested: Mapping[Key, frozenset[Difference]] = field(default_factory=dict)
     """Differences that came back after an apply, and that are not to be applied again yet."""
+    losing_claims: frozenset[str] = frozenset()
+    """Names of the StatefulSets whose volume claim goes as soon as their pod does."""
+    restartable: frozenset[str] | None = None
+    """Names of the StatefulSets whose broker may be restarted, as the leader of its group says; None for brokers
+    without copies."""
+    leaders: frozenset[str] = frozenset()
+    """Names of the StatefulSets whose broker leads its group, or is its master."""
+    elects: bool = True
+    """Whether groups elect their leaders, so that one can hand leadership over."""
+    promoting: frozenset[str] = frozenset()
+    """Names of the StatefulSets whose broker is changed at once, since a promotion needs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply of the manifest, which is there with these differences, or is not there."""
+    """Server-side apply of a manifest. The object has these differences or does not exist."""
 
     manifest: Manifest
     exists: bool
@@ -66,7 +85,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletion of exactly the object that was seen, by its uid."""
+    """Deletion of exactly the observed object, by its uid."""
 
     kind: str
     name: str
@@ -75,19 +94,26 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Eviction of the pods of a StatefulSet that do not run its revision."""
+    """Eviction of the pods of a StatefulSet that run an outdated revision."""
 
     stateful_set: str
     revision: str
     labels: Mapping[str, str]
 
 
-Step = Apply | Delete | Evict
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Transfer of leadership from a leader, so that it can be changed."""
+
+    stateful_set: str
+
+
+Step = Apply | Delete | Evict | Transfer
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A broker whose change has to wait."""
+    """A broker whose change must wait."""
 
     broker: str
     change: str
@@ -98,9 +124,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`steps` may be taken now, in order. `waiting` names the workloads whose pods do not serve yet, `conflicts` the
-    foreign objects that are in the way, `held` the brokers that are not changed yet, `staying` what differs after an
-    apply, too. All of them empty: the cluster is as it is wanted."""
+    """`steps` may be taken now, in order. `waiting` has the workloads whose pods do not serve yet, `conflicts` the
+    foreign objects with wanted names, `held` the brokers whose change must wait, `staying` the differences that remain
+    after an apply. If all are empty, the cluster is in the wanted state.
+    """
 
     steps: tuple[Step, ...]
     waiting: tuple[str, ...]
@@ -112,19 +139,19 @@ class Plan:
 
     @property
     def done(self) -> bool:
-        """Nothing is left to do or to wait for."""
+        """Whether there is nothing to do or to wait for."""
         return not (self.steps or self.waiting or self.conflicts or self.held or self.staying)
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
-    """The steps that are safe now."""
+    """Return the steps that are safe now."""
     name_server_steps = _changes(observed, wanted.name_servers)
     steps = [*_shared_changes(observed, wanted.shared), *name_server_steps]
     broker_steps = list(_broker_changes(observed, wanted, name_servers_change=bool(name_server_steps)))
     steps += broker_steps
     steps += _leftovers(observed, wanted)
     changing = {step.unit for step in broker_steps if isinstance(step, Apply) and step.unit is not None}
-    changing |= {("StatefulSet", step.stateful_set) for step in broker_steps if isinstance(step, Evict)}
+    changing |= {("StatefulSet", step.stateful_set) for step in broker_steps if isinstance(step, Evict | Transfer)}
     return Plan(
         steps=tuple(steps),
         waiting=tuple(_waiting(observed, wanted)),
@@ -140,8 +167,9 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 
 
 def name_servers_may_authenticate(observed: Observed, wanted: Wanted) -> bool:
-    """Whether name servers may refuse unsigned requests, so that every broker stays listed while access control is
-    turned on: all brokers that there are sign. Name servers that do it already go on while brokers come and go.
+    """Return whether name servers may refuse unsigned requests: all existing brokers sign. Every broker then stays
+    listed while access control is enabled. Name servers that already refuse them continue while brokers are added and
+    removed.
     """
     brokers = [unit for unit in wanted.brokers if _workload(unit) in observed.objects]
     if not all(has_access_secrets(observed.objects[_workload(unit)]) for unit in brokers if _ours(observed, unit)):
@@ -157,27 +185,92 @@ def _ours(observed: Observed, unit: Unit) -> bool:
 
 
 def _broker_changes(observed: Observed, wanted: Wanted, *, name_servers_change: bool) -> Iterator[Step]:
-    """Steps of all brokers that are away, and of at most one that may serve while the name servers are well."""
+    """Return the steps of all unavailable brokers, and of at most one that may serve clients if the name servers are
+    healthy. Missing objects of the others are created, so that a restarted pod finds its configuration.
+    """
+    if observed.restartable is not None:
+        yield from _member_changes(observed, wanted, observed.restartable, name_servers_change=name_servers_change)
+        return
     brokers = wanted.brokers
     away = {_workload(unit) for unit in brokers if _away(observed, unit)}
     may_disturb = _settled(observed, wanted.name_servers) and not name_servers_change
     may_disturb = may_disturb and not away and all(_rolled(observed, unit) for unit in brokers)
     unavailable = {_workload(unit) for unit in brokers if not _available(observed, unit)}
+    young = {_workload(unit) for unit in brokers if _young(observed, unit)}
     # Whose turn has begun goes on.
     for unit in sorted(brokers, key=lambda unit: not _outdated(observed, unit)):
         key = _workload(unit)
         if key in away:
             yield from _turn(observed, unit)
-        elif may_disturb and (key in unavailable or not unavailable):
+        elif may_disturb and not young - {key} and (key in unavailable or not unavailable):
             steps = _turn(observed, unit)
             may_disturb = not steps
             yield from steps
+        else:
+            yield from _missing(observed, unit)
+
+
+def _missing(observed: Observed, unit: Unit) -> Iterator[Step]:
+    """Return the steps that create missing objects, so that a restarted pod finds its configuration."""
+    return (step for step in _changes(observed, unit) if isinstance(step, Apply) and not step.exists)
+
+
+def _member_changes(
+    observed: Observed, wanted: Wanted, restartable: frozenset[str], *, name_servers_change: bool
+) -> Iterator[Step]:
+    """Return the steps of all unavailable members, and of at most one whose group keeps a quorum without it."""
+    may_disturb = _settled(observed, wanted.name_servers) and not name_servers_change
+    may_disturb = may_disturb and all(_rolled(observed, unit) for unit in wanted.brokers)
+    # Nobody has an old address of a group that no member has led yet.
+    young = {_workload(unit)[1] for unit in wanted.brokers if observed.leaders and _young(observed, unit)}
+
+    def turn_order(unit: Unit) -> tuple[bool, bool]:
+        return _workload(unit)[1] in observed.leaders, not _outdated(observed, unit)
+
+    for unit in sorted(wanted.brokers, key=turn_order):
+        name = _workload(unit)[1]
+        steps = _turn(observed, unit)
+        if _away(observed, unit) or name in observed.promoting:
+            yield from steps
+        elif (
+            steps and may_disturb and name in restartable and not young - {name} and not _waits(observed, wanted, unit)
+        ):
+            may_disturb = False
+            yield from [Transfer(name)] if observed.elects and name in observed.leaders else steps
+        else:
+            yield from _missing(observed, unit)
+
+
+def _waits(observed: Observed, wanted: Wanted, unit: Unit) -> bool:
+    """Return True for a master with slaves that are not changed yet: no other member replaces it during its change."""
+    if observed.elects or _workload(unit)[1] not in observed.leaders:
+        return False
+    return any(
+        _turn(observed, other)
+        for other in wanted.brokers
+        if _group(other) == _group(unit) and _workload(other) != _workload(unit)
+    )
+
+
+def _group(unit: Unit) -> str:
+    group: str = unit.objects[-1]["metadata"]["labels"][names.GROUP_LABEL]
+    return group
+
+
+def ended(workload: Manifest) -> bool:
+    """Return True if no pod of a StatefulSet runs an outdated revision: each such pod was recreated or deleted.
+    A pod on a lost node exists until its node or an administrator deletes it.
+    """
+    status = workload.get("status", {})
+    if status.get("observedGeneration", 0) < workload["metadata"]["generation"]:
+        return False
+    return _all_updated(workload) or status.get("replicas", 0) == 0
 
 
 def _turn(observed: Observed, unit: Unit) -> list[Step]:
-    """What is to be written; when everything is, the eviction of a pod that does not run it yet."""
+    """Return the pending applies of a unit; after these, the eviction of an outdated pod."""
     steps = _changes(observed, unit)
-    if steps or not _outdated(observed, unit):
+    if steps or not _outdated(observed, unit) or _workload(unit)[1] in observed.losing_claims:
         return steps
     kind, name = _workload(unit)
     workload = observed.objects[kind, name]
@@ -185,21 +278,38 @@ def _turn(observed: Observed, unit: Unit) -> list[Step]:
 
 
 def _held(observed: Observed, wanted: Wanted, changing: set[Key], *, name_servers_change: bool) -> Iterator[Held]:
-    """Brokers with a change that is no step now. The reasons are those of `_broker_changes`."""
+    """Return the brokers whose change is not a step now. The reasons are those of `_broker_changes`."""
     for unit in wanted.brokers:
         key = _workload(unit)
         changes = [step for step in _changes(observed, unit) if isinstance(step, Apply)]
         if key not in changing and (changes or _outdated(observed, unit)):
             found = [difference for step in changes for difference in sorted(step.differences)]
-            why = _why_held(observed, wanted, changing, name_servers_change=name_servers_change)
+            why = "its volume claim is being deleted, which completes when its pod ends"
+            if changes or key[1] not in observed.losing_claims:
+                why = _why_held(observed, wanted, unit, changing, name_servers_change=name_servers_change)
             yield Held(key[1], in_words(found) if changes else "eviction of the pod from before the change", why)
 
 
-def _why_held(observed: Observed, wanted: Wanted, changing: set[Key], *, name_servers_change: bool) -> str:
+def _why_held(observed: Observed, wanted: Wanted, unit: Unit, changing: set[Key], *, name_servers_change: bool) -> str:
     servers = _workload(wanted.name_servers)[1]
     if name_servers_change:
         return f"{servers} is changed first"
     brokers = wanted.brokers
+    if observed.restartable is not None:
+        busy = sorted(name for _, name in changing) or [
+            _workload(unit)[1] for unit in brokers if not _rolled(observed, unit)
+        ]
+        if busy:
+            return f"{', '.join(busy)} is changed first"
+        if _waits(observed, wanted, unit):
+            return "its slaves are changed first"
+        if _workload(unit)[1] not in observed.restartable:
+            if not observed.elects:
+                return "its master does not respond, or no other slave has caught up"
+            return "its group has no quorum of caught-up members without it"
+        if young := [_workload(each)[1] for each in brokers if _young(observed, each)]:
+            return f"{', '.join(young)} is not available to all clients"
+        return f"{servers} is not available"
     groups = (
         ("does not serve", [unit for unit in brokers if _away(observed, unit)]),
         ("is being made anew", [unit for unit in brokers if not _rolled(observed, unit)]),
@@ -214,7 +324,7 @@ def _why_held(observed: Observed, wanted: Wanted, changing: set[Key], *, name_se
 
 
 def in_words(found: Iterable[Difference]) -> str:
-    """What a change is about: `image raptormq:2, configuration`."""
+    """Return a summary of a change: `image raptormq:2, configuration`."""
     words: dict[str, None] = {}
     for difference in found:
         name = difference.field.rpartition("]")[2].lstrip(".") or difference.field
@@ -232,11 +342,11 @@ def in_words(found: Iterable[Difference]) -> str:
 
 
 def _waiting(observed: Observed, wanted: Wanted) -> Iterator[str]:
-    """Name servers serve as soon as they are ready; a roll waits until they are available (`minReadySeconds`)."""
-    if not _serving(observed, wanted.name_servers):
-        yield _workload(wanted.name_servers)[1]
-    for unit in wanted.brokers:
-        if not _settled(observed, unit):
+    """Return the workloads whose pods are not ready. Pods serve clients when they are ready; a rolling update waits
+    until they are available (`minReadySeconds`).
+    """
+    for unit in (wanted.name_servers, *wanted.brokers):
+        if not _serving(observed, unit):
             yield _workload(unit)[1]
 
 
@@ -251,12 +361,12 @@ def _staying(observed: Observed, wanted: Wanted) -> Iterator[str]:
 
 
 def key_of(manifest: Manifest) -> Key:
-    """Kind and name of an object."""
+    """Return the kind and name of an object."""
     return manifest["kind"], manifest["metadata"]["name"]
 
 
 def settled(workload: Manifest | None) -> bool:
-    """True when a StatefulSet's controller has seen its last change and all pods run it and are available."""
+    """Return True if the StatefulSet controller has processed the last change and all pods run it and are available."""
     if workload is None:
         return False
     status = workload.get("status", {})
@@ -269,7 +379,7 @@ def settled(workload: Manifest | None) -> bool:
 
 
 def _all_updated(workload: Manifest) -> bool:
-    """True when a StatefulSet's controller has seen its last change and has made all pods anew."""
+    """Return True if the StatefulSet controller has processed the last change and has recreated all pods."""
     status = workload.get("status", {})
     return bool(
         status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
@@ -278,14 +388,14 @@ def _all_updated(workload: Manifest) -> bool:
 
 
 def _changes(observed: Observed, unit: Unit) -> list[Step]:
-    """Steps of a unit that is changed as one: none while a foreign object is in the way."""
+    """Return the steps of a unit that is changed as a whole; none if a foreign object has one of its names."""
     if any(_foreign(observed, key_of(manifest)) for manifest in unit.objects):
         return []
     return [step for manifest in unit.objects for step in _change(observed, manifest, _workload(unit))]
 
 
 def _shared_changes(observed: Observed, unit: Unit) -> list[Step]:
-    """Steps of objects that stand alone: a foreign one only stops itself."""
+    """Return the steps of independent objects; a foreign object blocks only itself."""
     return [step for manifest in unit.objects for step in _changes(observed, Unit((manifest,)))]
 
 
@@ -301,7 +411,7 @@ def _change(observed: Observed, manifest: Manifest, unit: Key) -> Iterable[Step]
 
 
 def _left(observed: Observed, current: Manifest, manifest: Manifest) -> frozenset[Difference]:
-    """What differs, without what is only written another way."""
+    """Return the differences without mere differences in representation."""
     return frozenset(differences(current, manifest)) - observed.accepted.get(key_of(manifest), frozenset())
 
 
@@ -314,7 +424,7 @@ def _serving(observed: Observed, unit: Unit) -> bool:
 
 
 def _updated(observed: Observed, unit: Unit) -> bool:
-    """True when the pods of a unit run what its StatefulSet says."""
+    """Return True if the pods of a unit run the revision of its StatefulSet."""
     workload = observed.objects.get(_workload(unit))
     if workload is None or any(_foreign(observed, key_of(manifest)) for manifest in unit.objects):
         return False
@@ -327,14 +437,14 @@ def _settled(observed: Observed, unit: Unit) -> bool:
 
 
 def _rolled(observed: Observed, unit: Unit) -> bool:
-    """False while the pod of a broker goes and comes."""
+    """Return False while the pod of a broker is being replaced."""
     key = _workload(unit)
     workload = observed.objects.get(key)
     return workload is None or _foreign(observed, key) or _all_updated(workload) or _outdated(observed, unit)
 
 
 def _outdated(observed: Observed, unit: Unit) -> bool:
-    """True when a StatefulSet's controller has seen its last change and its pod is there and has to be evicted."""
+    """Return True if the StatefulSet controller has processed the last change and its pod must be evicted."""
     key = _workload(unit)
     workload = observed.objects.get(key)
     if workload is None or _foreign(observed, key):
@@ -353,7 +463,7 @@ def _away(observed: Observed, unit: Unit) -> bool:
 
 
 def _available(observed: Observed, unit: Unit) -> bool:
-    """True when clients can use it, also when it still waits to be evicted for a change."""
+    """Return True if clients can use the broker, even if it will be evicted for a change."""
     key = _workload(unit)
     if key[1] not in observed.registered:
         return False
@@ -361,6 +471,15 @@ def _available(observed: Observed, unit: Unit) -> bool:
         return _settled(observed, unit)
     workload = observed.objects[key]
     return bool(workload["status"].get("availableReplicas", 0) == workload["spec"]["replicas"])
+
+
+def _young(observed: Observed, unit: Unit) -> bool:
+    """Return True while clients may have cached the previous address of a broker (`minReadySeconds`)."""
+    workload = observed.objects.get(_workload(unit))
+    if workload is None or _workload(unit)[1] not in observed.registered or _foreign(observed, _workload(unit)):
+        return False
+    status, replicas = workload.get("status", {}), workload["spec"]["replicas"]
+    return bool(status.get("readyReplicas", 0) == replicas > status.get("availableReplicas", 0))
 
 
 def _workload(unit: Unit) -> Key:

@@ -1,11 +1,10 @@
-"""What pods say of why they do not serve, in their own last words or in those of Kubernetes. Pure: pods in as the API
-server shows them.
+"""Reasons why pods are not ready, from the status of the pods. Pure functions of pods of the API server.
 
-A pod fails when its container ends again and again, cannot be made, its image cannot be had, or a node has put it out.
-One that starts for the first time, or for the first time after an end, does not, nor does one whose last run was long:
-Kubernetes then begins anew too. One that finds no node waits: a volume or a node may come. The last words are the last
-line of what the container wrote before it ended, which Kubernetes keeps when the container's terminationMessagePolicy
-is FallbackToLogsOnError (Kubernetes documentation, "Determine the Reason for Pod Failure").
+A pod is *failing* when its container is in a crash loop or cannot be created, its image cannot be pulled, or a node
+evicted it. A first start, a first restart and a restart after a long run do not count; Kubernetes, too, resets its
+backoff after a long run. A pod that cannot be scheduled is *waiting*: a volume or a node may become available. The
+message of a terminated container is the last line of its log. Kubernetes provides it with the terminationMessagePolicy
+FallbackToLogsOnError (Kubernetes documentation, "Determine the Reason for Pod Failure").
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import NamedTuple
 from raptormq_operator.manifests.metadata import Manifest
 
 MAX_TEXT = 500
-"""Characters of one pod's words: enough for what to change, with the place where it stands."""
+"""Maximum length of one pod's message in characters."""
 MAX_PODS = 5
-"""A fault in the configuration is the same in every pod."""
+"""Maximum number of pods in a message. A configuration error usually affects all pods alike."""
 _CANNOT_START = frozenset(
     {
         "CreateContainerConfigError",
@@ -34,15 +33,15 @@ _CANNOT_START = frozenset(
 )
 _LOOP = "CrashLoopBackOff"
 _RESTARTS_OF_A_LOOP = 2
-"""A container that runs again after so many ends is expected to end once more, until it is ready."""
+"""Number of restarts after which a running container that is not ready counts as crash-looping."""
 _LONG_RUN = timedelta(minutes=10)
-"""After a run of this length Kubernetes restarts without a pause, as if it were the first end."""
+"""After a run of this length Kubernetes resets the restart backoff."""
 _PLAIN_REASONS = frozenset({None, "Completed", "Error"})
-"""What a container's end is called when there is nothing special about it."""
+"""Termination reasons that add no information to the exit code."""
 
 
 class PodDiagnostics(NamedTuple):
-    """What the pods of a cluster say, one after the other; "" when none does."""
+    """Messages about failing and waiting pods of a cluster; "" when there are none."""
 
     failing: str = ""
     waiting: str = ""
@@ -52,7 +51,7 @@ NO_DIAGNOSTICS = PodDiagnostics()
 
 
 def diagnose(pods: Sequence[Manifest]) -> PodDiagnostics:
-    """What failing pods say, and those that wait for a node."""
+    """Return the messages about failing pods and about pods that cannot be scheduled."""
     there = sorted(
         (pod for pod in pods if "deletionTimestamp" not in pod["metadata"]),
         key=lambda pod: str(pod["metadata"]["name"]),
@@ -61,7 +60,7 @@ def diagnose(pods: Sequence[Manifest]) -> PodDiagnostics:
 
 
 def joined(said: Sequence[tuple[str, str]]) -> str:
-    """What pods (name, words) say as one text of bounded length."""
+    """Join pairs of pod name and message into one text of bounded length."""
     texts = [f"{name}: {words}" for name, words in said[:MAX_PODS]]
     more = [f"{len(said) - MAX_PODS} more pods"] if len(said) > MAX_PODS else []
     return "; ".join(texts + more)
@@ -74,7 +73,7 @@ def _all_that_say(pods: Sequence[Manifest], why: Callable[[Manifest], str | None
 def _why_it_waits(status: Manifest) -> str | None:
     for condition in status.get("conditions", []):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return f"no node takes it: {cut(condition.get('message', ''))}"
+            return f"not schedulable: {cut(condition.get('message', ''))}"
     return None
 
 
@@ -96,7 +95,7 @@ def _why_container(container: Manifest) -> str | None:
 
 
 def _end_of_a_loop(container: Manifest) -> Manifest | None:
-    """How a container ended that is not expected to stay; None when it may."""
+    """Return the last termination of a crash-looping container; None if the container is not crash-looping."""
     state, restarts = container.get("state", {}), container.get("restartCount", 0)
     before: Manifest | None = container.get("lastState", {}).get("terminated")
     if state.get("waiting", {}).get("reason") == _LOOP:
@@ -120,9 +119,9 @@ def _end(ended: Manifest) -> str:
     reason = ended.get("reason")
     code = f"exit code {ended['exitCode']}" + ("" if reason in _PLAIN_REASONS else f" ({reason})")
     lines = [line for line in str(ended.get("message", "")).splitlines() if line.strip()]
-    return f"{code}: {cut(lines[-1].strip())}" if lines else f"{code} and said nothing"
+    return f"{code}: {cut(lines[-1].strip())}" if lines else f"{code} and no output"
 
 
 def cut(text: str) -> str:
-    """As much of a text as belongs into a condition."""
+    """Truncate a text to `MAX_TEXT` characters."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."

@@ -1,5 +1,5 @@
-"""Amounts as Kubernetes writes them: ``250m``, ``1.5Gi``, ``20G``; what is no whole number of bytes, as 1.3333Gi, it
-writes in thousandths, millionths (``1431619973939200u``) or billionths of one."""
+"""Kubernetes quantities: ``250m``, ``1.5Gi``, ``20G``. Kubernetes writes a fractional number of bytes, such as
+1.3333Gi, in thousandths, millionths (``1431619973939200u``) or billionths of a byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(n|u|m|k|[MGTPE]|[KMGTPE]i)?")
 
 
 def quantity(value: Any) -> Decimal | None:
-    """Return the amount; None for a value that is none."""
+    """Parse a quantity; return None for any other value."""
     if isinstance(value, bool):
         return None
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int) else None

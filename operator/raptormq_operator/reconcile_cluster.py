@@ -1,7 +1,6 @@
-"""Reconciliation of a BrokerCluster: observe, plan, take the steps, look at the brokers, say so in the status.
+"""Reconciliation of a BrokerCluster: probe the servers, observe, plan, take the steps, write the status.
 
-Everything that is decided here is decided by pure neighbours (`plan`, `cluster_status`, `conditions`); this is their
-shell.
+This module does the I/O. The decisions are made by pure modules (`plan`, `cluster_status`, `concerns`, `conditions`).
 """
 
 from __future__ import annotations
@@ -14,58 +13,63 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
 from raptormq_operator import clock as time_of_day
-from raptormq_operator import cluster_status, concerns, event_diagnostics, pod_diagnostics
-from raptormq_operator.access_keys import AccessKeys
-from raptormq_operator.admin import Admin, BrokerFigures
-from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
+from raptormq_operator import cluster_status, concerns, event_diagnostics, membership, pod_diagnostics, promotion
+from raptormq_operator.admin import BrokerFigures
+from raptormq_operator.cluster_probe import ClusterProbe, probe_cluster
 from raptormq_operator.concerns import Facts, Stores
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.convergence import Convergence
 from raptormq_operator.differences import differences
-from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import Invalid, KubeError
-from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted
 from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.manifests.services import led_to
+from raptormq_operator.membership import Action, MemberChange
 from raptormq_operator.metrics import STEPS
 from raptormq_operator.model import names
-from raptormq_operator.model.cluster import Cluster, Surroundings
+from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.plan import (
     Apply,
     Delete,
     Evict,
+    Key,
     Observed,
     Plan,
     Step,
+    Transfer,
     in_words,
     key_of,
     name_servers_may_authenticate,
     plan,
 )
+from raptormq_operator.plan import ended as has_ended
 from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
+from raptormq_operator.promotion import Decision
 from raptormq_operator.retries import Retries
-from raptormq_operator.status_writer import StatusWriter
 
 log = get_logger(__name__)
 
 CHILD_KINDS = ("ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
 PULSE_S = 4.0
-"""Name servers and brokers are asked this often, since they send no events: with the time-out of a request, silence and
-topics that someone else has changed are known within 8 seconds."""
+"""Interval of probes of name servers and brokers, which send no events. Including the request timeout, a failed server
+or a changed topic is detected within 8 s."""
 RESYNC_S = 300.0
-"""A ready cluster is looked at as a whole this often although nothing seems to happen."""
+"""Interval of full reconciliations of a ready cluster."""
 RETRY_FIRST_S = 2.0
 RETRY_MAX_S = 30.0
-"""A cluster that is not ready is looked at as a whole between these: what it waits for is often not a Kubernetes object
-of ours. It begins anew whenever the condition changes."""
+"""First and maximum interval of full reconciliations while a cluster is not ready; often it waits for something that
+sends no event. A change of the condition resets the backoff."""
 REFUSED_FIRST_S = 10.0
 REFUSED_MAX_S = 300.0
-"""The same while the spec, or the API server, refuses: only a change of the spec can help, which is an event."""
+"""The same for a rejected spec or object. Usually only a new spec helps, and that is an event."""
 RECORD_S = 60.0
-"""Where commit logs end is kept in the status this often at most: each time is a write."""
+"""Minimum interval between updates of recorded commit log offsets, since each update is a write."""
 CERTIFICATES_S = 240.0
+"""Interval of reading the servers' certificates."""
 REFUSALS = frozenset({Reason.NOT_SUPPORTED, Reason.CONFIG_DENIED, Reason.APPLY_REFUSED})
 
 Name = tuple[str, str]
@@ -74,7 +78,7 @@ Name = tuple[str, str]
 
 @dataclass(slots=True)
 class _Known:
-    """A cluster as it was found by the last whole look."""
+    """State of a cluster from the last full reconciliation."""
 
     cluster: Cluster
     probe: ClusterProbe
@@ -84,46 +88,49 @@ class _Known:
 
 @dataclass(slots=True)
 class _Outcome:
-    """Of the steps of one plan."""
+    """Result of the steps of one plan."""
 
     changed: bool = False
     refused: list[str] = field(default_factory=list)
-    """What the API server said of objects that it does not take."""
+    """Errors for objects that the API server rejected."""
     protected: list[str] = field(default_factory=list)
-    """Pods that a disruption budget protects."""
+    """Pods whose eviction the disruption budget forbids."""
+    not_evicted: list[str] = field(default_factory=list)
+    """What the API server said of evictions that it refuses."""
+    disturbed: set[str] = field(default_factory=set)
+    """StatefulSets whose pod was evicted, or whose broker handed leadership over."""
+    delayed: list[str] = field(default_factory=list)
+    """Leaders that could not hand leadership over, and why."""
 
 
 class ClusterReconciler:
-    """One call brings one cluster as far as it can safely go now.
+    """Reconciles one cluster per call, as far as is safe now.
 
-    Between the whole looks, which read its objects, its servers are asked for signs of life: a pulse costs the API
-    server nothing. What differs from the last one is a reason for a whole look, or for one at its Topics.
+    Between full reconciliations, which read the objects, only the servers are probed; a probe causes no load on the API
+    server. A changed probe triggers a full reconciliation, or the reconciliation of the cluster's Topics.
     """
 
     def __init__(
         self,
-        api: KubeApi,
-        admin: Admin,
-        events: EventRecorder,
-        writer: StatusWriter,
-        surroundings: Surroundings,
-        probes: LatestProbes,
-        keys: AccessKeys,
+        parts: ReconcilerParts,
         look_at_topics: Callable[[str, str], None] = lambda namespace, name: None,
+        follow_leaders: Callable[[str, str], None] = lambda namespace, name: None,
         *,
         clock: Callable[[], float] = time.monotonic,
         vary: Callable[[], float] = random.random,
         now: Callable[[], str] = time_of_day.timestamp,
         today: Callable[[], datetime] = time_of_day.now,
     ) -> None:
-        self._api = api
-        self._admin = admin
-        self._events = events
-        self._writer = writer
-        self._surroundings = surroundings
-        self._probes = probes
-        self._keys = keys
+        self._api = parts.api
+        self._admin = parts.admin
+        self._events = parts.events
+        self._writer = parts.writer
+        self._surroundings = parts.surroundings
+        self._probes = parts.probes
+        self._keys = parts.keys
+        self._leaders = parts.leaders
         self._look_at_topics = look_at_topics
+        self._follow_leaders = follow_leaders
         self._clock = clock
         self._vary = vary
         self._now = now
@@ -136,7 +143,10 @@ class ClusterReconciler:
         self._refused: Retries[Name] = Retries(REFUSED_FIRST_S, REFUSED_MAX_S, clock=clock, vary=vary)
 
     async def __call__(self, namespace: str, name: str, *, changed: bool = True) -> float | None:
-        """`changed` says that an event has come; otherwise it is time for a pulse, or for a whole look."""
+        """Reconcile the cluster after an event (`changed`), otherwise probe it or reconcile it when that is due.
+
+        Return the delay in seconds until the next call; None after a deletion.
+        """
         known = self._known.get((namespace, name))
         if changed or known is None or known.whole_look_at <= self._clock():
             return await self._look(namespace, name)
@@ -152,8 +162,8 @@ class ClusterReconciler:
     async def _look(
         self, namespace: str, name: str, probed: Cluster | None = None, probe: ClusterProbe | None = None
     ) -> float | None:
-        """Reads, plans, acts and writes the status. With `probe`, of the cluster as `probed`, nobody is asked again: to
-        find out once more who is silent takes seconds."""
+        """Run a full reconciliation. With `probe`, a probe of `probed`, the servers are not probed again, since each
+        unresponsive server costs a timeout."""
         body = await self._api.get("BrokerCluster", namespace, name)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._forget(namespace, name)
@@ -161,30 +171,82 @@ class ClusterReconciler:
         key = (namespace, name)
         cluster = Cluster.from_object(body, self._surroundings)
         refused = cluster_status.refusal(cluster)
-        # One whose spec is refused is asked too: what ran before goes on, and its counts are to be true.
+        # A cluster with a rejected spec is probed, too: existing servers keep running, and the status counts them.
         before = await self._keys.current(cluster)
         fault = await self._keys.ensure(cluster) if refused is None else None
         if fault is not None:
             refused = cluster_status.secret_not_usable(fault)
         keys = await self._keys.current(cluster)
+        config_maps, workloads = await self._broker_objects(cluster)
+        there = membership.Facts.of(cluster, config_maps, workloads) if cluster.is_dledger else membership.Facts()
+        if cluster.is_dledger:
+            cluster = cluster.with_sizes(membership.sizes_to_probe(cluster, there))
         figures: Mapping[str, BrokerFigures] = {}  # those of a pulse are from the last whole look
-        if probe is None or cluster != probed or keys != before:
+        # A pulse does not ask who may be restarted.
+        if probe is None or cluster != probed or keys != before or cluster.is_replicated:
             probe = await probe_cluster(cluster, self._admin, keys)
             figures = probe.figures
+        members = membership.decide(cluster, there, probe) if cluster.is_dledger else membership.Decision()
+        cluster = cluster.with_sizes(members.sizes)
+        probe = probe.within(cluster)
         self._take_notice(key, cluster, probe)
-        next_steps = None
-        if refused is None:
-            next_steps, verdict = await self._act(body, cluster, probe)
-        else:
-            verdict = refused
-        previous = {broker["name"]: broker for broker in body.get("status", {}).get("brokers", [])}
-        facts = await self._facts(key, cluster, probe)
-        stores = self._stores(key, cluster, figures, facts, previous)
-        status = cluster_status.status(cluster, probe, next_steps, previous, self._now(), stores)
-        await self._writer.write(body, status, verdict, concerns.concerns(cluster, facts, stores, self._today()))
+        self._watch_leaders(cluster, probe, refused=refused is not None)
+        claims = await self._claims(cluster)
+        before_status = body.get("status", {})
+        previous = {broker["name"]: broker for broker in before_status.get("brokers", [])}
+        seen = promotion.Facts(
+            {each["metadata"]["name"]: each for each in config_maps},
+            before_status,
+            probe,
+            frozenset(each["metadata"]["name"] for each in workloads if has_ended(each)),
+        )
+        if cluster.is_master_slave:
+            cluster = cluster.with_masters(promotion.configured(cluster, seen))
+        stores = self._stores(key, cluster, figures, claims, previous)
+        lost = frozenset(name for name, store in stores.items() if "lostAt" in store)
+        seen = replace(seen, losing=concerns.losing_claims(cluster, claims), lost=lost)
+        decision = promotion.decide(cluster, seen) if cluster.is_master_slave and refused is None else Decision()
+        next_steps, verdict = None, refused
+        if verdict is None:
+            next_steps, verdict = await self._converge(body, cluster, probe, claims, decision, members)
+        facts = Facts(claims, await self._missing_secrets(cluster), await self._certificate_ends(key, cluster, probe))
+        status = cluster_status.status(cluster, probe, next_steps, previous, self._now(), stores) | decision.status()
+        found = concerns.concerns(cluster, facts, stores, self._today()) | decision.concerns()
+        found |= members.concerns(cluster) if refused is None else {}
+        await self._writer.write(body, status, verdict, found)
         known = _Known(cluster, probe, verdict.reason in REFUSALS, self._whole_look_at(key, verdict))
         self._known[key] = known
         return self._next(known)
+
+    async def _converge(
+        self,
+        body: Manifest,
+        cluster: Cluster,
+        probe: ClusterProbe,
+        claims: Sequence[Manifest],
+        decision: Decision,
+        members: membership.Decision,
+    ) -> tuple[Plan | None, Verdict]:
+        """Take the steps that are safe now, then ask for the changes of members. Return the plan and the verdict."""
+        try:
+            next_steps, verdict, disturbed = await self._act(body, cluster, probe, claims, decision)
+            refusals = await self._change_members(body, cluster, members.changes, disturbed)
+        except Invalid as error:  # what it needs to see is refused, by a role of the user's own for example
+            return None, Verdict(Reason.APPLY_REFUSED, str(error))
+        members = replace(members, progress=(*members.progress, *refusals))
+        return next_steps, members.said_with(decision.said_with(verdict))
+
+    def _watch_leaders(self, cluster: Cluster, probe: ClusterProbe, *, refused: bool) -> None:
+        """Watch the leaders, so that their Services are updated as soon as a leader changes."""
+        if refused or not cluster.is_dledger:
+            self._leaders.forget(cluster.namespace, cluster.name)
+            return
+        is_new = self._leaders.watched(cluster.namespace, cluster.name) is None
+        self._leaders.watch(cluster)
+        for member in probe.masters(cluster):
+            self._leaders.heard(cluster, member, probe.replication[member.address])
+        if is_new:
+            self._follow_leaders(cluster.namespace, cluster.name)
 
     def _whole_look_at(self, key: Name, verdict: Verdict) -> float:
         failing = self._refused if verdict.reason in REFUSALS else self._retries
@@ -196,13 +258,14 @@ class ClusterReconciler:
         return self._clock() + failing.failed(key, f"{verdict.reason} {verdict.message}")
 
     def _next(self, known: _Known) -> float:
-        """Seconds until the next pulse or whole look. Where nobody answers for a spec that is refused there is none."""
+        """Return the seconds until the next probe or full reconciliation. A rejected cluster without responding brokers
+        is not probed."""
         whole = max(0.0, known.whole_look_at - self._clock())
         quiet = known.refused and not known.probe.topics
         return whole if quiet else min(whole, PULSE_S)
 
     def _take_notice(self, key: Name, cluster: Cluster, probe: ClusterProbe) -> None:
-        """What Topics depend on is what name servers list, which brokers answer, and what topics those have."""
+        """Store the probe. Trigger the Topics when the listed or responding brokers, or their topics, changed."""
         before = self._probes.get(*key)
         self._probes.set(*key, probe)
         if before is None or before.topics != probe.topics or not probe.same_peers(before, cluster):
@@ -217,6 +280,7 @@ class ClusterReconciler:
         self._retries.succeeded(key)
         self._refused.succeeded(key)
         self._probes.forget(namespace, name)
+        self._leaders.forget(namespace, name)
         self._keys.forget(namespace, name)
         self._writer.forget("BrokerCluster", namespace, name)
         self._look_at_topics(namespace, name)
@@ -226,7 +290,7 @@ class ClusterReconciler:
         key: Name,
         cluster: Cluster,
         figures: Mapping[str, BrokerFigures],
-        facts: Facts,
+        claims: Sequence[Manifest],
         previous: Mapping[str, Mapping[str, Any]],
     ) -> Stores:
         record = self._clock() - self._recorded_at.get(key, -RECORD_S) >= RECORD_S
@@ -234,20 +298,32 @@ class ClusterReconciler:
             self._recorded_at[key] = self._clock()
         offsets = {each: said.max_offset for each, said in figures.items() if said.max_offset is not None}
         kept = {name: broker.get("store", {}) for name, broker in previous.items()}
-        return concerns.stores(cluster, facts.claims, offsets, kept, self._today(), record=record)
+        return concerns.stores(cluster, claims, offsets, kept, self._today(), record=record)
 
-    async def _facts(self, key: Name, cluster: Cluster, probe: ClusterProbe) -> Facts:
-        """What the conditions beside Ready are about. What the operator's role does not let it see is left out."""
+    async def _broker_objects(self, cluster: Cluster) -> tuple[Sequence[Manifest], Sequence[Manifest]]:
+        """Return the ConfigMaps and StatefulSets of the brokers, which define the masters and the members; empty
+        without replication.
+        """
+        if not cluster.is_replicated:
+            return (), ()
         labels = names.selector(names.broker_labels(cluster.name))
-        claims: Sequence[Manifest] = ()
+        config_maps, workloads = await asyncio.gather(
+            *(self._api.select(kind, cluster.namespace, labels) for kind in ("ConfigMap", "StatefulSet"))
+        )
+        return config_maps, workloads
+
+    async def _claims(self, cluster: Cluster) -> Sequence[Manifest]:
+        """Return the volume claims of the brokers; empty if the operator's role does not permit listing them."""
+        labels = names.selector(names.broker_labels(cluster.name))
         try:
-            claims = await self._api.select("PersistentVolumeClaim", cluster.namespace, labels)
+            return await self._api.select("PersistentVolumeClaim", cluster.namespace, labels)
         except KubeError as error:
             log.debug("volume claims of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
-        return Facts(claims, await self._missing_secrets(cluster), await self._certificate_ends(key, cluster, probe))
+            return ()
 
     async def _missing_secrets(self, cluster: Cluster) -> list[str]:
-        """By the Secrets themselves, or by what the kubelet says of pods where those may not be read."""
+        """Return the missing Secrets: from reading the Secrets, or from the kubelet's events if that is not
+        permitted."""
         missing, unknown = [], []
         for name in concerns.secrets_of(cluster):
             try:
@@ -265,7 +341,7 @@ class ClusterReconciler:
         return missing
 
     async def _certificate_ends(self, key: Name, cluster: Cluster, probe: ClusterProbe) -> dict[str, datetime]:
-        """Asked for now and then only: each is a handshake."""
+        """Return the expiry times of the servers' certificates, cached, since each costs a TLS handshake."""
         if cluster.tls is None:
             self._certificates.pop(key, None)
             return {}
@@ -279,44 +355,61 @@ class ClusterReconciler:
             self._certificates[key] = (self._clock(), ends)
         return ends
 
-    async def _act(self, body: Manifest, cluster: Cluster, probe: ClusterProbe) -> tuple[Plan, Verdict]:
-        """Take the steps that are safe now; return the plan and what is to be said of it.
+    async def _act(
+        self, body: Manifest, cluster: Cluster, probe: ClusterProbe, claims: Sequence[Manifest], decision: Decision
+    ) -> tuple[Plan, Verdict, frozenset[str]]:
+        """Take the steps that are safe now. Return the plan, the verdict, and the StatefulSets that were disturbed.
 
-        Steps that change nothing have only shown how the API server writes what is wanted: then it is planned again,
-        so that they hold up nothing.
+        Applies that change nothing reveal differences in representation only. The plan is then computed again without
+        these differences, so that they do not delay other changes.
         """
         convergence = self._convergence.setdefault(
             (cluster.namespace, cluster.name), Convergence(clock=self._clock, vary=self._vary)
         )
-        objects = wanted(cluster)
+        forming = probe.forming(cluster) | decision.groups
+        cluster = cluster.with_masters(decision.masters)
+        objects = wanted(cluster, forming=forming)
         observed = await self._observe(cluster, objects, probe)
-        if cluster.authenticates:
-            authenticate = name_servers_may_authenticate(observed, objects)
-            objects = wanted(cluster, name_servers_authenticate=authenticate)
+        losing = concerns.losing_claims(cluster, claims)
+        observed = replace(observed, losing_claims=losing, promoting=decision.at_once)
+        authenticate = cluster.authenticates and name_servers_may_authenticate(observed, objects)
+        # Only now: a leader may have changed while the objects were read.
+        leaders = led_groups(cluster, observed.objects) | self._leaders.of(cluster)
+        objects = wanted(cluster, name_servers_authenticate=authenticate, forming=forming, leaders=leaders)
+        disturbed: set[str] = set()
         while True:
             observed = replace(observed, accepted=convergence.accepted, contested=convergence.contested())
             next_steps: Plan = plan(observed, objects)
-            outcome = await self._take_all(body, next_steps.steps, observed, convergence)
-            if outcome.refused:
-                text = "; ".join(dict.fromkeys(outcome.refused))
-                return next_steps, Verdict(Reason.APPLY_REFUSED, text)
-            if outcome.changed or not next_steps.steps:
+            outcome = await self._take_all(body, cluster, next_steps.steps, observed, convergence)
+            disturbed |= outcome.disturbed
+            if outcome.refused or outcome.changed or not next_steps.steps:
                 break
-        if outcome.protected and not next_steps.conflicts:
-            return next_steps, cluster_status.held_by_budget(outcome.protected)
-        convergence.converged(_as_wanted(observed, objects))
-        waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
-        words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
-        return next_steps, cluster_status.verdict(cluster, next_steps, probe, words)
+        verdict = _unfinished(outcome, next_steps)
+        if verdict is None:
+            convergence.converged(_as_wanted(observed, objects))
+            waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
+            words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
+            verdict = cluster_status.verdict(cluster, next_steps, probe, words)
+        return next_steps, verdict, frozenset(disturbed)
 
     async def _take_all(
-        self, body: Manifest, steps: Sequence[Step], observed: Observed, convergence: Convergence
+        self, body: Manifest, cluster: Cluster, steps: Sequence[Step], observed: Observed, convergence: Convergence
     ) -> _Outcome:
-        """A refusal leaves the rest of the same unit as it is, and nothing else."""
+        """Take the steps. After a rejected object, the remaining objects of the same unit are skipped."""
         outcome, units = _Outcome(), set()
         for step in steps:
             if isinstance(step, Evict):
-                outcome.protected += await self._evict(body, step)
+                try:
+                    protected = await self._evict(body, step)
+                    outcome.protected += protected
+                    outcome.disturbed |= set() if protected else {step.stateful_set}
+                except Invalid as error:
+                    outcome.not_evicted.append(f"{step.stateful_set} cannot be evicted for a change: {error}")
+                    STEPS.labels("refused", "Pod").inc()
+                outcome.changed = True
+            elif isinstance(step, Transfer):
+                outcome.delayed += await self._hand_over(body, cluster, step)
+                outcome.disturbed.add(step.stateful_set)
                 outcome.changed = True
             elif not (isinstance(step, Apply) and step.unit in units):
                 try:
@@ -329,10 +422,9 @@ class ClusterReconciler:
         return outcome
 
     async def _words(self, cluster: Cluster, waiting: Sequence[Manifest]) -> PodDiagnostics:
-        """What the pods of StatefulSets say, and what Kubernetes says of those that have not begun.
+        """Return the diagnostics of the pods of these StatefulSets, from pod statuses and events.
 
-        Both explain only, so it does not matter when they cannot be listed: the role of the operator may be the user's
-        own, and have no pods or events.
+        Errors are ignored, since the operator's role may not permit reading pods or events.
         """
         words = NO_DIAGNOSTICS
         if not waiting:
@@ -352,32 +444,71 @@ class ClusterReconciler:
         selector = names.selector(names.managed_labels(cluster.name))
         lists = await asyncio.gather(*(self._api.select(kind, cluster.namespace, selector) for kind in CHILD_KINDS))
         found = {key_of(manifest): manifest for manifests in lists for manifest in manifests}
-        # An object under a wanted name without our labels is not in the lists, and must be seen before it is
-        # overwritten.
+        # The lists lack foreign objects without our labels. Such an object must not be overwritten.
         missing = [key for key in map(key_of, objects.objects) if key not in found]
         others = await asyncio.gather(*(self._api.get(kind, cluster.namespace, name) for kind, name in missing))
         found |= {key: manifest for key, manifest in zip(missing, others, strict=True) if manifest is not None}
-        return Observed(cluster.uid, found, probe.registered(cluster), probe.answering(cluster))
+        observed = Observed(cluster.uid, found, probe.registered(cluster), probe.answering(cluster))
+        if not cluster.is_replicated:
+            return observed
+        leaders = frozenset(member.name for member in probe.masters(cluster))
+        return replace(observed, restartable=probe.restartable, leaders=leaders, elects=cluster.is_dledger)
 
     async def _evict(self, body: Manifest, step: Evict) -> list[str]:
-        """Evicts the pods of before the change; returns those that the disruption budget protects."""
+        """Evict the outdated pods. Return the pods whose eviction the disruption budget forbids."""
         protected: list[str] = []
         namespace = body["metadata"]["namespace"]
         for pod in await self._api.select("Pod", namespace, names.selector(dict(step.labels))):
             metadata = pod["metadata"]
             revision = metadata["labels"].get(names.REVISION_LABEL)
             if revision == step.revision or "deletionTimestamp" in metadata:
-                continue  # the status of the StatefulSet is older than its pod
+                continue  # already replaced: the status of the StatefulSet is out of date
             name = metadata["name"]
             if await self._api.evict(namespace, name, metadata["uid"]):
                 STEPS.labels("evicted", "Pod").inc()
-                await self._events.normal(body, "Evicted", f"evicted Pod {name}, which is made anew with its change")
+                await self._events.normal(body, "Evicted", f"evicted Pod {name} to apply a change")
             else:
                 protected.append(name)
         return protected
 
+    async def _hand_over(self, body: Manifest, cluster: Cluster, step: Transfer) -> list[str]:
+        """Request a transfer of leadership. Return why it was not possible."""
+        (member,) = [member for member in cluster.members if member.name == step.stateful_set]
+        admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
+        try:
+            await admin.transfer_leadership(member.address)
+        except RaptorMQError as error:
+            return [f"{member.name} leads {member.broker_name} and cannot hand leadership over yet: {error}"]
+        STEPS.labels("transferred", "StatefulSet").inc()
+        await self._events.normal(body, "LeaderTransferred", f"{member.name} handed over {member.broker_name}")
+        return []
+
+    async def _change_members(
+        self, body: Manifest, cluster: Cluster, changes: Sequence[MemberChange], disturbed: frozenset[str]
+    ) -> list[str]:
+        """Ask leaders for the changes of their members. Return why they could not be made.
+
+        A group in which a broker is being changed waits: each of the two leaves a majority, but perhaps not both.
+        """
+        failures = []
+        admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
+        for change in changes:
+            if disturbed & {member.name for member in cluster.group(change.member.group)}:
+                continue
+            try:
+                if change.action is Action.TRANSFER:
+                    await admin.transfer_leadership(change.leader.address, change.member.id)
+                else:
+                    await admin.change_members(change.leader.address, change.action, change.member.id)
+            except RaptorMQError as error:
+                failures.append(f"{change.member.broker_name} cannot {change.action} {change.member.name} yet: {error}")
+                continue
+            STEPS.labels(change.action, "StatefulSet").inc()
+            await self._events.normal(body, "MembersChanged", _in_words(change))
+        return failures
+
     async def _take(self, body: Manifest, step: Apply | Delete, observed: Observed, convergence: Convergence) -> bool:
-        """Returns whether it changed anything."""
+        """Take one step. Return whether it changed an object."""
         if isinstance(step, Delete):
             await self._api.delete(step.kind, body["metadata"]["namespace"], step.name, step.uid)
             await self._say(body, "Deleted", "deleted", step.kind, step.name)
@@ -397,8 +528,44 @@ class ClusterReconciler:
         await self._events.normal(body, reason, f"{verb} {kind} {name}" + (f": {what}" if what else ""))
 
 
+def _unfinished(outcome: _Outcome, steps: Plan) -> Verdict | None:
+    """Return the verdict on steps that could not be taken; None when all were."""
+    if outcome.refused:
+        return Verdict(Reason.APPLY_REFUSED, "; ".join(dict.fromkeys(outcome.refused)))
+    if outcome.not_evicted and not steps.conflicts:
+        return cluster_status.eviction_refused(outcome.not_evicted)
+    if outcome.delayed:
+        return Verdict(Reason.PROGRESSING, "; ".join(outcome.delayed))
+    if outcome.protected and not steps.conflicts:
+        return cluster_status.held_by_budget(outcome.protected)
+    return None
+
+
+def led_groups(cluster: Cluster, objects: Mapping[Key, Manifest]) -> dict[int, int]:
+    """Return by group the member that the Service of the leader points to. A Service is not changed until a leader
+    reports itself.
+    """
+    found = {}
+    for group in range(cluster.groups):
+        service = objects.get(("Service", names.leader_service(cluster.name, group)))
+        index = led_to(service) if service is not None else None
+        if index is not None and index < len(cluster.group(group)):
+            found[group] = index
+    return found
+
+
+def _in_words(change: MemberChange) -> str:
+    group = change.member.broker_name
+    return {
+        Action.ADD: f"{change.member.name} is a learner of {group}",
+        Action.PROMOTE: f"{change.member.name} is a voter of {group}",
+        Action.REMOVE: f"{change.member.name} is no member of {group} any more",
+        Action.TRANSFER: f"{change.leader.name} handed {group} over to {change.member.name}, since it leaves",
+    }[change.action]
+
+
 def _as_wanted(observed: Observed, objects: Wanted) -> set[tuple[str, str]]:
-    """Keys of the objects that are as they are wanted."""
+    """Return the keys of the objects without differences."""
     return {
         key
         for key, manifest in ((key_of(manifest), manifest) for manifest in objects.objects)

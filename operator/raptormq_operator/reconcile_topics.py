@@ -1,11 +1,11 @@
-"""Reconciliation of the Topics of one cluster, in groups: a thousand cost what one costs.
+"""Reconciliation of the Topics of one cluster, in groups, so that the number of requests does not depend on their
+number.
 
-Each broker is asked for all its topics once, is told with one request what to change, and is asked again; only what it
-answers afterwards counts. A broker that the cluster's latest probe found silent is not asked at all.
+For each broker the operator reads all topics, updates the differing topics with one request, and reads all topics
+again; the second response determines the status. Brokers that did not respond to the latest probe are skipped.
 
-The finalizer is ours and is there only while `deletionPolicy: Delete` says that something is to be done. It is
-released at once when the cluster is gone or going, or when another resource owns the topic: a namespace never hangs
-because of us.
+The finalizer is set only with `deletionPolicy: Delete`. It is removed as soon as the cluster is deleted or being
+deleted, or when another resource owns the topic, so that it never blocks the deletion of a namespace.
 """
 
 from __future__ import annotations
@@ -17,32 +17,30 @@ from dataclasses import dataclass, field
 from raptormq.errors import RaptorMQError, ServerError
 from raptormq.logs import get_logger
 from raptormq_operator import cluster_status, topic_plan
-from raptormq_operator.access_keys import AccessKeys
-from raptormq_operator.admin import Admin, BrokerTopics, TopicAnswer
-from raptormq_operator.cluster_probe import ClusterProbe, LatestProbes, probe_cluster
+from raptormq_operator.admin import BrokerTopics, TopicAnswer
+from raptormq_operator.cluster_probe import ClusterProbe, probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
-from raptormq_operator.kube.client import KubeApi
 from raptormq_operator.kube.errors import KubeError
-from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.lanes import bounded
 from raptormq_operator.manifests.metadata import Manifest, digest
 from raptormq_operator.model import names
-from raptormq_operator.model.cluster import Cluster, Surroundings
+from raptormq_operator.model.cluster import Cluster, Member
 from raptormq_operator.model.topic import Topic
+from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.retries import Retries
-from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.topic_plan import Answer, Failure
 from raptormq_operator.topic_store import ClusterName, TopicStore
 
 FINALIZER_MANAGER = f"{names.FIELD_MANAGER}-finalizer"
 GROUP_SIZE = 500
-"""Topics of one run. What is left is the next run: by then the newest changes may have come."""
+"""Maximum number of Topics per run; the next run takes the rest."""
 RETRY_FIRST_S = 2.0
 RETRY_MAX_S = 300.0
 
 log = get_logger(__name__)
 
 
+_LEADERLESS = "no member leads the group, or is its master"
 _OTHERS_TELL = frozenset(
     {
         Reason.READY,
@@ -51,14 +49,17 @@ _OTHERS_TELL = frozenset(
         Reason.CLUSTER_NOT_READY,
         Reason.NAME_SERVER_UNREACHABLE,
         Reason.NOT_REGISTERED,
+        Reason.NO_MASTER,
+        Reason.NO_SLAVE,
+        Reason.SLAVE_BEHIND,
     }
 )
-"""With these a Topic waits for another resource or for its cluster, whose change is a reason to look at it again."""
+"""Reasons without a retry timer: an event of another resource or of the cluster triggers the next reconciliation."""
 
 
 @dataclass(slots=True)
 class _Look:
-    """A Topic that is being looked at. Without a verdict it is let go."""
+    """A Topic during its reconciliation. Without a verdict its finalizer is removed."""
 
     body: Manifest
     topic: Topic
@@ -68,19 +69,19 @@ class _Look:
 
 
 class _TriedAgain:
-    """What of one cluster's Topics is to be tried again and when, by what went wrong: those that failed alike are one
-    group, so that a thousand of them are tried with the requests of one."""
+    """Retries of one cluster's Topics, grouped by reason. The Topics of a group are retried together, which takes no
+    more requests than one Topic."""
 
     def __init__(self) -> None:
         self._retries: Retries[str] = Retries(RETRY_FIRST_S, RETRY_MAX_S)
         self._groups: dict[str, set[str]] = {}
 
     def due(self) -> set[str]:
-        """Names of Topics whose time has come."""
+        """Return the names of the Topics whose retry is due."""
         return {name for group in self._retries.due() for name in self._groups.get(group, ())}
 
     def outcome(self, looked_at: set[str], failed: Mapping[str, set[str]]) -> None:
-        """These were looked at, and of them these failed, by what went wrong."""
+        """Record a run over the Topics `looked_at`. `failed` has the failed ones by reason."""
         for group in [*self._groups.keys() | failed.keys()]:
             before = self._groups.get(group, set())
             now = (before - looked_at) | failed.get(group, set())
@@ -92,34 +93,28 @@ class _TriedAgain:
                 self._retries.failed(group, digest(sorted(now)))
 
     def wait(self) -> float | None:
-        """Seconds until something is due; None when nothing failed."""
+        """Return the seconds until the next retry; None without failures."""
         return self._retries.next_wait()
 
 
 class TopicsReconciler:
-    """One call brings the Topics of one cluster that are to be looked at as far as they can go now."""
+    """Reconciles the marked Topics of one cluster per call."""
 
     def __init__(
         self,
-        api: KubeApi,
-        admin: Admin,
-        events: EventRecorder,
-        writer: StatusWriter,
-        surroundings: Surroundings,
+        parts: ReconcilerParts,
         store: TopicStore,
-        probes: LatestProbes,
-        keys: AccessKeys,
         suspect: Callable[[str, str], None] = lambda namespace, name: None,
     ) -> None:
-        """`suspect` is told of a cluster with a broker that did not answer, before the next probe found out."""
-        self._api = api
-        self._admin = admin
-        self._events = events
-        self._writer = writer
-        self._surroundings = surroundings
+        """`suspect` is called with namespace and name of a cluster when one of its brokers does not respond."""
+        self._api = parts.api
+        self._admin = parts.admin
+        self._events = parts.events
+        self._writer = parts.writer
+        self._surroundings = parts.surroundings
+        self._probes = parts.probes
+        self._keys = parts.keys
         self._store = store
-        self._probes = probes
-        self._keys = keys
         self._suspect = suspect
         self._again: dict[ClusterName, _TriedAgain] = {}
 
@@ -137,7 +132,7 @@ class TopicsReconciler:
             try:
                 failed = await self._look_at(key, list(looks.values()))
             except BaseException:
-                self._store.mark(key, list(looks))  # what became of them is not known
+                self._store.mark(key, list(looks))  # their state is unknown
                 raise
         again.outcome(set(taken), failed)
         if self._store.has_changed(key):
@@ -148,7 +143,7 @@ class TopicsReconciler:
         return wait
 
     async def _look_at(self, key: ClusterName, looks: Sequence[_Look]) -> dict[str, set[str]]:
-        """Returns names of those to be tried again, by what went wrong."""
+        """Reconcile the Topics. Return the names of those to retry, by reason."""
         cluster_body = await self._cluster_body(key)
         cluster = Cluster.from_object(cluster_body, self._surroundings) if cluster_body else None
         serving, ending = [], []
@@ -164,6 +159,7 @@ class TopicsReconciler:
                 serving.append(look)
         if cluster is not None and cluster_body is not None:
             probe = self._probes.get(*key) or await self._probe(key, cluster)
+            cluster = cluster.with_sizes(probe.sizes)
             if ending:
                 await self._end(ending, cluster, probe)
             if serving:
@@ -184,7 +180,7 @@ class TopicsReconciler:
         return probe
 
     async def _converge(self, looks: Sequence[_Look], cluster: Cluster, probe: ClusterProbe) -> None:
-        """Asks every broker that answers, changes what differs there, and asks again."""
+        """Read the topics of every responding broker, update the differing ones, and read again."""
         silent = probe.silent()
         admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
 
@@ -209,7 +205,10 @@ class TopicsReconciler:
                 if not reached:
                     self._suspect(cluster.namespace, cluster.name)
 
-        await asyncio.gather(*(converge(member.address) for member in cluster.members))
+        # Followers get topics from their leader.
+        for group in probe.leaderless(cluster):
+            _fail(looks, group, Failure(Reason.BROKER_UNREACHABLE, _LEADERLESS))
+        await asyncio.gather(*(converge(member.address) for member in probe.masters(cluster)))
 
     def _judge(self, looks: Sequence[_Look], cluster: Cluster, probe: ClusterProbe, *, cluster_is_ready: bool) -> None:
         gaps = cluster_status.gaps_in(cluster, probe)
@@ -223,19 +222,23 @@ class TopicsReconciler:
             look.verdict = verdict
 
     async def _cluster_body(self, key: ClusterName) -> Manifest | None:
-        """The BrokerCluster, None when there is none or it is being deleted."""
+        """Return the BrokerCluster; None if it does not exist or is being deleted."""
         body = await self._api.get("BrokerCluster", *key)
         return None if body is None or "deletionTimestamp" in body["metadata"] else body
 
     async def _end(self, looks: Sequence[_Look], cluster: Cluster, probe: ClusterProbe) -> None:
-        """The resources are being deleted: deletes their topics. Those whose topic is still somewhere get a verdict."""
+        """Delete the topics of resources that are being deleted. A Topic that still exists on a broker gets a
+        verdict."""
         left: dict[str, list[str]] = {look.topic.topic_name: [] for look in looks}
-        if silent := probe.silent():  # each attempt would only find out again
+        masters = probe.masters(cluster)
+        silent = {member.address: fault for member in masters if (fault := probe.brokers[member.address]) is not None}
+        silent |= dict.fromkeys(probe.leaderless(cluster), _LEADERLESS)
+        if silent:  # each attempt would only find out again
             for said in left.values():
                 said.extend(f"{address}: {fault}" for address, fault in silent.items())
         else:
             await self._delete(cluster, left)
-            await self._find(cluster, left)
+            await self._find(cluster, masters, left)
         for look in looks:
             if said := left[look.topic.topic_name]:
                 text = f"the topic could not be deleted yet: {'; '.join(said)}"
@@ -252,8 +255,8 @@ class TopicsReconciler:
 
         await bounded(map(delete, left))
 
-    async def _find(self, cluster: Cluster, left: Mapping[str, list[str]]) -> None:
-        """Notes which brokers still have one of the topics."""
+    async def _find(self, cluster: Cluster, masters: Sequence[Member], left: Mapping[str, list[str]]) -> None:
+        """Record which brokers still have one of the topics."""
         admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
 
         async def find(address: str) -> None:
@@ -265,12 +268,12 @@ class TopicsReconciler:
             else:
                 for topic, said in left.items():
                     if table.get(topic) is not None:
-                        said.append(f"{address}: it still has the topic")
+                        said.append(f"{address}: the topic still exists")
 
-        await asyncio.gather(*(find(member.address) for member in cluster.members))
+        await asyncio.gather(*(find(member.address) for member in masters))
 
     async def _settle(self, look: _Look, cluster: Cluster | None) -> str | None:
-        """Says how it is, holds the resource or lets it go. Returns what went wrong when it is to be tried again."""
+        """Write the status and set or remove the finalizer. Return the reason for a retry; None if none is needed."""
         topic = look.topic
         try:
             if look.verdict is None:
@@ -281,7 +284,7 @@ class TopicsReconciler:
                 await self._guard(look.body, topic)
             applied = look.changed and look.verdict.ready
             if applied:
-                text = f"topic {topic.topic_name} was made or changed on the brokers"
+                text = f"topic {topic.topic_name} was created or updated on the brokers"
                 await self._events.normal(look.body, "Applied", text)
             status = topic_plan.status(topic, cluster, look.answers)
             written = await self._writer.write(look.body, status, look.verdict, told=applied)
@@ -293,15 +296,15 @@ class TopicsReconciler:
         return None if look.verdict.reason in _OTHERS_TELL else str(look.verdict.reason)
 
     async def _guard(self, body: Manifest, topic: Topic) -> None:
-        """Puts the finalizer where there will be something to do, and takes it away where there no longer is."""
+        """Set the finalizer with `deletionPolicy: Delete`, otherwise remove it."""
         wanted = topic.deletion_policy == "Delete"
         if wanted != (names.TOPIC_FINALIZER in topic.finalizers):
             await self._set_finalizers(body, [names.TOPIC_FINALIZER] if wanted else [])
 
     async def _set_finalizers(self, body: Manifest, finalizers: list[str]) -> None:
-        """Server-side apply under a manager of its own, which owns nothing but our entry of the list.
+        """Set the finalizers by server-side apply, with a separate field manager that owns only our entry.
 
-        The uid makes sure that a resource which is gone already is not made again.
+        The uid prevents that the apply recreates a deleted resource.
         """
         metadata = {key: body["metadata"][key] for key in ("name", "namespace", "uid")}
         manifest = {
@@ -317,7 +320,7 @@ class TopicsReconciler:
 
 
 async def _compare(looks: Sequence[_Look], address: str, table: BrokerTopics) -> dict[str, TopicAnswer]:
-    """Notes what a broker answers; returns what it is to be asked to change."""
+    """Record the responses of a broker. Return the changes to request from it."""
     changes: dict[str, TopicAnswer] = {}
     for number, look in enumerate(looks):
         answer = table.get(look.topic.topic_name)
@@ -327,7 +330,7 @@ async def _compare(looks: Sequence[_Look], address: str, table: BrokerTopics) ->
             changes[look.topic.topic_name] = change
             look.changed = True
         if number % 100 == 99:
-            await asyncio.sleep(0)  # other lanes go on meanwhile
+            await asyncio.sleep(0)  # let other lanes run
     return changes
 
 

@@ -1,7 +1,7 @@
-"""When what failed is tried again: later and later while it fails alike. Pure; clock and chance are passed in.
+"""Exponential backoff by key. Pure; the clock and the random source are passed in.
 
-The wait doubles from `first` to `most` and varies by a fifth either way, so that a thousand objects that failed at the
-same moment do not stay in step. Another cause, or a success in between, begins anew: something has moved.
+The delay doubles from `first` up to `most`, with a jitter of 20 percent so that objects that failed together are not
+retried together. A success or a different cause resets the backoff.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Failing:
 
 
 class Retries(Generic[T]):
-    """Waits in seconds, by the name of what failed."""
+    """Backoff delays in seconds, by key."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Retries(Generic[T]):
         self._failing: dict[T, _Failing] = {}
 
     def failed(self, name: T, cause: str = "") -> float:
-        """It failed; returns how long to wait. An attempt that came before its time, because something else happened,
-        changes nothing when it fails alike."""
+        """Record a failure and return the delay. A failure with the same cause before the delay has expired does not
+        increase it; such an attempt was triggered by an event."""
         before = self._failing.get(name)
         alike = before is not None and before.cause == cause
         if before is not None and alike and before.due > self._clock():
@@ -52,25 +52,25 @@ class Retries(Generic[T]):
         return wait
 
     def succeeded(self, name: T) -> None:
-        """It is well, or gone: nothing is to be tried again."""
+        """Remove the key after a success, or when its object was deleted."""
         self._failing.pop(name, None)
 
     def is_due(self, name: T) -> bool:
-        """Whether its time has come; True for what has not failed."""
+        """Return whether the delay has expired; True for a key without failures."""
         failing = self._failing.get(name)
         return failing is None or failing.due <= self._clock()
 
     def wait(self, name: T) -> float:
-        """Seconds until it is due; 0 for what has not failed."""
+        """Return the seconds until the key is due; 0 for a key without failures."""
         failing = self._failing.get(name)
         return 0.0 if failing is None else max(0.0, failing.due - self._clock())
 
     def due(self) -> set[T]:
-        """Everything whose time has come."""
+        """Return the keys whose delay has expired."""
         now = self._clock()
         return {name for name, failing in self._failing.items() if failing.due <= now}
 
     def next_wait(self) -> float | None:
-        """Seconds until the first one is due; None when nothing failed."""
+        """Return the seconds until the first key is due; None without failures."""
         first = min((failing.due for failing in self._failing.values()), default=None)
         return None if first is None else max(0.0, first - self._clock())

@@ -1,12 +1,12 @@
-"""The operator's process: waits for the Lease, then watches and works until it is told to stop.
+"""The operator's process: acquires the Lease, then watches and reconciles until it is stopped.
 
 health server ------------------------------------------------------------------------------
 lease: acquire -- keep (LeaseLost ends the process) ------------------ release -- acquire ...
                   watches: kopf, reflectors -> lanes -> reconcilers      ^
-                  no objects are seen any more --------------------------'
+                  all watches of our resources fail ---------------------'
 
-A process that does not see its objects gives the lease back and waits like any other candidate. SIGTERM ends it within
-`STOP_S`, also when something does not end.
+A leader that cannot watch its resources releases the lease and becomes a candidate again. After SIGTERM the process
+ends within `STOP_S`, even if a task does not end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from raptormq_operator import clock
 from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import Admin, ClientAdmin
 from raptormq_operator.cluster_probe import LatestProbes
-from raptormq_operator.handlers import CHILD_KINDS, CHILD_SELECTOR, Triggers
+from raptormq_operator.driver_progress import DriverProgress, HttpDriverProgress
+from raptormq_operator.follow_leaders import LeaderFollower
+from raptormq_operator.handlers import CHILD_KINDS, CHILD_SELECTOR, PIPELINE_PODS, Triggers
 from raptormq_operator.health import HealthServer
 from raptormq_operator.kopf_watch import KopfWatch
 from raptormq_operator.kube.client import KubeApi, KubeClient, configuration
@@ -36,9 +38,12 @@ from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.kube.lease import RETRY_PERIOD_S, Candidate, Lease
 from raptormq_operator.kube.reflector import Reflector
 from raptormq_operator.lanes import Key, Lanes
+from raptormq_operator.leaders import Leaders
 from raptormq_operator.metrics import LEADER, READY, REASON
 from raptormq_operator.model.cluster import Surroundings
+from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.reconcile_cluster import ClusterReconciler
+from raptormq_operator.reconcile_pipeline import PipelineReconciler
 from raptormq_operator.reconcile_topics import TopicsReconciler
 from raptormq_operator.settings import Settings
 from raptormq_operator.status_writer import StatusWriter
@@ -46,44 +51,56 @@ from raptormq_operator.topic_store import TopicStore
 from raptormq_operator.watches import LASTS_S, Watches
 
 LEASE_TIMEOUT_S = 5.0
-"""Of one request about the lease: several fit into the time in which it has to be renewed."""
+"""Timeout of one request for the lease. Several attempts fit into the renewal deadline."""
 STOP_S = 20.0
-"""The pod has 30 s."""
+"""Time limit for the shutdown. Kubernetes kills the pod after 30 s."""
 TASKS_S = 8.0
-"""Of them for tasks to end, before the lease is released."""
+"""Time limit for tasks to end before the lease is released."""
 LOST_S = 3.0
-"""The same when the lease was lost: another process may take it 5 s after that was found out."""
+"""The same after the lease was lost. Another process may acquire the lease 5 s after this process has detected it."""
 
 log = get_logger(__name__)
 
 
-def work_lanes(api: KubeApi, admin: Admin, settings: Settings) -> tuple[Lanes, Triggers]:
-    """The lanes with a reconciler for each kind of key, and what gives them work."""
+def work_lanes(
+    api: KubeApi, admin: Admin, settings: Settings, drivers: DriverProgress | None = None
+) -> tuple[Lanes, Triggers]:
+    """Return the lanes with their reconcilers, and the event handlers that fill them."""
     events = EventRecorder(api, clock.timestamp)
     writer = StatusWriter(api, events, clock.timestamp)
     surroundings = Surroundings(settings.image, settings.dns_domain)
-    store, probes, keys = TopicStore(), LatestProbes(), AccessKeys(api)
+    parts = ReconcilerParts(api, admin, events, writer, surroundings, LatestProbes(), AccessKeys(api), Leaders())
+    store = TopicStore()
 
     async def reconcile(key: Key, changed: bool) -> float | None:
         if key.kind == "BrokerCluster":
             return await clusters(key.namespace, key.name, changed=changed)
+        if key.kind == "Leaders":
+            return await followers(key.namespace, key.name)
+        if key.kind == "SparkPipeline":
+            return await pipelines(key.namespace, key.name)
         return await topics(key.namespace, key.name)
 
     def suspect(namespace: str, name: str) -> None:
         lanes.look(Key("BrokerCluster", namespace, name))
 
+    def follow(namespace: str, name: str) -> None:
+        lanes.look(Key("Leaders", namespace, name))
+
     lanes = Lanes(reconcile)
     triggers = Triggers(lanes, store)
-    clusters = ClusterReconciler(api, admin, events, writer, surroundings, probes, keys, triggers.topics_of)
-    topics = TopicsReconciler(api, admin, events, writer, surroundings, store, probes, keys, suspect)
+    clusters = ClusterReconciler(parts, triggers.topics_of, follow)
+    followers = LeaderFollower(parts, suspect)
+    topics = TopicsReconciler(parts, store, suspect)
+    pipelines = PipelineReconciler(parts, drivers or HttpDriverProgress(), enabled=bool(settings.spark_pipelines))
     return lanes, triggers
 
 
 async def run(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT.
+    """Run the operator until SIGTERM or SIGINT.
 
     Raises:
-        RaptorMQError: the API server cannot be found, or the lease was lost.
+        RaptorMQError: There is no configuration for the API server, or the lease was lost.
     """
     async with ApiClient(await configuration()) as connections, ClientAdmin() as admin:
         operator = Operator(settings, connections, admin)
@@ -103,7 +120,7 @@ async def run(settings: Settings) -> None:
 
 
 class Operator:
-    """A candidate for the lease, which does the work while it has it."""
+    """A candidate for the lease, which reconciles while it is the leader."""
 
     def __init__(self, settings: Settings, connections: ApiClient, admin: Admin) -> None:
         self._settings = settings
@@ -116,23 +133,23 @@ class Operator:
         self._unfit_since: float | None = None
 
     async def run(self) -> None:
-        """Leads whenever it can, until cancelled.
+        """Acquire the lease and lead, repeatedly, until cancelled.
 
         Raises:
-            LeaseLost: another process may be leading.
+            LeaseLost: Another process may be the leader.
         """
         while True:
             log.info("waiting for the lease %s/%s", self._settings.namespace, self._settings.lease_name)
             await self._lease.acquire(self._see)
             await self._lead()
-            await asyncio.sleep(RETRY_PERIOD_S)  # others first
+            await asyncio.sleep(RETRY_PERIOD_S)  # give other candidates precedence
 
     def hung(self) -> Sequence[str]:
-        """Why a restart is the cure."""
+        """Return faults that a restart resolves."""
         return self._watches.hung() if self._watches is not None else ()
 
     def faults(self) -> Sequence[str]:
-        """Why the process is not ready."""
+        """Return why the process is not ready."""
         if self._watches is not None:
             return self._watches.faults()
         now = time.monotonic()
@@ -143,10 +160,10 @@ class Operator:
         return [f"cannot lead: {self._lease.fault}"] if now - self._unfit_since >= LASTS_S else ()
 
     async def _see(self) -> None:
-        """Whether our resources can be seen in at least one namespace.
+        """Check that our resources can be listed in at least one namespace.
 
         Raises:
-            KubeError: in none.
+            KubeError: They can be listed in none.
         """
         errors: list[KubeError] = []
         for namespace in self._namespaces:
@@ -154,7 +171,7 @@ class Operator:
                 await KopfWatch(self._urgent, namespace, lambda *_: None).check()
             except KubeError as error:
                 errors.append(error)
-                if error.status == 0:  # it does not answer, whatever it is asked for
+                if error.status == 0:  # no response; other namespaces would not get one either
                     break
             else:
                 return
@@ -165,9 +182,9 @@ class Operator:
         return self._settings.watch_namespaces or (None,)
 
     async def _lead(self) -> None:
-        """Acts as the leader until this process no longer sees its objects, or until anything fails.
+        """Lead until our resources can no longer be watched, or until a task fails.
 
-        The lease is given back only after the last of our own tasks has ended; when it was lost it is not ours to give.
+        The lease is released after all tasks have ended. A lost lease is not released.
         """
         lanes, triggers = work_lanes(self._api, self._admin, self._settings)
         own = [KopfWatch(self._api, namespace, triggers.own) for namespace in self._namespaces]
@@ -176,6 +193,10 @@ class Operator:
             for namespace in self._namespaces
             for kind in CHILD_KINDS
         ]
+        for namespace in self._namespaces if self._settings.spark_pipelines is not None else ():
+            children.append(Reflector(self._api, "SparkPipeline", namespace, "", triggers.pipeline))
+            if self._settings.spark_pipelines:
+                children.append(Reflector(self._api, "Pod", namespace, PIPELINE_PODS, triggers.pipeline_pod))
         watches = self._watches = Watches(own, children, time.monotonic)
         log.info("leading")
         LEADER.set(1)
@@ -194,11 +215,11 @@ class Operator:
             lost = tasks[0] in done
             for task in done:
                 task.result()
-            log.error("the lease is given up: %s", "; ".join(watches.faults()) or "no resources are seen")
+            log.error("releasing the lease: %s", "; ".join(watches.faults()) or "no resources can be watched")
         finally:
             LEADER.set(0)
-            for said in (READY, REASON):
-                said.clear()  # the next leader says it
+            for gauge in (READY, REASON):
+                gauge.clear()  # the next leader exports these series
             self._watches = None
             await _ended(tasks, LOST_S if lost else TASKS_S)
             if not lost:
@@ -206,29 +227,29 @@ class Operator:
 
 
 async def _ended(tasks: Sequence[asyncio.Task[Any]], seconds: float) -> None:
-    """Cancels tasks and waits until they have ended, but not for ever."""
+    """Cancel tasks and wait up to `seconds` for their end."""
     for task in tasks:
         task.cancel()
     _, left = await asyncio.wait(tasks, timeout=seconds)
     for task in left:
-        log.error("%s does not end", task.get_name())
+        log.error("task %s did not end within %.0f s", task.get_name(), seconds)
 
 
 @contextmanager
 def _stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set. Whatever does not end after that, the process ends within `STOP_S`."""
+    """Return an event that SIGTERM and SIGINT set. The first signal also starts a timer that ends the process."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     timer = threading.Timer(STOP_S, _give_up)
     timer.daemon = True
 
-    def told(*_: object) -> None:
+    def handle(*_: object) -> None:
         if not timer.is_alive() and not stop.is_set():
             timer.start()
             loop.call_soon_threadsafe(stop.set)
 
-    # Not the loop's own handlers: those would wait for a loop that something keeps busy.
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    # `loop.add_signal_handler` would not run while the event loop is blocked.
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield stop
     finally:
@@ -238,5 +259,5 @@ def _stop_signals() -> Iterator[asyncio.Event]:
 
 
 def _give_up() -> None:
-    log.error("something does not end: the process ends after %.0f s without it", STOP_S)
+    log.error("the shutdown did not complete within %.0f s; exiting", STOP_S)
     os._exit(1)

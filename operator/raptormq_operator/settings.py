@@ -1,4 +1,4 @@
-"""Settings of the operator's process, all from its environment, which the chart fills in."""
+"""Settings of the operator's process, read from environment variables that the chart sets."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ class Settings:
     """One field for each variable."""
 
     image: str
-    """RAPTORMQ_IMAGE: image of brokers and name servers where a BrokerCluster names none. Required."""
+    """RAPTORMQ_IMAGE (required): default image of brokers and name servers."""
     namespace: str
-    """POD_NAMESPACE: namespace of the Lease, `default` outside of a cluster."""
+    """POD_NAMESPACE (default `default`): namespace of the Lease."""
     identity: str
-    """POD_NAME: holder of the Lease, the host's name outside of a cluster."""
+    """POD_NAME (default: the host name): holder name in the Lease."""
     lease_name: str
-    """LEASE_NAME: the Lease of this installation, raptormq-operator."""
+    """LEASE_NAME (default raptormq-operator): name of the Lease."""
     watch_namespaces: tuple[str, ...]
-    """WATCH_NAMESPACES: comma-separated, empty for all."""
+    """WATCH_NAMESPACES (default empty): comma-separated namespaces to watch; empty for all."""
     dns_domain: str
-    """CLUSTER_DOMAIN: DNS domain of the Kubernetes cluster, cluster.local."""
+    """CLUSTER_DOMAIN (default cluster.local): DNS domain of the Kubernetes cluster."""
+    spark_pipelines: bool | None
+    """SPARK_PIPELINES: true if the operator has the rights to run SparkPipelines; false if it may only refuse them.
+    Unset by a chart without this resource: they are not watched."""
     port: int
-    """HTTP_PORT of /healthz, /readyz and /metrics, 8080."""
+    """HTTP_PORT (default 8080): port of /healthz, /readyz and /metrics."""
     log_level: str
-    """LOG_LEVEL, in upper or lower case, INFO."""
+    """LOG_LEVEL (default INFO): DEBUG, INFO, WARNING or ERROR, in upper or lower case."""
     log_format: LogFormat
-    """LOG_FORMAT: text or json, one line for each record in either, text."""
+    """LOG_FORMAT (default text): text or json, with one line per record."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Reads the variables.
+        """Read the settings from environment variables.
 
         Raises:
-            ConfigError: one is missing or not of its kind.
+            ConfigError: A variable is missing or invalid.
         """
         image = environment.get("RAPTORMQ_IMAGE", "")
         if not image:
@@ -53,6 +56,9 @@ class Settings:
         form = environment.get("LOG_FORMAT", "text").lower()
         if form not in ("text", "json"):
             raise ConfigError(f"LOG_FORMAT must be text or json, not {form!r}")
+        pipelines = environment.get("SPARK_PIPELINES", "").lower()
+        if pipelines not in ("", "true", "false"):
+            raise ConfigError(f"SPARK_PIPELINES must be true or false, not {pipelines!r}")
         watched = environment.get("WATCH_NAMESPACES", "").split(",")
         return cls(
             image=image,
@@ -61,6 +67,7 @@ class Settings:
             lease_name=environment.get("LEASE_NAME", "") or "raptormq-operator",
             watch_namespaces=tuple(dict.fromkeys(name.strip() for name in watched if name.strip())),
             dns_domain=environment.get("CLUSTER_DOMAIN", "cluster.local"),
+            spark_pipelines=pipelines == "true" if pipelines else None,
             port=int(port),
             log_level=level,
             log_format="json" if form == "json" else "text",

@@ -1,4 +1,4 @@
-"""Writes a status with its Ready condition when it differs from what is there, and tells people of transitions."""
+"""Writes the status and conditions of a resource when they change, and records Events for transitions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from raptormq_operator.metrics import READY, REASON
 QUIET_REASONS = frozenset(
     {Reason.READY, Reason.PROGRESSING, Reason.PODS_NOT_READY, Reason.CLUSTER_NOT_READY, Reason.DELETING}
 )
-"""Reasons that belong to normal life unless they block; all others are worth a warning Event."""
+"""Reasons of normal operation. Other reasons, and blocked verdicts, cause an Event of type Warning."""
 NO_CONCERNS: Mapping[Concern, str] = {}
 
 
 class StatusWriter:
-    """The one place where statuses are written."""
+    """Writes the statuses of BrokerClusters and Topics."""
 
     def __init__(self, api: KubeApi, events: EventRecorder, now: Callable[[], str]) -> None:
         self._api = api
@@ -37,8 +37,13 @@ class StatusWriter:
         *,
         told: bool = False,
     ) -> Manifest | None:
-        """`body` is the resource as it was read; its old status decides what changes. With `told` an Event has said it
-        already. Returns the resource with the new status, None when nothing was written. Raises `KubeError`."""
+        """Write the status if it differs from the status in `body`, the resource as it was read.
+
+        With `told` no Event is recorded for Ready. Return the updated resource; None if nothing was written.
+
+        Raises:
+            KubeError: The write failed.
+        """
         metadata, before = body["metadata"], body.get("status", {})
         previous: list[dict[str, Any]] = before.get("conditions", [])
         condition = ready_condition(verdict, metadata["generation"], previous, self._now())
@@ -52,7 +57,7 @@ class StatusWriter:
         try:
             written = await self._api.apply_status(manifest)
         except KubeError as error:
-            if error.status in (404, 409):  # deleted meanwhile, or made anew under the same name
+            if error.status in (404, 409):  # deleted meanwhile, or recreated with the same name
                 return None
             raise
         if not told:
@@ -63,8 +68,8 @@ class StatusWriter:
         return written
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
-        """The resource is gone: its metrics go too."""
-        READY.labels(kind, namespace, name)  # removing one that never was is an error
+        """Remove the metrics of a deleted resource."""
+        READY.labels(kind, namespace, name)  # creates the series, as `remove` raises for a missing one
         READY.remove(kind, namespace, name)
         self._forget_reason((kind, namespace, name))
 
@@ -84,7 +89,8 @@ class StatusWriter:
     async def _tell(
         self, body: Manifest, previous: list[dict[str, Any]], condition: dict[str, Any], verdict: Verdict
     ) -> None:
-        """A warning says the words of the condition, again when they change; what is normal is said once."""
+        """Record an Event for the Ready condition: a Warning for each new message, a Normal event for each new
+        reason."""
         if verdict.reason in QUIET_REASONS and not verdict.blocked:
             if not _said_before(previous, condition, "reason"):
                 await self._events.normal(body, condition["reason"], condition["message"])
@@ -93,7 +99,7 @@ class StatusWriter:
 
 
 def _said_before(previous: list[dict[str, Any]], condition: dict[str, Any], field: str) -> bool:
-    """Whether the condition was there with the same reason and the same value of this field."""
+    """Return whether the previous condition has the same reason and the same value of this field."""
     return any(
         before["type"] == condition["type"]
         and before["reason"] == condition["reason"]

@@ -1,7 +1,8 @@
-"""What to ask of brokers for a Topic, and the verdict on their answers. Pure.
+"""Changes to request from brokers for a Topic, and the verdict on their responses. No I/O.
 
-A broker is asked to create or change the topic when its answer differs from the wanted values, and is then asked again:
-only its own words make a Topic ready. The type of queues that are there is left to the converter.
+A broker whose topic differs from the wanted values is asked to create or update the topic, and its configuration is
+then read again: a Topic is ready only when the brokers report the wanted values. The type of existing queues is never
+changed here; that requires a conversion.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.model.topic import Topic
 
 ATTRIBUTE_DEFAULTS = {QUEUE_TYPE: SIMPLE_CQ, MESSAGE_TYPE: "NORMAL"}
-"""What a topic is when a broker does not mention the attribute."""
+"""Values of attributes that a broker omits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A broker that gave no usable answer: it was not reached, or it refused with a code."""
+    """Failed request to a broker: the broker is unreachable, or it returned an error code."""
 
     reason: Reason
     text: str
 
 
 Answer = TopicAnswer | Failure | None
-"""None: the broker has no such topic."""
+"""Answer of one broker. None: the broker does not have the topic."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """A Topic resource's claim to a topic name; of two, the older one holds it, and of two that were made in the same
-    second the one that holds it already."""
+    """A Topic resource's claim to a topic name. The least claim wins: the older resource, or among resources created in
+    the same second the one that already owns the topic."""
 
     created: str
     waiting: bool
-    """False for one whose status says that it holds the topic, or would."""
+    """False when the status of the resource shows that it owns the topic."""
     version: int
-    """resourceVersion under which it was seen first."""
+    """resourceVersion at which the resource was first observed."""
     uid: str
     name: str
 
 
 def refusal(topic: Topic, claims: Sequence[Claim]) -> Verdict | None:
-    """Why nothing can be done for this resource; None when something can."""
+    """Return why this resource cannot be reconciled; None if it can."""
     holder = min(claims, default=None)
     if holder is not None and holder.uid != topic.uid:
         return Verdict(
@@ -57,16 +58,16 @@ def refusal(topic: Topic, claims: Sequence[Claim]) -> Verdict | None:
 
 
 def wanted(topic: Topic) -> TopicAnswer:
-    """The values that every broker shall answer with."""
+    """Return the values that every broker must report."""
     return TopicAnswer(topic.read_queues, topic.write_queues, topic.perm, topic.attributes)
 
 
 def differences(answer: Answer, wanted_values: TopicAnswer) -> tuple[str, ...]:
-    """What differs from the wanted values, in words; nothing differs when the broker may be left alone."""
+    """Return the differences from the wanted values as messages; empty when there are none."""
     if isinstance(answer, Failure):
         return (answer.text,)
     if answer is None:
-        return ("it has no such topic",)
+        return ("the topic does not exist",)
     pairs = [
         ("readQueueNums", answer.read_queues, wanted_values.read_queues),
         ("writeQueueNums", answer.write_queues, wanted_values.write_queues),
@@ -80,22 +81,23 @@ def differences(answer: Answer, wanted_values: TopicAnswer) -> tuple[str, ...]:
 
 
 def changes(answers: Mapping[str, Answer], wanted_values: TopicAnswer) -> dict[str, TopicAnswer]:
-    """What to ask of which brokers: those that answered with something else. One that was not reached is not asked.
+    """Return the values to request from each responding broker whose topic differs.
 
-    Where the topic is there already the type of its queues is not mentioned: a broker refuses to change it.
+    For an existing topic the queue type is omitted, because brokers reject changes to it.
     """
     attributes = {name: value for name, value in wanted_values.attributes.items() if name != QUEUE_TYPE}
     changeable = replace(wanted_values, attributes=attributes)
-    wishes = {
+    requests = {
         address: wanted_values if answer is None else changeable
         for address, answer in answers.items()
         if not isinstance(answer, Failure)
     }
-    return {address: wish for address, wish in wishes.items() if differences(answers[address], wish)}
+    return {address: values for address, values in requests.items() if differences(answers[address], values)}
 
 
 def verdict(topic: Topic, answers: Mapping[str, Answer]) -> Verdict:
-    """Judges the answers given after the changes: unreached brokers first, then refusals, then differences."""
+    """Return the verdict on the responses after the changes. Unreachable brokers take precedence over error codes, and
+    error codes over differences."""
     for reason in (Reason.BROKER_UNREACHABLE, Reason.BROKER_REFUSED):
         failures = [
             f"{address}: {answer.text}"
@@ -110,18 +112,18 @@ def verdict(topic: Topic, answers: Mapping[str, Answer]) -> Verdict:
         return Verdict(Reason.QUEUE_TYPE_DIFFERS, f"{'; '.join(texts)}; {_cure(topic)}")
     if texts:
         return Verdict(Reason.TOPIC_DIFFERS, "; ".join(texts))
-    return Verdict(Reason.READY, f"{len(answers)} brokers answer with the wanted values")
+    return Verdict(Reason.READY, f"{len(answers)} brokers have the wanted values")
 
 
 def _cure(topic: Topic) -> str:
-    """What brings the queues to the wanted type."""
+    """Return the command that converts the queues to the wanted type."""
     back = topic.queue_type == SIMPLE_CQ
-    which = "the queues if they hold no batches stored whole" if back else "the queues"
-    return f"this converts {which}: raptormq convert-queue --topic {topic.topic_name} --to {topic.queue_type}"
+    which = "the queues if they contain no batches that are stored whole" if back else "the queues"
+    return f"to convert {which}, run: raptormq convert-queue --topic {topic.topic_name} --to {topic.queue_type}"
 
 
 def status(topic: Topic, cluster: Cluster | None, answers: Mapping[str, Answer]) -> dict[str, Any]:
-    """The status without conditions."""
+    """Return the status without conditions."""
     brokers = [
         {
             "group": member.broker_name,
@@ -129,6 +131,7 @@ def status(topic: Topic, cluster: Cluster | None, answers: Mapping[str, Answer])
             "ready": member.address in answers and not differences(answers[member.address], wanted(topic)),
         }
         for member in (cluster.members if cluster else ())
+        if cluster is not None and (not cluster.is_replicated or member.address in answers)
     ]
     base = {
         "observedGeneration": topic.generation,

@@ -1,8 +1,7 @@
-"""The Topic resources as the watch has shown them last, by cluster, and which of them are to be looked at.
+"""Cache of Topic resources by cluster, with the set of Topics to reconcile.
 
-The bodies are kept here, so that a look at a thousand Topics does not begin with a thousand requests to the API server.
-A body may be a moment old: what follows from it is written by server-side apply with its uid, and the event that makes
-it newer is a reason for the next look.
+The cache saves one request per Topic and reconciliation. A cached resource may be slightly out of date: updates are
+server-side applies with the uid as precondition, and the next event triggers another reconciliation.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ClusterName = tuple[str, str]
 
 @dataclass(slots=True)
 class _Entry:
-    """A resource: as JSON, in a tenth of the memory of its objects, and what is asked of all of them all the time."""
+    """One resource: its JSON text, which takes a tenth of the memory of parsed objects, and frequently used fields."""
 
     text: bytes
     uid: str
@@ -31,10 +30,10 @@ class _Entry:
     created: str
     deleting: bool
     waiting: bool
-    """Whether its status says that another one holds its topic, or nothing."""
+    """True unless the status shows that the resource owns its topic."""
     topic_name: str
     first_version: int
-    """resourceVersion under which it was seen first: of two that were made in the same second, the lower was first."""
+    """resourceVersion at which the resource was first observed. Orders resources created in the same second."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any], first_version: int) -> _Entry:
@@ -62,25 +61,25 @@ class _OfCluster:
         self.names: dict[str, set[str]] = {}
         """Topic name -> names of the resources that claim it."""
         self.changed: dict[str, None] = {}
-        """Those to be looked at, in the order in which they came."""
+        """Names of the Topics to reconcile, in order of arrival."""
 
 
 class TopicStore:
-    """All Topic resources that there are."""
+    """Cache of all Topic resources."""
 
     def __init__(self) -> None:
         self._clusters: dict[ClusterName, _OfCluster] = {}
         self._places: dict[tuple[str, str], ClusterName] = {}
 
     def see(self, body: Mapping[str, Any]) -> set[ClusterName]:
-        """The resource was made or changed; returns the clusters that have Topics to be looked at."""
+        """Store a created or updated resource. Return the clusters with Topics to reconcile."""
         metadata = body["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         cluster = (namespace, body["spec"]["clusterRef"]["name"])
         before, version = self._entry(namespace, name), version_of(metadata)
         same = before is not None and before.uid == metadata["uid"]
         if before is not None and same and version <= before.version:
-            return set()  # told twice, or a write of our own whose answer was newer
+            return set()  # duplicate event, or older than the response to our own write
         entry = _Entry.of(body, before.first_version if before is not None and same else version)
         touched = self._take_out(namespace, name)
         of_cluster = self._clusters.setdefault(cluster, _OfCluster())
@@ -91,11 +90,12 @@ class TopicStore:
         return touched | {cluster}
 
     def forget(self, namespace: str, name: str) -> set[ClusterName]:
-        """The resource is gone; returns the clusters that have Topics to be looked at: others may now hold its name."""
+        """Remove a deleted resource. Return the clusters with Topics to reconcile; another Topic may now own its
+        name."""
         return self._take_out(namespace, name)
 
     def written(self, body: Mapping[str, Any]) -> None:
-        """The body as the API server has answered a write of ours: no reason for another look."""
+        """Store the API server's response to our own write, without marking the Topic for reconciliation."""
         metadata = body["metadata"]
         entry = self._entry(metadata["namespace"], metadata["name"])
         if entry is not None and entry.uid == metadata["uid"] and version_of(metadata) > entry.version:
@@ -103,11 +103,11 @@ class TopicStore:
             self._clusters[cluster].entries[metadata["name"]] = _Entry.of(body, entry.first_version)
 
     def places(self) -> Collection[tuple[str, str]]:
-        """Namespace and name of every resource."""
+        """Return namespace and name of every resource."""
         return list(self._places)
 
     def get(self, cluster: ClusterName, name: str) -> Manifest | None:
-        """The resource, None when it is gone."""
+        """Return the resource; None if it was deleted."""
         of_cluster = self._clusters.get(cluster)
         entry = of_cluster.entries.get(name) if of_cluster else None
         if entry is None:
@@ -116,7 +116,7 @@ class TopicStore:
         return body
 
     def mark_all(self, cluster: ClusterName) -> bool:
-        """All Topics of a cluster are to be looked at; False when it has none."""
+        """Mark all Topics of a cluster for reconciliation. Return False if it has none."""
         of_cluster = self._clusters.get(cluster)
         if of_cluster is None or not of_cluster.entries:
             return False
@@ -124,18 +124,18 @@ class TopicStore:
         return True
 
     def mark(self, cluster: ClusterName, names: Collection[str]) -> None:
-        """These are to be looked at."""
+        """Mark these Topics for reconciliation."""
         of_cluster = self._clusters.get(cluster)
         if of_cluster is not None:
             of_cluster.changed.update(dict.fromkeys(names))
 
     def has_changed(self, cluster: ClusterName) -> bool:
-        """Whether a Topic of the cluster is to be looked at."""
+        """Return whether a Topic of the cluster is marked for reconciliation."""
         of_cluster = self._clusters.get(cluster)
         return of_cluster is not None and bool(of_cluster.changed)
 
     def take_changed(self, cluster: ClusterName, limit: int) -> list[str]:
-        """Names of those to be looked at, at most so many, which are from now on no longer to be. They may be gone."""
+        """Remove and return up to `limit` names of marked Topics. A Topic may have been deleted since it was marked."""
         of_cluster = self._clusters.get(cluster)
         if of_cluster is None:
             return []
@@ -147,7 +147,7 @@ class TopicStore:
         return taken
 
     def claims(self, cluster: ClusterName, topic_name: str) -> list[Claim]:
-        """Claims to a topic of all resources that are not being deleted."""
+        """Return the claims to a topic name of all resources that are not being deleted."""
         of_cluster = self._clusters.get(cluster)
         if of_cluster is None:
             return []
@@ -177,5 +177,5 @@ class TopicStore:
 
 
 def version_of(metadata: Mapping[str, Any]) -> int:
-    """resourceVersion as a number, which grows with every change (KEP-5504)."""
+    """Return the resourceVersion as an integer. It increases with every change (KEP-5504)."""
     return int(metadata["resourceVersion"])

@@ -1,13 +1,13 @@
-"""Every watch of this process, and whether it sees its objects.
+"""Runs all watches of this process and evaluates their state.
 
-A watch that ended runs again by itself (`kube.reflector`, `kopf_watch`), so nothing is decided here but what follows:
+Watches restart on their own after an error (`kube.reflector`, `kopf_watch`). This module decides the consequences:
 
-    one fails for `LASTS_S`                    the process is not ready, in words: someone has to look
-    none shows our resources for `BLIND_S`     the lease is given up: another process may see more
-    one neither shows anything nor fails       the process is not alive: a restart is the cure
+    a watch fails for `LASTS_S`                      the readiness probe fails, with an explanation
+    every watch of our resources fails `BLIND_S`     the lease is released: another process may have access
+    a watch delivers nothing and does not fail       the liveness probe fails: a restart resolves it
     for `HANGS_S`
 
-Pure but for `Watches.run` and `until_blind`, which wait.
+Pure except for `Watches.run` and `Watches.until_blind`, which wait.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from raptormq_operator.kube.reflector import WatchState
 LASTS_S = 15.0
 BLIND_S = 20.0
 BEGINS_S = 60.0
-"""The same as `BLIND_S` for watches that have not shown anything yet."""
+"""Replaces `BLIND_S` for watches that have not completed their first list."""
 HANGS_S = 240.0
 LOOK_S = 1.0
 
 
 class Watch(Protocol):
-    """What `KopfWatch` and `Reflector` have in common."""
+    """Common interface of `KopfWatch` and `Reflector`."""
 
     state: WatchState
 
     def run(self) -> Coroutine[Any, Any, None]:
-        """Runs until cancelled."""
+        """Run until cancelled."""
 
 
 class Watches:
-    """`own` are those of our two resources, `children` those of the objects that a cluster has."""
+    """All watches. `own` watch BrokerClusters and Topics, `children` the child objects of clusters."""
 
     def __init__(self, own: Sequence[Watch], children: Sequence[Watch], clock: Callable[[], float]) -> None:
         self._own = own
@@ -45,22 +45,22 @@ class Watches:
         self._began = clock()
 
     async def run(self) -> None:
-        """Runs all of them until cancelled."""
+        """Run all watches until cancelled."""
         async with asyncio.TaskGroup() as group:
             for watch in (*self._own, *self._children):
                 group.create_task(watch.run(), name=watch.state.name)
 
     async def until_blind(self) -> None:
-        """Returns when this process no longer sees its objects."""
-        while not self.blind():  # noqa: ASYNC110 - it is time that makes it so
+        """Wait until all watches of our own resources have failed for too long."""
+        while not self.blind():  # noqa: ASYNC110 - depends on elapsed time, no event signals it
             await asyncio.sleep(LOOK_S)
 
     def blind(self) -> bool:
-        """Whether no watch of our own resources has shown anything for too long."""
+        """Return whether all watches of our own resources have failed for `BLIND_S`."""
         return all(self._is_blind(watch.state) for watch in self._own)
 
     def faults(self) -> list[str]:
-        """What has failed for so long that someone has to look."""
+        """Return the errors of watches that have failed for `LASTS_S`."""
         now = self._clock()
         return [
             f"watch of {state.name}: {state.fault}"
@@ -69,7 +69,7 @@ class Watches:
         ]
 
     def hung(self) -> list[str]:
-        """Watches that neither show anything nor fail."""
+        """Return the watches that have delivered nothing and not failed for `HANGS_S`."""
         now = self._clock()
         return [f"watch of {state.name} hangs" for state in self._states() if now - state.moved_at >= HANGS_S]
 

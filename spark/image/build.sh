@@ -5,8 +5,8 @@
 #
 # BASE_IMAGE         base image with Python 3.11 to 3.13 and, if possible, Java 17, procps and tini; default, the official
 #                    slim image of Python 3.11, to which Debian's packages are added
-# CONTAINER_ENGINE   docker or podman; default, the one that answers
-# Wheels are fetched on this machine, by requirements.lock and its hashes, and kept in the cache for the next time.
+# CONTAINER_ENGINE   docker or podman; default: the one that is available
+# Wheels are downloaded on this machine according to requirements.lock and its hashes, and cached.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/image_wheels.sh
@@ -26,10 +26,10 @@ cp examples/spark_*.py "$context/examples"
 say "wheel of $version"
 "$python" -m build --wheel --no-isolation --outdir "$context/wheels" . >/dev/null
 "$python" scripts/locked.py --python "$target" spark > "$context/locked.txt"
-# PySpark is published as a source archive only, which is turned into a wheel here; everything else is a wheel already.
+# PySpark is published only as a source archive, from which a wheel is built here.
 awk '/^[a-z]/ { pyspark = /^pyspark==/ } pyspark' "$context/locked.txt" > "$context/pyspark.txt"
 awk '/^[a-z]/ { pyspark = /^pyspark==/ } !pyspark' "$context/locked.txt" > "$context/wheels.txt"
-# Hashes are checked when the wheels are fetched; that of pyspark is the source archive's.
+# Hashes are verified when the wheels are downloaded; the hash of pyspark is that of its source archive.
 sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' "$context/locked.txt" > "$context/requirements.txt"
 
 wheels "$target" "$context/wheels.txt" "$context/wheels"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What Spark on Kubernetes expects of an image: `driver ARGS...`, `executor`, anything else is run as it is.
-# The variables are those that Spark sets on the pods it makes (its BasicDriverFeatureStep and BasicExecutorFeatureStep).
+# Entrypoint that Spark on Kubernetes expects: `driver ARGS...` or `executor`; other commands are executed unchanged.
+# Spark sets the variables on its pods (BasicDriverFeatureStep and BasicExecutorFeatureStep).
 set -euo pipefail
 
 case "${1:-}" in
@@ -12,7 +12,7 @@ driver)
     --deploy-mode client "$@"
   ;;
 executor)
-  # SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ... hold one option each, spaces included.
+  # SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ... contain one option each, which may have spaces.
   options=()
   for ((number = 0; ; number++)); do
     name="SPARK_JAVA_OPT_$number"

@@ -1,9 +1,9 @@
-"""Takes out of installed packages what Spark jobs on Kubernetes do not need: about a third of a gigabyte.
+"""Removes files of installed packages that Spark jobs on Kubernetes do not need, about a third of a gigabyte.
 
-Of pyspark goes machine learning, graphs, Hive, Spark Connect, YARN, the Scala shell, and native libraries for other
-machines; of pyarrow the Flight protocol, its S3 client, headers and tests.
-Stays although it looks idle: the ORC jars (without them Spark cannot list its formats and no format works), and
-`pyspark.testing`, which other modules import.
+Removed from pyspark: machine learning, graphs, Hive, Spark Connect, YARN, the Scala shell, and native libraries for
+other machines. Removed from pyarrow: the Flight protocol, the S3 client, headers and tests.
+The ORC jars are needed, because Spark cannot list its data sources without them; `pyspark.testing` is imported by other
+modules.
 
 Usage: slim.py SITE_PACKAGES
 """
@@ -32,7 +32,7 @@ UNNEEDED_FILES = """
     pyarrow/include pyarrow/tests pyarrow/*_flight* pyarrow/libarrow_s3* pyarrow/_s3fs*
 """
 
-# Jars that bring native libraries for every machine there is, and how the folders of ours are called in them.
+# Jars with native libraries for many machines, and the folder names of each machine in these jars.
 JARS_WITH_NATIVE_CODE = "rocksdbjni-* zstd-jni-* snappy-java-* lz4-java-* leveldbjni-*"
 NATIVE_SUFFIXES = (".so", ".dll", ".dylib", ".jnilib", ".a")
 MACHINES = {
@@ -42,14 +42,14 @@ MACHINES = {
 
 
 def is_for_us(name: str) -> bool:
-    """Whether an entry of a jar is no native library, or one for this machine."""
+    """Return whether a jar entry is not a native library, or is one for this machine."""
     if not name.endswith(NATIVE_SUFFIXES):
         return True
     return "musl" not in name and any(part in name for part in MACHINES.get(platform.machine(), ("",)))
 
 
 def repack(jar: Path) -> None:
-    """Write the jar anew without the native libraries of other machines."""
+    """Rewrite the jar without the native libraries of other machines."""
     smaller = jar.with_suffix(".slim")
     with zipfile.ZipFile(jar) as source, zipfile.ZipFile(smaller, "w", zipfile.ZIP_DEFLATED) as target:
         for entry in source.infolist():
@@ -59,7 +59,7 @@ def repack(jar: Path) -> None:
 
 
 def slim(site_packages: Path) -> None:
-    """Take out of the packages what is not needed."""
+    """Remove unneeded files from the packages."""
     for pattern in UNNEEDED_FILES.split():
         for path in site_packages.glob(pattern):
             if path.is_dir():

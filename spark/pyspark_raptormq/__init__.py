@@ -1,7 +1,6 @@
-"""RaptorMQ in Spark: `format("raptormq")` for `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`.
+"""Spark data source `raptormq` for `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`.
 
-Spark registers the class that a package named `pyspark_...` calls `DefaultSource`; nothing has to be imported by the
-job.
+Spark registers the class `DefaultSource` of every installed package named `pyspark_...`, so jobs need no import.
 """
 
 from pyspark_raptormq.metrics import LagListener, PrometheusListener

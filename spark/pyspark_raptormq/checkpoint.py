@@ -1,14 +1,14 @@
-"""The offset log of a query's checkpoint, as files: `offsets/N` is written before batch N, `commits/N` behind it.
+"""Offset log in the checkpoint of a streaming query. Spark writes `offsets/N` before batch N and `commits/N` after it.
 
-A file of `offsets` is UTF-8 text, a line each::
+A file in `offsets` has lines of UTF-8 text::
 
     v1
-    {"batchWatermarkMs":0,...}        of Spark, left as it is
-    {"v": 2, "q": {...}}              the end of source 0, as `offsets` draws it; "-" where a source has none
-    ...                               the other sources
+    {"batchWatermarkMs":0,...}        metadata of Spark, not changed here
+    {"v": 2, "q": {...}}              end offset of source 0 in the format of `offsets`; "-" if the source has none
+    ...                               further sources
 
-Beside each file Hadoop keeps its checksum, `.N.crc`; a file without one is read unchecked.
-Neighbour: `commands`, which shows and rewrites. Source: Spark `OffsetSeqLog`, `CommitLog`.
+Hadoop stores the checksum of each file in `.N.crc`; a file without a checksum file is not verified.
+Used by `commands`. Source: Spark `OffsetSeqLog`, `CommitLog`.
 """
 
 from __future__ import annotations
@@ -32,50 +32,50 @@ class LoggedBatch:
 
     number: int
     metadata: str
-    """Spark's own line."""
+    """Spark's metadata line."""
     sources: tuple[str, ...]
     """One line per source of the query."""
 
     def offsets(self) -> dict[int, StreamOffset]:
-        """Return the offsets of the sources that are ours, by number of the source."""
+        """Return the offsets of the RaptorMQ sources, by source number."""
         found: dict[int, StreamOffset] = {}
         for number, text in enumerate(self.sources):
             try:
                 if text != _NONE:
                     found[number] = stream_offset(parse_json(text))
             except OffsetFormatError:
-                continue  # of another kind of source
+                continue  # a source of another kind
         return found
 
 
 class Checkpoint:
-    """A checkpoint on a file system that is mounted here.
+    """A checkpoint in a local or mounted file system.
 
     Args:
-        folder: what option `checkpointLocation` names.
+        folder: the value of option `checkpointLocation`.
 
     Raises:
-        CheckpointError: it is none.
+        CheckpointError: The folder is not a checkpoint.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         if not (folder / "offsets").is_dir():
-            raise CheckpointError(f"{folder} is no checkpoint of a streaming query: it has no folder offsets")
+            raise CheckpointError(f"{folder} is not a checkpoint of a streaming query: it has no folder offsets")
 
     def batches(self) -> list[int]:
-        """Return the numbers of the batches that are logged, sorted."""
+        """Return the numbers of the logged batches, sorted."""
         return _numbers(self._folder / "offsets")
 
     def is_committed(self, batch: int) -> bool:
-        """Whether a batch is done: else Spark repeats it."""
+        """Return whether a batch is committed. Spark repeats an uncommitted batch after a restart."""
         return (self._folder / "commits" / str(batch)).exists()
 
     def read(self, batch: int | None = None) -> LoggedBatch:
-        """Return a batch, by default the last one.
+        """Return a batch; by default the last one.
 
         Raises:
-            CheckpointError: there is none, or it cannot be read.
+            CheckpointError: The batch does not exist or cannot be read.
         """
         known = self.batches()
         number = (known[-1] if known else None) if batch is None else batch
@@ -86,22 +86,22 @@ class Checkpoint:
         try:
             version, metadata, *sources = path.read_text(encoding="utf-8").split("\n")
         except (UnicodeDecodeError, ValueError):
-            raise CheckpointError(f"{path} is no file of an offset log") from None
+            raise CheckpointError(f"{path} is not a file of an offset log") from None
         if version != _VERSION:
-            raise CheckpointError(f"{path} is of version {version!r:.40} of the offset log, not {_VERSION}")
+            raise CheckpointError(f"{path} has version {version!r:.40} of the offset log, not {_VERSION}")
         return LoggedBatch(number, metadata, tuple(sources))
 
     def rewrite(self, batch: LoggedBatch, sources: Sequence[str]) -> Path:
-        """Replace the sources of a batch and return where the file as it was is kept.
+        """Replace the source lines of a batch. Return the path of the backup of the original file.
 
         Raises:
-            CheckpointError: another batch was logged meanwhile: the query runs.
+            CheckpointError: The offset log changed meanwhile, so the query is running.
         """
         path = self._folder / "offsets" / str(batch.number)
         backup = self._folder / BACKUP / str(batch.number)
         backup.parent.mkdir(exist_ok=True)
         if self.batches()[-1] != batch.number or self.read(batch.number) != batch:
-            raise CheckpointError(f"{self._folder} has changed meanwhile: stop the query first")
+            raise CheckpointError(f"{self._folder} changed meanwhile: stop the query first")
         if not backup.exists():
             backup.write_bytes(path.read_bytes())
         text = "\n".join((_VERSION, batch.metadata, *sources))
@@ -110,7 +110,7 @@ class Checkpoint:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        path.with_name(f".{batch.number}.crc").unlink(missing_ok=True)  # of the file that it replaces
+        path.with_name(f".{batch.number}.crc").unlink(missing_ok=True)  # checksum of the replaced file
         written.replace(path)
         return backup
 

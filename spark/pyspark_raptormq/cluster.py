@@ -1,10 +1,10 @@
-"""The brokers as blocking calls, over connections that live as long as the Python worker does.
+"""Blocking access to the brokers, with connections that are kept for the lifetime of the Python worker.
 
-Spark keeps its Python workers and hands them task after task, micro-batch after micro-batch: one event loop thread and
-one set of connections per process and installation serve them all, found by `cluster_of`. Calls that fail because a
-broker restarts are repeated until option `retryTimeoutMs` is over.
+Spark reuses its Python workers for many tasks and micro-batches. `cluster_of` therefore caches one event loop thread
+and one set of connections per process and `Connection`. Calls that fail with a temporary error, such as during the
+restart of a broker, are retried for the time of option `retryTimeoutMs`.
 
-Neighbours: `raptormq.client` talks, `cluster_offsets`, `stream_reader` and `scan` ask.
+Used by `cluster_offsets`, `stream_reader`, `scan` and the sink; built on `raptormq.client`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from pyspark_raptormq.connection import Connection
-from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
+from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable, OptionError
 from pyspark_raptormq.offsets import TopicIds, place_of
 from raptormq.client import (
     AdminClient,
@@ -30,9 +30,12 @@ from raptormq.client import (
     PullConsumer,
     PullResult,
     Sql,
+    StagedCommit,
+    StagingClient,
     TopicRoute,
 )
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.protocol.bodies.staging import Ranges
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 
@@ -55,15 +58,15 @@ _TRANSIENT_CODES = frozenset(
 
 
 _clusters: dict[tuple[int, Connection], Cluster] = {}
-"""By process, for a worker is forked, and by connection."""
+"""Cache by process id and connection. The process id is needed because workers are forked."""
 _clusters_lock = threading.Lock()
 
 
 def cluster_of(connection: Connection) -> Cluster:
-    """Return this process's connections to the installation, made at the first call.
+    """Return the cached `Cluster` of this process; create it at the first call.
 
     Raises:
-        OptionError: a file that an option names cannot be used.
+        OptionError: A file named in an option cannot be used.
     """
     key = os.getpid(), connection
     with _clusters_lock:
@@ -73,10 +76,9 @@ def cluster_of(connection: Connection) -> Cluster:
 
 
 class Cluster:
-    """One installation. All methods may be called from any thread but not from coroutines.
+    """Connections to one installation. Methods may be called from any thread, but not from coroutines.
 
-    Every method raises `TransportError`, `NoRoute` or `ServerError` when the brokers did not give a useful answer
-    within the retry time.
+    Every method raises `TransportError`, `NoRoute` or `ServerError` if no attempt succeeded within the retry time.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -86,6 +88,7 @@ class Cluster:
         self._admin = AdminClient(client_config=self._config)
         self._producers: dict[tuple[str, ProducerConfig], Producer] = {}
         self._producers_lock = threading.Lock()
+        self._staging: dict[tuple[str, ProducerConfig], StagingClient] = {}
         self._seen: set[str] = set()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="raptormq", daemon=True)
@@ -95,13 +98,15 @@ class Cluster:
 
     @property
     def keys(self) -> EncryptionKeys | None:
-        """What encrypted messages are decrypted with."""
+        """Keys for decrypting messages."""
         return self._config.keys
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
+        """Close the connections and stop the event loop thread."""
         for producer in self._producers.values():
             self.run(producer.close())
+        for staging in self._staging.values():
+            self.run(staging.close())
         self.run(self._consumer.close())
         self.run(self._admin.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -112,18 +117,18 @@ class Cluster:
         """Return the names of all topics, sorted.
 
         Raises:
-            NameServerUnreachable: no name server answers.
+            NameServerUnreachable: No name server responded.
         """
         return self._first_contact("", self._admin.topics)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted.
 
-        Always asks: a job that starts right after a topic has grown must see all of it.
+        The route is not cached, so that new queues are visible immediately.
 
         Raises:
-            MissingTopic: no name server knows the topic, or none of its brokers is up.
-            NameServerUnreachable: no name server answers.
+            MissingTopic: The topic has no route, or none of its brokers is registered.
+            NameServerUnreachable: No name server responded.
         """
 
         async def find() -> list[MessageQueue]:
@@ -136,12 +141,11 @@ class Cluster:
         try:
             return self._first_contact(topic, find)
         except NoRoute as error:
-            raise MissingTopic(f"topic {topic} does not exist, or no broker that has it is up") from error
+            raise MissingTopic(f"topic {topic} does not exist, or none of its brokers is available") from error
 
     def producer(self, group: str, config: ProducerConfig) -> Producer:
-        """Return this process's producer of the group, made at the first call and used on the event loop alone
-        (`run`).
-        """
+        """Return the producer of a group; create it at the first call. It must be used on the event loop (see
+        `run`)."""
         key = group, config
         with self._producers_lock:
             if key not in self._producers:
@@ -150,53 +154,101 @@ class Cluster:
                 self._producers[key] = producer
             return self._producers[key]
 
-    def find_topic(self, topic: str, group: str, config: ProducerConfig) -> None:
-        """Look whether messages can be sent to a topic; one that brokers would create is fine.
+    def staging(self, group: str, config: ProducerConfig) -> StagingClient:
+        """Return the staging client of this process; see `producer`."""
+        key = group, config
+        with self._producers_lock:
+            if key not in self._staging:
+                staging = StagingClient(group, config=config, client_config=self._config)
+                self.run(staging.start())
+                self._staging[key] = staging
+            return self._staging[key]
+
+    def coordinator(self, given: str | None, group: str, config: ProducerConfig) -> str:
+        """Return the broker group that commits batches first: the given one, or the only one.
 
         Raises:
-            MissingTopic: no name server knows it and brokers create none, or none of its brokers is up.
-            NameServerUnreachable: no name server answers.
+            OptionError: there are several groups and none is given, or the group does not support staging.
+            NameServerUnreachable: no name server responds.
+        """
+        staging = self.staging(group, config)
+
+        async def find() -> str:
+            brokers = [given] if given is not None else await staging.brokers()
+            if not brokers:
+                raise NoRoute("no broker is up")
+            if len(brokers) > 1:
+                raise OptionError(
+                    f"exactlyOnce with several broker groups ({', '.join(brokers)}) needs option coordinator: choose"
+                    " one group and keep it for all runs of a query"
+                )
+            if not await staging.offers_staging(brokers[0]):
+                raise OptionError(
+                    f"broker {brokers[0]} does not support exactly-once writes: set stagedMessagesEnable = true, or"
+                    " remove exactlyOnce"
+                )
+            return brokers[0]
+
+        return self._first_contact("the coordinator", find)
+
+    def commit_staged(
+        self, staging: StagingClient, broker: str, query: str, batch: int, decision: Mapping[str, Ranges]
+    ) -> StagedCommit:
+        """Commit a batch at a broker group, with retries until it responds."""
+        return self.run(self.with_retries(lambda: staging.commit(broker, query, batch, decision)))
+
+    async def with_retries(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Call a function and retry it for the retry time. Must be called on the event loop."""
+        return await self._with_retries(attempt, self._retry_timeout_s)
+
+    def find_topic(self, topic: str, group: str, config: ProducerConfig) -> None:
+        """Check that messages can be sent to a topic, or that brokers create the topic automatically.
+
+        Raises:
+            MissingTopic: The topic has no route and is not created automatically, or none of its brokers is registered.
+            NameServerUnreachable: No name server responded.
         """
         producer = self.producer(group, config)
         try:
             self._first_contact(f"to {topic}", lambda: producer.queues(topic))
         except NoRoute as error:
-            raise MissingTopic(f"topic {topic} does not exist, or no broker that has it is up") from error
+            raise MissingTopic(f"topic {topic} does not exist, or none of its brokers is available") from error
 
     def _first_contact(self, name: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """What was there before may be restarting; what never was is probably misspelt, and not waited for as long."""
+        """Run `attempt` with retries. A name that was never found is retried for a shorter time, as it is probably
+        misspelt; a name that was found before is retried for the full retry time."""
         patience = self._retry_timeout_s
         if name not in self._seen:
             patience = min(patience, _FIRST_CONTACT_PATIENCE_S)
 
         async def bounded() -> _T:
             try:
-                # An attempt may take longer: nobody says that there is nobody at some addresses.
+                # An attempt may exceed the retry time when an address does not refuse connections.
                 async with asyncio.timeout(patience + _LAST_ATTEMPT_S):
-                    return await self._patiently(attempt, patience)
+                    return await self._with_retries(attempt, patience)
             except TimeoutError:
-                raise RequestTimeout(f"no answer within {patience + _LAST_ATTEMPT_S:g} s") from None
+                raise RequestTimeout(f"no response within {patience + _LAST_ATTEMPT_S:g} s") from None
 
         try:
             found = self.run(bounded())
         except TransportError as error:
             where = ";".join(self._config.addresses)
-            raise NameServerUnreachable(f"no name server answers at {where} (option nameServer): {error}") from error
+            raise NameServerUnreachable(f"no name server responds at {where} (option nameServer): {error}") from error
         self._seen.add(name)
         return found
 
     def topic_ids(self, queues: Iterable[MessageQueue]) -> TopicIds:
-        """Return the ids that brokers have given to the topics of these queues; one that is made again gets another."""
+        """Return the topic ids by topic and broker. A topic that is deleted and created again gets a new id."""
         places = {place_of(queue): queue for queue in queues}
         ids = self._for_each(places.values(), self._consumer.topic_id)
         return {place_of(queue): topic_id for queue, topic_id in ids.items() if topic_id is not None}
 
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return the offset of the first message that is still there, per queue."""
+        """Return the minimum offset per queue, that of the first stored message."""
         return self._for_each(queues, self._consumer.min_offset)
 
     def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return the offset that the next message will get, per queue."""
+        """Return the end offset per queue, that of the next message to be stored."""
         return self._for_each(queues, self._consumer.max_offset)
 
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> dict[MessageQueue, int]:
@@ -204,7 +256,7 @@ class Cluster:
         return self._for_each(queues, lambda queue: self._consumer.offset_by_time(queue, timestamp_ms))
 
     def bytes_per_offset(self, offsets: Mapping[MessageQueue, int], expression: str | Sql) -> dict[MessageQueue, float]:
-        """Return how many stored bytes an offset stands for, per queue: of the first messages from an offset on."""
+        """Return the average stored bytes per offset, per queue, estimated from the first messages at `offsets`."""
 
         async def sample(queue: MessageQueue) -> float:
             first = offsets[queue]
@@ -224,8 +276,9 @@ class Cluster:
         expression: str | Sql,
         topic_id: str | None = None,
     ) -> Future[PullResult]:
-        """Ask for messages, of the topic with this id where it is known; the caller decodes what came before while the
-        answer is on its way.
+        """Start a pull and return its future, so that the caller can decode the previous response meanwhile.
+
+        With `topic_id` the broker rejects the pull if its topic has another id.
         """
 
         async def pull() -> PullResult:
@@ -233,13 +286,13 @@ class Cluster:
                 queue, offset, max_count, max_bytes=max_bytes, expression=expression, topic_id=topic_id
             )
 
-        return asyncio.run_coroutine_threadsafe(self._patiently(pull, self._retry_timeout_s), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._with_retries(pull, self._retry_timeout_s), self._loop)
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Set the offsets of a consumer group; tried once, and for a second at most: it holds a query up.
+        """Commit offsets for a consumer group. There is one attempt with a timeout of 1 s, because it blocks the query.
 
         Raises:
-            TransportError, ServerError, NoRoute: a broker did not take them.
+            TransportError, ServerError, NoRoute: A commit failed.
         """
 
         async def commit() -> None:
@@ -254,7 +307,7 @@ class Cluster:
                 async with asyncio.timeout(_REPORT_S):
                     await commit()
             except TimeoutError:
-                raise RequestTimeout(f"no answer within {_REPORT_S:g} s") from None
+                raise RequestTimeout(f"no response within {_REPORT_S:g} s") from None
 
         self.run(bounded())
 
@@ -262,7 +315,7 @@ class Cluster:
         self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]
     ) -> dict[MessageQueue, _T]:
         async def ask_one(queue: MessageQueue) -> _T:
-            return await self._patiently(lambda: ask(queue), self._retry_timeout_s)
+            return await self._with_retries(lambda: ask(queue), self._retry_timeout_s)
 
         async def ask_all() -> dict[MessageQueue, _T]:
             wanted = list(queues)
@@ -270,21 +323,21 @@ class Cluster:
 
         return self.run(ask_all())
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[_T]], patience_s: float) -> _T:
-        """Repeat an attempt that failed for a reason that may pass."""
+    async def _with_retries(self, attempt: Callable[[], Awaitable[_T]], patience_s: float) -> _T:
+        """Run `attempt` and retry temporary errors for up to `patience_s` seconds, with exponential backoff."""
         deadline = self._loop.time() + patience_s
         pause = _FIRST_PAUSE_S
         while True:
             try:
                 return await attempt()
             except RaptorMQError as error:
-                if not _may_pass(error) or self._loop.time() + pause > deadline:
+                if not _is_temporary(error) or self._loop.time() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine on the event loop of the connections and return its result; not called from that loop."""
+        """Run a coroutine on the event loop and return its result. Must not be called from the event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
@@ -298,5 +351,5 @@ def _readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     )
 
 
-def _may_pass(error: RaptorMQError) -> bool:
+def _is_temporary(error: RaptorMQError) -> bool:
     return error.retriable or (isinstance(error, ServerError) and error.code in _TRANSIENT_CODES)

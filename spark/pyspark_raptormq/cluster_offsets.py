@@ -1,6 +1,6 @@
-"""Which queues a query reads, and between which offsets: options made concrete with the brokers' answers.
+"""Resolution of source options to queues and offsets, with requests to the brokers.
 
-Neighbours: `options` says what is wanted, `cluster` knows what there is.
+Uses `options` and `cluster`; used by `reader` and `stream_progress`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from pyspark_raptormq.data_loss import report_beyond_end, report_deleted, report_made_again
+from pyspark_raptormq.data_loss import report_beyond_end, report_deleted, report_recreated
 from pyspark_raptormq.errors import MissingTopic, OptionError
 from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
 from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
-from pyspark_raptormq.offsets import QueueOffsets, TopicIds, made_again, without
+from pyspark_raptormq.offsets import QueueOffsets, TopicIds, recreated, without
 from pyspark_raptormq.options import EARLIEST, Position, SourceOptions
 from raptormq.client import Sql
 from raptormq.logs import get_logger
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Bounds(Protocol):
-    """What is asked of the brokers; `cluster.Cluster` in production."""
+    """Requests to the brokers. Implemented by `cluster.Cluster`."""
 
     def topics(self) -> list[str]: ...
     def queues(self, topic: str) -> list[MessageQueue]: ...
@@ -43,7 +43,7 @@ def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue
     """Return the queues to read, sorted.
 
     Raises:
-        MissingTopic: a topic that was named does not exist, and option failOnDataLoss is true.
+        MissingTopic: A topic of option subscribe does not exist, and option failOnDataLoss is true.
     """
     if options.queues:
         return list(options.queues)
@@ -56,15 +56,16 @@ def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue
         try:
             queues += bounds.queues(topic)
         except MissingTopic as error:
-            # A topic may go between the list of names and the question for its queues; only a named one is missed.
+            # A topic that matches a pattern may be deleted between the two requests; this is not an error.
             if options.fail_on_data_loss and options.topic_pattern is None:
                 raise
-            log.warning("%s; going on without it", error)
+            log.warning("%s; the topic is skipped", error)
     return sorted(queues)
 
 
 def with_topic_ids(bounds: Bounds, queues: Sequence[MessageQueue], ask: Callable[[TopicIds], T]) -> tuple[T, TopicIds]:
-    """Return what `ask` returns, and the ids of the topics that it was asked of: the same before and after."""
+    """Return the result of `ask` and the topic ids. `ask` is repeated until the ids before and after it are equal, so
+    that the result belongs to the topics with these ids."""
     before = bounds.topic_ids(queues)
     while True:
         answer, after = ask(before), bounds.topic_ids(queues)
@@ -73,24 +74,24 @@ def with_topic_ids(bounds: Bounds, queues: Sequence[MessageQueue], ask: Callable
         before = after
 
 
-def still_meant(position: Position, now: TopicIds, *, fail: bool) -> Position:
-    """Return a position without its offsets of topics that were made again.
+def without_recreated_topics(position: Position, now: TopicIds, *, fail: bool) -> Position:
+    """Return a position without the offsets of topics that were recreated since.
 
     Raises:
-        DataLoss: there are such and `fail` is set.
+        DataLoss: A topic was recreated, and `fail` is set.
     """
-    changed = made_again(position.topic_ids, now)
+    changed = recreated(position.topic_ids, now)
     for place in changed:
-        report_made_again(*place, fail=fail)
+        report_recreated(*place, fail=fail)
     return replace(position, offsets=without(position.offsets, changed)) if changed and position.offsets else position
 
 
 def check_assigned(options: SourceOptions, bounds: Bounds) -> None:
-    """Look at the queues of option `assign`; a broker that is down may have any.
+    """Check that the queues of option `assign` exist. Queues of unavailable brokers cannot be checked.
 
     Raises:
-        OptionError: a broker that is up has no such queue; it would be read as an empty one.
-        MissingTopic: a topic does not exist, or none of its brokers is up.
+        OptionError: An available broker does not have the queue. It would otherwise be read as an empty queue.
+        MissingTopic: A topic does not exist, or none of its brokers is available.
     """
     for topic in sorted({queue.topic for queue in options.queues}):
         readable = bounds.queues(topic)
@@ -109,10 +110,10 @@ def _is_for_applications(topic: str) -> bool:
 def offsets_at(position: Position, queues: Sequence[MessageQueue], bounds: Bounds, *, unnamed: str) -> QueueOffsets:
     """Return the offset of a position in every queue.
 
-    `unnamed` (earliest or latest) counts for queues that a JSON position does not name, so that a topic may grow.
+    `unnamed` (earliest or latest) applies to queues that a JSON position does not name, such as new queues.
 
     Raises:
-        OptionError: a JSON position names a queue that is not read.
+        OptionError: A JSON position names a queue that is not read.
     """
     if position.timestamp_ms is not None:
         return bounds.offsets_by_time(queues, position.timestamp_ms)
@@ -122,7 +123,7 @@ def offsets_at(position: Position, queues: Sequence[MessageQueue], bounds: Bound
         return bounds.min_offsets(queues) if word == EARLIEST else bounds.max_offsets(queues)
     for queue in named:
         if queue not in queues:
-            raise OptionError(f"offsets are given for {queue}, which is not among the queues to read")
+            raise OptionError(f"offsets are given for {queue}, which is not one of the queues to read")
     if position.offsets is None:
         others = [queue for queue in queues if queue not in named]
         return offsets_at(Position(word=unnamed), others, bounds, unnamed=unnamed) | _by_times(named, bounds)
@@ -141,10 +142,10 @@ def _by_times(times: QueueOffsets, bounds: Bounds) -> QueueOffsets:
 
 
 def check_start(start: QueueOffsets, bounds: Bounds, *, fail: bool) -> QueueOffsets:
-    """Return the start of a stream cut to the ends of the queues; where they begin shows when they are read.
+    """Return the start offsets of a stream, limited to the end offsets. Minimum offsets are checked while reading.
 
     Raises:
-        DataLoss: something had to be cut off and `fail` is set.
+        DataLoss: A start offset is beyond the end of its queue, and `fail` is set.
     """
     largest = bounds.max_offsets(sorted(start))
     for queue, high in largest.items():
@@ -154,26 +155,26 @@ def check_start(start: QueueOffsets, bounds: Bounds, *, fail: bool) -> QueueOffs
 
 
 def check_still_read(options: SourceOptions, checkpoint: QueueOffsets) -> None:
-    """Look whether the options still name what a checkpoint has offsets of; what they do not name is read no more.
+    """Check that the options still select all queues of a checkpoint. Queues that are not selected are no longer read.
 
     Raises:
-        OptionError: they do not, and option failOnDataLoss is true.
+        OptionError: A queue is not selected, and option failOnDataLoss is true.
     """
     unnamed = [queue for queue in checkpoint if not is_named(options, queue)]
     if not unnamed:
         return
     left_out = ", ".join(sorted({str(queue) if options.queues else queue.topic for queue in unnamed}))
-    what = f"the checkpoint has offsets of {left_out}, which {_naming_option(options)} does not name any more"
+    what = f"the checkpoint has offsets of {left_out}, which {_naming_option(options)} no longer selects"
     if options.fail_on_data_loss:
         raise OptionError(
-            f"{what}: name it again, start the query with another checkpoint, or set failOnDataLoss to false to leave "
-            "out what was not read yet"
+            f"{what}: add it again, start the query with another checkpoint, or set failOnDataLoss to false to skip "
+            "its unread messages"
         )
-    log.warning("%s; it is not read any more, as option failOnDataLoss is false", what)
+    log.warning("%s; it is no longer read, because option failOnDataLoss is false", what)
 
 
 def is_named(options: SourceOptions, queue: MessageQueue) -> bool:
-    """Whether options name a queue, or its topic, whatever there is at the moment."""
+    """Return whether the options select a queue, regardless of whether it exists."""
     if options.queues:
         return queue in options.queues
     if options.topic_pattern is not None:
@@ -190,10 +191,10 @@ def _naming_option(options: SourceOptions) -> str:
 def check_bounds(
     start: QueueOffsets, end: QueueOffsets, bounds: Bounds, *, fail: bool
 ) -> tuple[QueueOffsets, QueueOffsets]:
-    """Return start and end of a batch cut to what the queues hold.
+    """Return start and end offsets of a batch, limited to the stored range of each queue.
 
     Raises:
-        DataLoss: something had to be cut off and `fail` is set.
+        DataLoss: An offset is outside of the stored range, and `fail` is set.
     """
     queues = sorted(start)
     smallest, largest = bounds.min_offsets(queues), bounds.max_offsets(queues)

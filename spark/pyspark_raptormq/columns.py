@@ -1,23 +1,22 @@
-"""The columns of `format("raptormq")`, once for Spark and once for Arrow.
+"""Columns of the data source, with their Spark and Arrow types.
 
-| column | Spark type | what |
+| column | Spark type | content |
 |---|---|---|
-| key | string | first of the message's keys; null when there is none |
+| key | string | first key of the message; null without keys |
 | value | binary | the body, decompressed |
 | topic | string | |
 | brokerName | string | |
 | queueId | int | |
-| queueOffset | bigint | position in the queue; with topic, brokerName and queueId the identity of a message |
-| storeTimestamp | timestamp | when the broker stored it |
-| bornTimestamp | timestamp | when the producer made it |
-| tags | string | null when there is none |
-| keys | array<string> | all keys, in the order given; empty when there are none |
-| msgId | string | the producer's unique id, else the id that the broker derives from address and position |
+| queueOffset | bigint | offset in the queue; identifies a message together with topic, brokerName and queueId |
+| storeTimestamp | timestamp | time at which the broker stored the message |
+| bornTimestamp | timestamp | time at which the producer created the message |
+| tags | string | null without a tag |
+| keys | array<string> | all keys in their original order; empty without keys |
+| msgId | string | the producer's unique id, or else the id derived from the broker's address and the log offset |
 | properties | binary or map<string,string> | only with option includeProperties |
 
-Spark accepts Arrow batches only when their schema equals its own translation to the letter; both are kept here, side by
-side.
-Neighbour: `decode` fills them.
+Spark rejects Arrow batches whose schema differs from its own conversion of the Spark schema, so both types are defined
+here together. `decode` fills the columns.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from pyspark.sql.types import (
 
 
 class PropertiesAs(enum.Enum):
-    """What the column `properties` holds."""
+    """Type of the column `properties`."""
 
     NONE = "none"
-    """There is no such column."""
+    """The column does not exist."""
     RAW = "raw"
-    """The stored text: name 0x01 value 0x02, repeated."""
+    """The stored bytes: name 0x01 value 0x02, repeated."""
     MAP = "map"
-    """A map of texts."""
+    """map<string,string>."""
 
 
 PROPERTIES_COLUMN = "properties"
@@ -77,12 +76,12 @@ KNOWN_COLUMNS = (*DEFAULT_COLUMNS, PROPERTIES_COLUMN)
 
 
 def spark_schema(columns: Iterable[str], properties_as: PropertiesAs) -> StructType:
-    """Return Spark's schema of these columns."""
+    """Return the Spark schema of these columns."""
     return StructType([StructField(name, _types(name, properties_as)[0]) for name in columns])
 
 
 def arrow_schema(columns: Iterable[str], properties_as: PropertiesAs) -> pa.Schema:
-    """Return the Arrow schema that Spark expects for them."""
+    """Return the Arrow schema that Spark expects for these columns."""
     return pa.schema([pa.field(name, _types(name, properties_as)[1]) for name in columns])
 
 

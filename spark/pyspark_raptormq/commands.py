@@ -1,8 +1,7 @@
-"""`raptormq spark`: what the command line gets from this package, by the entry point `raptormq.commands`.
+"""Command group `raptormq spark`, registered by the entry point `raptormq.commands`.
 
-`raptormq spark offsets` shows, compares and rewrites the offsets in the checkpoints of streaming queries, on file
-systems that are mounted here.
-Neighbours: `checkpoint` reads and writes the files, `cluster` asks the brokers.
+`raptormq spark offsets` shows, compares and rewrites the offsets in checkpoints of streaming queries, in local or
+mounted file systems. Uses `checkpoint` for the files and `cluster` for requests to brokers.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Examples:
   raptormq spark offsets diff /checkpoints/flights -n 127.0.0.1:9876"""
 )
 def spark() -> None:
-    """Look after streaming queries of Spark."""
+    """Manage streaming queries of Spark."""
 
 
 @spark.group(
@@ -68,12 +67,12 @@ Examples:
   raptormq spark offsets show /checkpoints/flights --batch 17 -o json"""
 )
 @click.argument("checkpoint", type=_folder)
-@click.option("--batch", type=click.IntRange(0), help="Number of the batch; default is the last one.")
+@click.option("--batch", type=click.IntRange(0), help="Batch number. Default: the last batch.")
 @output_option
 def show(checkpoint: Path, batch: int | None, output: str) -> None:
-    """Show up to where a batch reads: the next offset of each queue.
+    """Show the end of a batch: the next offset of each queue.
 
-    A batch that is not committed is repeated when the query starts again.
+    A batch that is not committed is repeated when the query restarts.
     """
     log = Checkpoint(checkpoint)
     logged = log.read(batch)
@@ -101,9 +100,10 @@ Examples:
 @_name_servers
 @output_option
 def diff(checkpoint: Path, other: Path | None, name_servers: str | None, output: str) -> None:
-    """Compare the last batch with the one before it, with that of another checkpoint, or with the brokers (-n).
+    """Compare the last batch with the previous batch, with another checkpoint, or with the brokers (-n).
 
-    With the brokers, lag is what is stored and not read yet; lost is what was deleted unread.
+    In a comparison with the brokers, lag counts stored messages that were not read yet, and lost counts messages that
+    were deleted before they were read.
     """
     log = Checkpoint(checkpoint)
     last = _ours(log.read())
@@ -115,7 +115,7 @@ def diff(checkpoint: Path, other: Path | None, name_servers: str | None, output:
     else:
         known = log.batches()
         if len(known) < 2:
-            raise CheckpointError(f"{checkpoint} has one batch alone: name another checkpoint, or name servers with -n")
+            raise CheckpointError(f"{checkpoint} has only one batch: give another checkpoint, or name servers with -n")
         before, what = _ours(log.read(known[-2])), f"batch {known[-2]}"
     rows: list[tuple[int, str, str, int, int | None, int | None, int | None]] = []
     for number in sorted({*last, *before}):
@@ -135,7 +135,7 @@ def diff(checkpoint: Path, other: Path | None, name_servers: str | None, output:
 
 
 def with_brokers(last: Mapping[int, StreamOffset], name_servers: str, output: str) -> None:
-    """Print how far a batch is behind the brokers."""
+    """Print the lag of a batch behind the brokers."""
     cluster = _cluster(name_servers)
     try:
         rows = [
@@ -165,27 +165,28 @@ Examples:
     "target",
     required=True,
     metavar="JSON|earliest|latest|TIME",
-    help="Offsets as option startingOffsets takes them, or a position of all queues, which the brokers know (-n).",
+    help="Offsets in the format of option startingOffsets, or a position for all queues (requires -n).",
 )
 @click.option("--source", type=click.IntRange(0), default=0, show_default=True, help="Number of the query's source.")
 @_name_servers
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rewrite(checkpoint: Path, target: str, source: int, name_servers: str | None, yes: bool) -> None:
-    """Let a stopped query go on from other offsets.
+    """Change the offsets from which a stopped query continues.
 
-    The last batch has to be committed. Queues that JSON does not name keep their offsets. The file as it was is kept in
-    the checkpoint's folder offsets-before-rewrite. State that a query has built up (aggregations, deduplication) stays.
+    The last batch must be committed. Queues that are not in the JSON text keep their offsets. The original file is kept
+    in the checkpoint's folder offsets-before-rewrite. The state of the query (aggregations, deduplication) is not
+    changed.
     """
     log = Checkpoint(checkpoint)
     logged = log.read()
     if not log.is_committed(logged.number):
         raise CheckpointError(
-            f"batch {logged.number} is not committed: Spark repeats it whatever else is written. Start the query until "
-            "it is done, then stop it"
+            f"batch {logged.number} is not committed, so Spark will repeat it. Start the query, wait until the batch "
+            "is committed, then stop the query"
         )
     known = _ours(logged)
     if source not in known:
-        raise CheckpointError(f"source {source} of {checkpoint} is not one of RaptorMQ; those are {_listed(known)}")
+        raise CheckpointError(f"source {source} of {checkpoint} is not a RaptorMQ source; these are: {_listed(known)}")
     before = known[source]
     wanted, ids = _wanted(target, before, name_servers)
     after = StreamOffset(before.queues | wanted, None, _ids_after(before.topic_ids, wanted, ids))
@@ -193,11 +194,11 @@ def rewrite(checkpoint: Path, target: str, source: int, name_servers: str | None
     lines = list(logged.sources)
     lines[source] = json.dumps(after.to_document())
     backup = log.rewrite(logged, lines)
-    click.echo(f"rewrote batch {logged.number}; the file as it was is {backup}")
+    click.echo(f"rewrote batch {logged.number}; the original file is {backup}")
 
 
 def _wanted(target: str, before: StreamOffset, name_servers: str | None) -> tuple[QueueOffsets, TopicIds]:
-    """Return the offsets that a target stands for."""
+    """Return the offsets of a target, and the topic ids that it names."""
     ids: TopicIds = {}
     if target.lstrip().startswith("{"):
         try:
@@ -210,7 +211,7 @@ def _wanted(target: str, before: StreamOffset, name_servers: str | None) -> tupl
     else:
         given, place = dict.fromkeys(before.queues, EARLIEST), start_position(target)
     if not name_servers:
-        raise click.UsageError("the brokers know where that is: name their name servers with -n")
+        raise click.UsageError("this position must be requested from the brokers: give name servers with -n")
     cluster = _cluster(name_servers)
     try:
         if isinstance(place, int):
@@ -225,7 +226,8 @@ def _wanted(target: str, before: StreamOffset, name_servers: str | None) -> tupl
 
 
 def _ids_after(before: TopicIds, wanted: QueueOffsets, given: TopicIds) -> TopicIds:
-    """Return the ids of topics: what was rewritten may be of another topic of that name, unless it says so itself."""
+    """Return the topic ids after a rewrite. Rewritten offsets may belong to a recreated topic, so their ids are dropped
+    unless the target has ids."""
     rewritten = {place_of(queue) for queue in wanted}
     return {place: topic_id for place, topic_id in before.items() if place not in rewritten} | given
 
@@ -233,7 +235,7 @@ def _ids_after(before: TopicIds, wanted: QueueOffsets, given: TopicIds) -> Topic
 def _ours(logged: LoggedBatch) -> dict[int, StreamOffset]:
     found = logged.offsets()
     if not found:
-        raise CheckpointError(f"batch {logged.number} has no offsets of RaptorMQ: the query reads from something else")
+        raise CheckpointError(f"batch {logged.number} has no offsets of RaptorMQ: the query has only other sources")
     return found
 
 

@@ -1,10 +1,9 @@
-"""How source and sink reach the brokers: name servers, time-outs, credentials, TLS and encryption keys.
+"""Connection options of source and sink: name servers, timeouts, credentials, TLS and encryption keys.
 
-What an option does not say, the environment of the process says (`raptormq.client.ClientConfig`). Files are named, not
-read, here: their contents never travel from the driver to executors, and each process reads those of its own host.
-Secrets have no `repr`, so that no plan, log or error shows them; Spark itself hides the values of options whose names
-hold "secret", "password", "token" or "accessKey".
-Neighbours: `options` and `sink.options` hold a `Connection`, `cluster` connects.
+Environment variables supply missing options (`raptormq.client.ClientConfig`). Only the names of files are sent from the
+driver to executors; each process reads the files of its own host. Secrets are excluded from `repr`, so that they do not
+appear in plans, logs or errors. Spark redacts option values whose names contain "secret", "password", "token" or
+"accessKey".
 """
 
 from __future__ import annotations
@@ -23,50 +22,51 @@ from raptormq.errors import ConfigError
 
 @dataclass(frozen=True)
 class Connection:
-    """What the connection options of one `load()` or `save()` say; the key of a process's cached connections."""
+    """Connection options of one `load()` or `save()`. Also the key of the connection cache."""
 
     name_servers: tuple[str, ...]
     """Option `nameServer`: `host:port`, several separated by `;`."""
     request_timeout_s: float = 5.0
-    """Option `requestTimeoutMs`: answer time of one request."""
+    """Option `requestTimeoutMs`: timeout of one request, here in seconds."""
     retry_timeout_s: float = 60.0
-    """Option `retryTimeoutMs`: how long a request is repeated while brokers or name servers cannot be reached."""
+    """Option `retryTimeoutMs`: how long a request is retried while servers are unavailable, here in seconds."""
     access_key: str | None = None
     """Option `accessKey`."""
     secret_key: str | None = field(default=None, repr=False)
     """Option `secretKey`."""
     secret_key_file: str | None = None
-    """Option `secretKeyFile`: a file that holds the secret key alone, on the driver and on every executor."""
+    """Option `secretKeyFile`: file with only the secret key, on the driver and on every executor."""
     security_token: str = field(default="", repr=False)
     """Option `securityToken`."""
     tls: bool | None = None
-    """Option `tls`; without it any of the other TLS options says true."""
+    """Option `tls`: default true if any other TLS option is set."""
     tls_ca: str | None = None
-    """Option `tlsCa`: PEM file of the authorities that the servers' certificates are verified against."""
+    """Option `tlsCa`: PEM file of the certificate authorities for verifying the servers."""
     tls_cert: str | None = None
-    """Option `tlsCert`: PEM file of the client's own certificate chain."""
+    """Option `tlsCert`: PEM file of the client's certificate chain."""
     tls_key: str | None = None
-    """Option `tlsKey`: PEM file of its key."""
+    """Option `tlsKey`: PEM file of the client's private key."""
     tls_key_password: str = field(default="", repr=False)
     """Option `tlsKeyPassword`."""
     tls_check_name: bool = False
-    """Option `tlsCheckName`: servers' certificates must hold the names they are reached by."""
+    """Option `tlsCheckName`: verify that a server's certificate contains the host name used to connect."""
     encryption_key_file: str | None = None
-    """Option `encryptionKeyFile`: a file of keys of encrypted messages (`raptormq.client.KeyFile`)."""
+    """Option `encryptionKeyFile`: file with message encryption keys (`raptormq.client.KeyFile`)."""
     encryption_key_folder: str | None = None
-    """Option `encryptionKeyFolder`: a folder of them, as Kubernetes mounts a Secret (`raptormq.client.KeyFolder`)."""
+    """Option `encryptionKeyFolder`: folder with message encryption keys, such as a mounted Secret
+    (`raptormq.client.KeyFolder`)."""
 
     def client_config(self) -> ClientConfig:
-        """Return the client's configuration in this process.
+        """Return the client configuration for this process.
 
         Raises:
-            OptionError: a file that an option names cannot be used.
-            ConfigError: what the environment says in place of an option cannot be used.
+            OptionError: A file named in an option cannot be used.
+            ConfigError: An environment variable has an invalid value.
         """
         config: dict[str, Any] = {"name_servers": self.name_servers, "request_timeout": self.request_timeout_s}
         if self.access_key is not None:
             config["credentials"] = Credentials(self.access_key, self._secret(), self.security_token)
-        if self._says_tls():
+        if self._has_tls_options():
             config["tls"] = self.client_tls()
         keys = self._keys()
         if keys is not None:
@@ -85,16 +85,16 @@ class Connection:
             raise OptionError(f"option secretKeyFile: {self.secret_key_file} is empty")
         return secret
 
-    def _says_tls(self) -> bool:
+    def _has_tls_options(self) -> bool:
         return self.tls is not None or self.tls_check_name or any((self.tls_ca, self.tls_cert, self.tls_key))
 
     def client_tls(self) -> ClientTls | None:
-        """Return how the options say to speak TLS, `None` where they do not.
+        """Return the TLS settings of the options; None without TLS.
 
         Raises:
-            OptionError: they do not belong together.
+            OptionError: The options contradict each other.
         """
-        if self.tls is False or not self._says_tls():
+        if self.tls is False or not self._has_tls_options():
             return None
         try:
             return ClientTls(
@@ -140,10 +140,10 @@ CONNECTION_OPTIONS: OptionTable = {
 
 
 def take_connection(values: dict[str, Any], given: Mapping[str, str]) -> Connection:
-    """Take the fields of a connection out of the values that options fill, and return it.
+    """Remove the connection fields from the parsed options `values`, and return them as a `Connection`.
 
     Raises:
-        OptionError: an option is missing, or two contradict each other.
+        OptionError: An option is missing, or options contradict each other.
     """
     if "nameServer" not in given:
         raise OptionError("option nameServer is missing: host:port of the name servers, separated by ';'")
@@ -154,6 +154,6 @@ def take_connection(values: dict[str, Any], given: Mapping[str, str]) -> Connect
         raise OptionError("give accessKey together with secretKey or secretKeyFile, or none of them")
     connection = Connection(**{each.name: values.pop(each.name) for each in fields(Connection) if each.name in values})
     if connection.tls is False and any(name in given for name in ("tlsCa", "tlsCert", "tlsKey", "tlsCheckName")):
-        raise OptionError("option tls is false, but other options say how to speak TLS")
-    connection.client_tls()  # raises where they do not belong together
+        raise OptionError("option tls is false, but other TLS options are set")
+    connection.client_tls()  # validates the combination
     return connection

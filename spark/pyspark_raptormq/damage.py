@@ -1,8 +1,7 @@
-"""What happens when stored messages or batches are damaged: option `failOnDamage`.
+"""Handling of damaged messages and batches according to option `failOnDamage`.
 
-Neighbours: `decode` and `inner_batches` find the damage and ask here whether the task may go on; `scan` keeps the count
-of one task. Spark shows no metrics of Python sources, so the count is a line in the executor's log, beside one for each
-damage. Like `data_loss`, whose losses are not there at all.
+`decode` and `inner_batches` report damage here. Each damage is logged on the executor, and so is the total of a task,
+because Spark shows no metrics of Python sources. Missing messages are handled in `data_loss`.
 """
 
 from __future__ import annotations
@@ -14,37 +13,37 @@ from raptormq.protocol.message import MessageQueue
 log = get_logger(__name__)
 
 _MAX_LINES = 20
-"""Warnings of one task; what is damaged beyond is counted only."""
+"""Maximum number of warnings per task. Further damage is only counted."""
 
 
 class Damage:
-    """The damaged messages and batches of one task.
+    """Damaged messages and batches of one task.
 
     Args:
-        queue: what the task reads.
-        fail: whether the first one ends the task.
+        queue: the queue that the task reads.
+        fail: whether the first damage ends the task.
     """
 
     def __init__(self, queue: MessageQueue, *, fail: bool = True) -> None:
         self.left_out = 0
-        """Messages and batches that were left out."""
+        """Number of skipped messages and batches."""
         self._queue = queue
         self._fail = fail
 
     def report(self, offset: int, error: RecordError) -> None:
-        """Raise, or count, log a warning and let the caller leave out what stands at `offset`.
+        """Count and log damage at `offset`; the caller then skips the message or batch.
 
         Raises:
             RecordError: `fail` is set.
         """
         what = f"offset {offset} of {self._queue} is damaged: {error}"
         if self._fail:
-            raise RecordError(f"{what}. Set option failOnDamage to false to go on without it") from error
+            raise RecordError(f"{what}. Set option failOnDamage to false to skip it") from error
         self.left_out += 1
         if self.left_out <= _MAX_LINES:
-            log.warning("%s; going on without it, as option failOnDamage is false", what)
+            log.warning("%s; skipped, because option failOnDamage is false", what)
 
     def sum_up(self) -> None:
-        """Log how much was left out, if anything was."""
+        """Log the number of skipped messages and batches, if any."""
         if self.left_out:
-            log.warning("%s: %d damaged messages and batches were left out", self._queue, self.left_out)
+            log.warning("%s: skipped %d damaged messages and batches", self._queue, self.left_out)

@@ -1,10 +1,10 @@
-"""Stored records of one queue to Arrow record batches. Pure.
+"""Decoding of stored records of one queue into Arrow record batches. No I/O.
 
-A buffer of whole pull responses (about 4 MB, thousands of records) is decoded at once: `record_index` finds all
-fields, then every column is built by one call. A variable-length column is an array of slices over the response
-buffer, of which Arrow takes every second one, so bodies are copied once and by C++.
+A buffer of several pull responses (about 4 MB, thousands of records) is decoded as a whole: `record_index` locates all
+fields, then one call builds each column. A variable-length column is an array of alternating values and gaps over the
+buffer, from which Arrow takes every second item, so bodies are copied once, by C++ code.
 
-Neighbours: `scan` brings the buffers, `columns` says what is wanted, `property_columns` knows keys, tags and ids.
+Used by `scan`; uses `columns` and `property_columns`.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from raptormq.protocol.record import SysFlag
 
 _V6_HOST_BYTES = 20
 _PLAIN_BATCH_BYTES = 32 * 1024 * 1024
-"""Compressed bodies may grow a thousandfold: a batch ends when this much came out of them."""
+"""Size of decompressed bodies at which a batch ends. Compressed bodies may expand a thousandfold."""
 
 
 class RecordDecoder:
-    """Decodes the records of one queue into batches of the wanted columns.
+    """Decodes the records of one queue into Arrow batches.
 
     Args:
-        queue: whose records come.
-        columns: names of `columns.KNOWN_COLUMNS`, in the order wanted.
-        properties_as: what the column `properties` holds, if it is wanted.
-        tags: wanted tags, empty for all; brokers filter by hash only, so the tags themselves are compared here.
-        verify_crc: whether to compare the checksums of the bodies.
-        damage: whether to go on without what is damaged; by default that is an error.
-        keys: what encrypted bodies are decrypted with.
+        queue: the queue of the records.
+        columns: names from `columns.KNOWN_COLUMNS`, in output order.
+        properties_as: type of the column `properties`.
+        tags: tags to return; empty for all. Brokers compare only hashes, so the tags are compared again here.
+        verify_crc: whether to verify the checksums of bodies.
+        damage: handler of damaged records; the default raises.
+        keys: keys for decrypting bodies.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class RecordDecoder:
         self._schema = arrow_schema(columns, properties_as)
 
     def decode(self, data: bytes, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the records of `data` with queue offsets `start` <= o < `end`; none when there are none.
+        """Yield batches of the records in `data` with queue offsets `start` <= o < `end`.
 
         Raises:
-            RecordError: the bytes are damaged, in a way that `damage` does not let pass.
-            KeyMissing: a body is encrypted with a key that is not there.
+            RecordError: The data is damaged, and `damage` does not permit skipping it.
+            KeyMissing: A body is encrypted with an unknown key.
         """
         index = index_records(data)
         batched = index.sys_flag & INNER_BATCH == INNER_BATCH
@@ -96,7 +96,7 @@ class RecordDecoder:
         if not len(damaged):
             return index
         for offset in index.queue_offset[damaged].tolist():
-            self._damage.report(offset, RecordError("the body does not have the CRC of its record"))
+            self._damage.report(offset, RecordError("the CRC of the body does not match"))
         whole = np.ones(len(index), np.bool_)
         whole[damaged] = False
         return index.select(whole)
@@ -128,7 +128,7 @@ class RecordDecoder:
 
 
 class _Records:
-    """What several columns are made of, each made once and only when it is wanted."""
+    """Intermediate values that several columns share, each computed at its first use."""
 
     def __init__(self, index: RecordIndex, queue: MessageQueue) -> None:
         self.index = index
@@ -152,20 +152,20 @@ class _Records:
 
     @property
     def keys(self) -> pa.Array:
-        """The keys as one text, separated by spaces."""
+        """The keys of each message as one text, separated by spaces."""
         if self._keys is None:
             self._keys = self.properties.values(properties.KEYS)
         return self._keys
 
     @property
     def several_keys(self) -> bool:
-        """Whether any message has more than one key."""
+        """Whether a message has more than one key."""
         if self._several_keys is None:
             self._several_keys = bool(pc.any(pc.match_substring(self.keys, properties.KEY_SEPARATOR)).as_py())
         return self._several_keys
 
     def bodies(self) -> pa.Array:
-        """The bodies, none of which is compressed."""
+        """The bodies; valid only if none is compressed."""
         return _slices(self.index.data, self.index.body_at, self.index.body_end)
 
     def constant(self, value: str | int, kind: pa.DataType) -> pa.Array:
@@ -176,7 +176,7 @@ def _slices(data: bytes, starts: Longs, ends: Longs) -> pa.Array:
     """Return data[start:end] of every record as a binary column."""
     rows = len(starts)
     places = np.arange(0, 2 * rows, 2)
-    if np.any(starts[1:] < starts[:-1]):  # decompressed batches stand behind all others; Arrow wants ascending bounds
+    if np.any(starts[1:] < starts[:-1]):  # decompressed batches are at the end, but Arrow requires ascending bounds
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
         places[order] = places.copy()
@@ -188,8 +188,8 @@ def _slices(data: bytes, starts: Longs, ends: Longs) -> pa.Array:
 
 
 def _plain_bodies(index: RecordIndex, damage: Damage) -> Iterator[tuple[int, int, pa.Array]]:
-    """Yield first row, end row and the decompressed bodies between, in portions of about `_PLAIN_BATCH_BYTES`; None in
-    place of those that are damaged."""
+    """Yield tuples of first row, end row (exclusive) and decompressed bodies, in portions of about
+    `_PLAIN_BATCH_BYTES`. A damaged body is null."""
     bodies: list[bytes | None] = []
     first = size = 0
     rows = zip(index.body_at.tolist(), index.body_end.tolist(), index.sys_flag.tolist(), strict=True)
@@ -219,7 +219,7 @@ def _offset_ids(index: RecordIndex) -> pa.Array:
         lengths = np.where(index.sys_flag & int(SysFlag.STORE_HOST_V6), _V6_HOST_BYTES, 8)
         hosts = zip(index.store_host_at.tolist(), lengths.tolist(), index.physical_offset.tolist(), strict=True)
         return pa.array([offset_id(index.data[at : at + size], offset) for at, size, offset in hosts], pa.string())
-    # Eight bytes of address and eight of offset per record: one conversion to hexadecimal does for all.
+    # Eight bytes of address and eight of offset per record, converted to hexadecimal by one call.
     numbers = np.empty((len(index), 2), ">u8")
     numbers[:, 0] = _unaligned_longs(index.data)[index.store_host_at]
     numbers[:, 1] = index.physical_offset

@@ -1,8 +1,8 @@
-"""Encrypted bodies in an index of stored records: the plain ones take their places, behind the response. Pure.
+"""Decryption of bodies in an index of stored records. Decrypted bodies are appended to the response buffer. No I/O.
 
-A message is encrypted by itself, a batch that is stored whole as one, or every message in it
-(`raptormq.protocol.encryption`). Nothing of this can be done for many records at once.
-Neighbours: `decode` asks before and after `inner_batches` takes batches apart.
+A single message is encrypted on its own. Of a batch that is stored whole, either the batch or each of its messages is
+encrypted (`raptormq.protocol.encryption`). Bodies are decrypted one by one.
+`decode` calls this module before and after `inner_batches` unpacks the batches.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from raptormq.protocol.record import SysFlag
 _ENCRYPTED = f"{ENCRYPTION_KEY_ID}{NAME_SEPARATOR}".encode()
 _COMPRESSION = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
 _PLAIN_BYTES = 32 * 1024 * 1024
-"""Bodies are compressed before they are encrypted: a part of the index ends when this much came out of them."""
+"""Size of decrypted bodies at which a part of the index ends. Bodies are compressed before they are encrypted, so they
+may expand."""
 
 
 class Decryption:
     """Decrypts the bodies of one task.
 
     Args:
-        keys: what bodies are decrypted with.
-        damage: whether to go on without bodies that are damaged.
-        bodies_wanted: whether single messages have to be decrypted too: else only batches, to be taken apart.
+        keys: keys for decrypting bodies.
+        damage: handler of damaged bodies.
+        bodies_wanted: whether to decrypt single messages. Batches are always decrypted, because they must be unpacked.
     """
 
     def __init__(self, keys: EncryptionKeys | None, damage: Damage, *, bodies_wanted: bool) -> None:
@@ -44,19 +45,20 @@ class Decryption:
         self._bodies_wanted = bodies_wanted
 
     def of_records(self, index: RecordIndex) -> Iterator[tuple[RecordIndex, frozenset[int]]]:
-        """Yield the index in parts, with plain bodies, and the queue offsets of the messages that were encrypted.
+        """Yield the index in parts, with decrypted bodies, and the queue offsets of the decrypted records.
 
         Raises:
-            KeyMissing: a body is encrypted with a key that is not there.
-            RecordError: a body is damaged, and `damage` does not let it pass.
+            KeyMissing: A body is encrypted with an unknown key.
+            RecordError: A body is damaged, and `damage` does not permit skipping it.
         """
         return self._parts(index, done=())
 
     def of_inner_messages(self, index: RecordIndex, done: Collection[int]) -> Iterator[RecordIndex]:
-        """Yield the index of messages that stood in batches, or are those of `done`, in parts, with plain bodies.
+        """Yield the index after unpacking in parts, with decrypted bodies. Messages at offsets in `done` are already
+        decrypted.
 
         Raises:
-            KeyMissing, RecordError: as in `of_records`.
+            KeyMissing, RecordError: See `of_records`.
         """
         return (part for part, _ in self._parts(index, done))
 
@@ -88,7 +90,7 @@ class Decryption:
             yield _replaced(index, range(first, len(index)), plain, dropped)
 
     def _plain(self, index: RecordIndex, row: int) -> bytes | None:
-        """Return the plain body of an encrypted one, `None` when it is to stay as it is."""
+        """Return the decrypted body; None if the body is not encrypted or not needed."""
         text = index.data[index.properties_at[row] : index.properties_end[row]].decode("utf-8", "replace")
         if find_property(text, ENCRYPTION_KEY_ID) is None:
             return None
@@ -98,14 +100,14 @@ class Decryption:
             return None
         body = decompress(index.data[index.body_at[row] : index.body_end[row]], sys_flag)
         if batched and not is_encrypted_body(body):
-            return None  # its messages are encrypted one by one
+            return None  # the messages of this batch are encrypted individually
         return decrypt(body, self._keys)
 
 
 def _replaced(
     index: RecordIndex, rows: range, plain: dict[int, bytes], dropped: set[int]
 ) -> tuple[RecordIndex, frozenset[int]]:
-    """Return some rows with their plain bodies, without those `dropped`."""
+    """Return the given rows with their decrypted bodies, without the rows in `dropped`."""
     body_at, body_end, sys_flag = index.body_at.copy(), index.body_end.copy(), index.sys_flag.copy()
     bodies, position = [index.data], len(index.data)
     for row, body in plain.items():

@@ -1,18 +1,17 @@
-"""The errors of the Spark connector; all are `RaptorMQError`s and their text is what a Spark user reads in the driver's
-log.
+"""Errors of the Spark connector. All are `RaptorMQError`s; their messages appear in the driver's log.
 
     RaptorMQError
     |- ConfigError
-    |  |- OptionError       an option of `.option(...)` is unknown, missing, malformed or contradicts another one
-    |  |- SchemaError       a DataFrame that is to be written has a column that is unknown, wrong or missing
-    |  |- OffsetFormatError an offset document is not what `offsets` describes
-    |  `- CheckpointError   a folder is no checkpoint, or not one that can be rewritten now
+    |  |- OptionError       an option is unknown, missing, malformed or contradicts another option
+    |  |- SchemaError       a DataFrame to write has an unknown, invalid or missing column
+    |  |- OffsetFormatError an offset document does not have the format of `offsets`
+    |  `- CheckpointError   a folder is not a checkpoint, or cannot be rewritten now
     `- ClientError
        |- NameServerUnreachable
-       |- MissingTopic      no name server knows the topic
-       |- DataLoss          records that were promised are gone (option failOnDataLoss)
-       |- RowError          a row cannot be a message
-       `- SendFailed        the brokers have not taken rows within the retry time
+       |- MissingTopic      the topic has no route
+       |- DataLoss          messages to read are missing (option failOnDataLoss)
+       |- RowError          a row cannot be converted to a message
+       `- SendFailed        rows were not acknowledged within the retry time
 
 Source: the corresponding failures of Spark's Kafka connector.
 """
@@ -23,36 +22,36 @@ from raptormq.errors import ClientError, ConfigError
 
 
 class OptionError(ConfigError):
-    """An option of the data source is unusable; the text names it."""
+    """An option of the data source is invalid. The message names the option."""
 
 
 class SchemaError(ConfigError):
-    """A DataFrame cannot be written as it is; the text names the column."""
+    """A DataFrame cannot be written. The message names the column."""
 
 
 class OffsetFormatError(ConfigError):
-    """An offset document of a checkpoint or of an option cannot be understood."""
+    """An offset document in a checkpoint or an option is invalid."""
 
 
 class CheckpointError(ConfigError):
-    """A checkpoint cannot be read, or not be rewritten."""
+    """A checkpoint cannot be read or rewritten."""
 
 
 class NameServerUnreachable(ClientError):
-    """None of the addresses of option `nameServer` answers."""
+    """No name server of option `nameServer` responds."""
 
 
 class MissingTopic(ClientError):
-    """A topic to read has no route."""
+    """A topic has no route."""
 
 
 class DataLoss(ClientError):
-    """Offsets that should be read are no longer, or not any more, in the queue."""
+    """Offsets to read are not in the queue."""
 
 
 class RowError(ClientError):
-    """A row cannot be a message; the text says where it stands."""
+    """A row cannot be converted to a message. The message names row and partition."""
 
 
 class SendFailed(ClientError):
-    """Rows were not acknowledged, or not as safely as option acks wants."""
+    """Rows were not acknowledged, or were stored less safely than option acks requires."""

@@ -1,12 +1,12 @@
-"""Inner batches (queue type BatchCQ) in an index of stored records: a row per message instead of one per batch. Pure.
+"""Unpacking of inner batches (queue type BatchCQ) in an index of stored records: one row per message. No I/O.
 
-The messages of a batch keep its times, and bring body and properties of their own; their layout is drawn in
-`raptormq.protocol.batch`, inner batches are in `raptormq.protocol.inner_batch`. Their places in the log, which ids of
-the broker are made of, are those that it gives them when it takes the batch apart itself
-(`raptormq.protocol.inner_batch`): it does for a task that begins inside the batch. What is not compressed is found
-where it stands in the response; compressed batches are decompressed behind it.
+The messages of a batch inherit its times and have their own bodies and properties. Their layout is described in
+`raptormq.protocol.batch`, the batch record in `raptormq.protocol.inner_batch`. Each message gets the log offset that
+the broker assigns when it unpacks the batch itself, which it does for a task that starts inside the batch. Broker
+message ids contain this offset. Uncompressed batches are indexed in place; decompressed batches are appended to the
+response buffer.
 
-Neighbours: `record_index` finds the records, `decode` turns messages into columns.
+Uses `record_index`; used by `decode`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raptormq.protocol.properties import INNER_NUM, NAME_SEPARATOR, find_propert
 from raptormq.protocol.record import SysFlag
 
 _PLAIN_BYTES = 32 * 1024 * 1024
-"""Compressed batches may grow a thousandfold: a part of the index ends when this much came out of them."""
+"""Size of decompressed batches at which a part of the index ends. Compressed batches may expand a thousandfold."""
 _OF_THE_BATCH = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _SIZE = struct.Struct(">i")
@@ -40,22 +40,22 @@ _NESTED = f"{INNER_NUM}{NAME_SEPARATOR}".encode()
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Neighbouring rows of an index, as many as are read at once."""
+    """Consecutive rows of an index that are unpacked together."""
 
     index: RecordIndex
     batched: npt.NDArray[np.bool_]
-    """For each row of the index, whether it is an inner batch."""
+    """True for each row of the index that is an inner batch."""
     rows: range
     plain: dict[int, bytes]
-    """The decompressed bodies by row."""
+    """Decompressed bodies by row."""
 
 
 def without_inner_batches(index: RecordIndex, damage: Damage) -> Iterator[RecordIndex]:
-    """Yield the index in parts, in order, with the messages of inner batches in place of these.
+    """Yield the index in parts, in order, with each inner batch replaced by its messages.
 
     Raises:
-        RecordError: `damage` does not let a batch pass that is cut, cannot be decompressed, has a wrong CRC, nests
-            another one, or does not hold as many messages as it says.
+        RecordError: A batch is truncated, cannot be decompressed, has a wrong CRC, contains another batch, or has
+            another number of messages than its properties state; and `damage` does not permit skipping it.
     """
     batched = index.sys_flag & INNER_BATCH == INNER_BATCH
     if not batched.any():
@@ -83,9 +83,9 @@ def without_inner_batches(index: RecordIndex, damage: Damage) -> Iterator[Record
 
 
 def _without_damaged(part: _Part, dropped: set[int], damage: Damage) -> RecordIndex:
-    """Return the messages of a part, without the batches that cannot be read; adds these to `dropped`.
+    """Return the messages of a part without damaged batches; add the rows of these to `dropped`.
 
-    Batches are read all at once; only when that fails each is tried by itself.
+    All batches are unpacked together. Only if that fails, each batch is checked separately.
     """
     try:
         return _expanded(part, dropped)
@@ -103,7 +103,7 @@ def _without_damaged(part: _Part, dropped: set[int], damage: Damage) -> RecordIn
 
 
 def _expanded(part: _Part, dropped: set[int]) -> RecordIndex:
-    """Return the messages of a part but for those `dropped`."""
+    """Return the messages of a part, without the rows in `dropped`."""
     index, batched, plain = part.index, part.batched, part.plain
     bodies, positions, behind = [index.data], {}, len(index.data)
     for row, body in plain.items():
@@ -133,20 +133,20 @@ def _expanded(part: _Part, dropped: set[int]) -> RecordIndex:
     inner = batched[rows]
     _fill_in(messages, data, inner, np.array(starts, np.int64), np.array(ends, np.int64))
     messages.queue_offset[:] += numbers
-    places = numbers + 1  # behind the first byte of the batch, where it is as long
+    places = numbers + 1  # distance from the start of the batch, if the batch is longer than that
     messages.physical_offset[:] += np.where(inner & (places < messages.size), places, 0)
     messages.sys_flag[inner] &= ~_OF_THE_BATCH
     return RecordIndex(**{**vars(messages), "data": data})
 
 
 def _fill_in(messages: RecordIndex, data: bytes, inner: npt.NDArray[np.bool_], starts: Longs, ends: Longs) -> None:
-    """Put the places of bodies and properties into the rows `inner`."""
+    """Set the positions of bodies and properties in the rows `inner`."""
     body_at = starts + _BODY_AT
     body_end = body_at + read_numbers(data, ">i4", starts + _BODY_AT - 4, ends)
     properties_at = body_end + 2
     stated = read_numbers(data, ">i2", body_end, ends)
     if np.any(body_end < body_at) or np.any(properties_at + stated != ends) or np.any(stated < 0):
-        raise RecordError("body and properties do not fill their message of a batch")
+        raise RecordError("a message of a batch has inconsistent lengths of body and properties")
     _check_crcs(data, read_numbers(data, ">i4", starts + _CRC_AT, ends), body_at, body_end)
     messages.body_at[inner] = body_at
     messages.body_end[inner] = body_end
@@ -155,20 +155,20 @@ def _fill_in(messages: RecordIndex, data: bytes, inner: npt.NDArray[np.bool_], s
 
 
 def _check_crcs(data: bytes, stated: Longs, body_at: Longs, body_end: Longs) -> None:
-    """Compare the bodies with the CRCs that their messages name; hardly any producer does."""
+    """Verify the CRCs of messages that have one. Most producers do not set it."""
     for row in np.flatnonzero(stated).tolist():
         if crc32(data[body_at[row] : body_end[row]]) & 0x7FFFFFFF != stated[row]:
             raise RecordError("a message of a batch has a wrong CRC")
 
 
 def _message_bounds(data: bytes, start: int, end: int) -> list[int]:
-    """Follow the sizes of the messages of one batch."""
+    """Return the bounds of the messages of one batch, from their size fields."""
     bounds = [start]
     position, size_at = start, _SIZE.unpack_from
     while position + OVERHEAD_BYTES <= end:
         (size,) = size_at(data, position)
         if size < OVERHEAD_BYTES:
-            raise RecordError(f"a message of {size} bytes in a batch cannot be")
+            raise RecordError(f"a message of a batch has an invalid size of {size} bytes")
         position += size
         bounds.append(position)
     if position != end:
@@ -180,11 +180,11 @@ def _check_count(index: RecordIndex, row: int, count: int) -> None:
     properties = index.data[index.properties_at[row] : index.properties_end[row]].decode("utf-8", "replace")
     if count != inner_count(properties):
         offset = index.queue_offset[row]
-        raise RecordError(f"the batch at queue offset {offset} holds {count} messages, not as many as it says")
+        raise RecordError(f"the batch at queue offset {offset} has {count} messages, not the number in its properties")
 
 
 def _refuse_nested(data: bytes, bounds: list[int]) -> None:
-    """Raise `RecordError` when a message of a batch is a batch itself, as the protocol's `unwrap` does."""
+    """Raise `RecordError` if a message of a batch is itself a batch, like `unwrap` of the protocol module."""
     for start, end in pairwise(bounds):
         (body_length,) = _SIZE.unpack_from(data, start + _BODY_AT - 4)
         properties = data[start + _BODY_AT + body_length + 2 : end].decode("utf-8", "replace")

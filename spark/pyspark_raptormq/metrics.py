@@ -1,10 +1,9 @@
-"""How far a streaming query is behind: Spark shows no metrics of Python sources, but its progress reports hold both
-offsets.
+"""Lag of streaming queries, computed from Spark's progress reports, since Spark shows no metrics of Python sources.
 
-Listeners are added by the job: ``spark.streams.addListener(LagListener())`` calls a function after every batch,
-`PrometheusListener` keeps the metrics of the driver's Python process, which `prometheus_client.start_http_server`
-shows. Neighbour: `stream_reader.reportLatestOffset`.
-Source: `avgOffsetsBehindLatest` and its siblings of Spark's Kafka connector.
+A job adds a listener with ``spark.streams.addListener(LagListener())``. `LagListener` calls a function after every
+batch; `PrometheusListener` updates metrics in the driver's Python process, which `prometheus_client.start_http_server`
+exports. The latest offsets come from `stream_reader.reportLatestOffset`.
+Source: `avgOffsetsBehindLatest` and related metrics of Spark's Kafka connector.
 """
 
 from __future__ import annotations
@@ -34,36 +33,34 @@ _BATCH_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 @dataclass(frozen=True)
 class Lag:
-    """Offsets between what a query has read and the ends of its queues, when its last batch was planned."""
+    """Lag of a query behind the ends of its queues, at the time when its last batch was planned."""
 
     query: str
-    """The query's name, else its id."""
+    """The query's name, or else its id."""
     batch_id: int
     by_queue: QueueOffsets
-    """Offsets behind, per queue, of messages that are still there."""
+    """Number of unread offsets per queue, without deleted messages."""
     lost: QueueOffsets = field(default_factory=dict)
-    """Offsets that retention deleted before the query came to them, of the queues where there are such."""
+    """Number of offsets that were deleted before the query read them, for queues with such offsets."""
 
     @property
     def total(self) -> int:
-        """Offsets behind over all queues."""
+        """Lag over all queues."""
         return sum(self.by_queue.values())
 
     @property
     def largest(self) -> int:
-        """Offsets behind in the queue that is farthest behind."""
+        """Lag of the queue with the largest lag."""
         return max(self.by_queue.values(), default=0)
 
     @property
     def total_lost(self) -> int:
-        """Offsets that were deleted unread, over all queues."""
+        """Number of offsets deleted before they were read, over all queues."""
         return sum(self.lost.values())
 
 
 def lag_between(end_offset: str | None, latest_offset: str | None) -> dict[MessageQueue, GroupLag] | None:
-    """Return how far `end_offset` is behind `latest_offset` per queue; `None` for the offsets of another kind of
-    source.
-    """
+    """Return the lag of `end_offset` behind `latest_offset` per queue; None for a source of another kind."""
     if not end_offset or not latest_offset:
         return None
     try:
@@ -74,28 +71,33 @@ def lag_between(end_offset: str | None, latest_offset: str | None) -> dict[Messa
 
 
 def log_lag(lag: Lag) -> None:
-    """Write one line to this module's log."""
-    text = "query %s, batch %d: %d offsets behind, at most %d in a queue"
+    """Log the lag, and a warning if offsets were lost."""
+    text = "query %s, batch %d: lag %d offsets, at most %d in one queue"
     log.info(text, lag.query, lag.batch_id, lag.total, lag.largest)
     if lag.lost:
-        log.warning("query %s, batch %d: %d offsets were deleted unread", lag.query, lag.batch_id, lag.total_lost)
+        log.warning(
+            "query %s, batch %d: %d offsets were deleted before they were read",
+            lag.query,
+            lag.batch_id,
+            lag.total_lost,
+        )
 
 
 class LagListener(StreamingQueryListener):
     """Calls `report` after every batch of a query that reads from RaptorMQ.
 
     Args:
-        report: what to do with the lag, called on Spark's listener thread; the default writes it to the log.
+        report: function that receives the lag, on Spark's listener thread. The default logs it.
     """
 
     def __init__(self, report: Callable[[Lag], None] = log_lag) -> None:
         self._report = report
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing has been read yet."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Report the lag of each of the query's sources that is ours."""
+        """Report the lag of each RaptorMQ source of the query."""
         progress = event.progress
         for source in progress.sources:
             found = lag_between(source.endOffset, source.latestOffset)
@@ -105,32 +107,32 @@ class LagListener(StreamingQueryListener):
                 self._report(Lag(progress.name or str(progress.id), progress.batchId, behind, lost))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing new: the lag is what it was."""
+        """Do nothing: the lag has not changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """The last batch has been reported."""
+        """Do nothing: the last batch was already reported."""
 
 
 class PrometheusListener(LagListener):
-    """Keeps metrics of the queries that read from RaptorMQ, until they end::
+    """Maintains Prometheus metrics of running queries that read from RaptorMQ::
 
         spark.streams.addListener(PrometheusListener())
         prometheus_client.start_http_server(8000)
 
     Args:
-        registry: where the metrics are; default is that of the process.
+        registry: registry of the metrics; by default the global registry.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__(self._keep)
         labels = ["query", "topic"]
-        self._lag = Gauge("raptormq_spark_lag", "Offsets behind the ends of the queues.", labels, registry=registry)
+        self._lag = Gauge("raptormq_spark_lag", "Unread offsets over all queues.", labels, registry=registry)
         self._lag_max = Gauge(
-            "raptormq_spark_lag_max", "Offsets behind in the queue that is farthest behind.", labels, registry=registry
+            "raptormq_spark_lag_max", "Unread offsets of the queue with the largest lag.", labels, registry=registry
         )
-        self._lost = Gauge("raptormq_spark_lost", "Offsets that were deleted unread.", labels, registry=registry)
+        self._lost = Gauge("raptormq_spark_lost", "Offsets deleted before they were read.", labels, registry=registry)
         self._batch = Gauge("raptormq_spark_batch", "Number of the last batch.", ["query"], registry=registry)
-        self._rows = Counter("raptormq_spark_rows", "Rows that were read.", ["query"], registry=registry)
+        self._rows = Counter("raptormq_spark_rows", "Rows read.", ["query"], registry=registry)
         self._seconds = Histogram(
             "raptormq_spark_batch_seconds", "Duration of batches.", ["query"], buckets=_BATCH_SECONDS, registry=registry
         )
@@ -138,7 +140,7 @@ class PrometheusListener(LagListener):
         self._topics: dict[str, set[str]] = {}
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Take in what Spark says of a batch."""
+        """Update the metrics from the report of a batch."""
         progress = event.progress
         if not any(lag_between(each.endOffset, each.latestOffset) is not None for each in progress.sources):
             return
@@ -161,7 +163,7 @@ class PrometheusListener(LagListener):
         self._topics.setdefault(lag.query, set()).update(by_topic)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forget the query: a lag that nobody measures any more is none."""
+        """Remove the metrics of the query, which would otherwise keep their last values."""
         query = self._names.pop(str(event.id), None)
         if query is None:
             return

@@ -1,32 +1,28 @@
-"""Offsets of many queues as one JSON document: what Spark keeps in a query's checkpoint. Pure.
+"""JSON documents for the offsets of many queues, as Spark stores them in the checkpoint of a query. No I/O.
 
-Always written in this order (topic, broker, then queue number), so that equal offsets are equal texts::
+Entries are sorted by topic, broker and queue number, so that equal offsets have equal texts::
 
     {"v": 2,
-     "i": {"flights": {"broker-a": "5f0c..."}},               id of the topic that the offsets are of, per broker
+     "i": {"flights": {"broker-a": "5f0c..."}},               topic id per topic and broker
      "q": {"flights": {"broker-a": {"0": 123, "1": 98}}},     next offset to read, per queue
-     "s": {"flights": {"broker-a": {"0": 100, "1": 98}}}}     only until the first batch has read something
+     "s": {"flights": {"broker-a": {"0": 100, "1": 98}}}}     start of the query, only until the first batch was read
 
-Version 1 has no `i`, and is what is written where no broker gives ids, as Apache RocketMQ's do not. A topic that is
-deleted and made again has another id (`raptormq.protocol.topic_ids`); one without is not compared.
+Version 1 has no field `i`. It is written if no broker provides topic ids; brokers of Apache RocketMQ do not. A topic
+that is deleted and created again gets another id (`raptormq.protocol.topic_ids`); a missing id is not compared.
 
-`s` is where the query started. Spark asks a source for its initial offset again whenever the first batch is planned
-again, and stores only the *end* of a batch; a start that was "latest" would have moved on by then and records would be
-left out in silence. An end offset that carries its own start cannot lose it.
+`s` is needed because Spark stores only the *end* of a batch, and requests the initial offset again when it replans the
+first batch. A start of "latest" would then have advanced, and messages would be skipped without notice.
 
-What progress reports call the latest offset is such a document, too. Where a queue was not read to its end it says
-where that queue begins, since what retention has deleted is no lag::
+The latest offset in progress reports is such a document, too, with additional fields::
 
-     "f": {"flights": {"broker-a": {"0": 110}}}               first message that is still there, in reports only
-     "offsetsBehindLatest": {"flights": {"avg": 6.5, "max": 13, "min": 0, "total": 13}}     over the queues of a topic
+     "f": {"flights": {"broker-a": {"0": 110}}}               minimum offset of queues that are not read to their end
+     "offsetsBehindLatest": {"flights": {"avg": 6.5, "max": 13, "min": 0, "total": 13}}     lag over a topic's queues
 
-Spark has no place for the metrics of a Python source in its progress, so what the Kafka connector shows there as
-`avgOffsetsBehindLatest` stands in the latest offset.
+`f` serves to exclude deleted messages from the lag. `offsetsBehindLatest` is a part of the latest offset because
+Spark's progress reports have no metrics of Python sources, such as `avgOffsetsBehindLatest` of the Kafka connector.
 
-The options `startingOffsets` and `endingOffsets` take the same documents without `s`, or the bare three-level map that
-the RocketMQ connector for Spark 2 used; there -2 means earliest and -1 latest.
-
-Neighbours: `planner` computes with these maps, `stream_reader` hands the documents to Spark.
+The options `startingOffsets` and `endingOffsets` accept these documents without `s`, or the bare three-level map of the
+RocketMQ connector for Spark 2, in which -2 means earliest and -1 latest.
 """
 
 from __future__ import annotations
@@ -55,22 +51,22 @@ _MAX_OFFSET = 2**63 - 1
 QueueOffsets = dict[MessageQueue, int]
 """Next offset to read, per queue."""
 Place = tuple[str, str]
-"""A topic, and one of the brokers that have queues of it."""
+"""A topic name and the name of a broker with queues of the topic."""
 TopicIds = dict[Place, str]
 
 
 def place_of(queue: MessageQueue) -> Place:
-    """Return where a queue is: its topic there has one id."""
+    """Return topic and broker of a queue, for which the broker has one topic id."""
     return queue.topic, queue.broker_name
 
 
-def made_again(before: Mapping[Place, str], now: Mapping[Place, str]) -> list[Place]:
-    """Return where there is another topic of the same name now."""
+def recreated(before: Mapping[Place, str], now: Mapping[Place, str]) -> list[Place]:
+    """Return the places whose topic id has changed, that is, whose topic was recreated."""
     return sorted(place for place, topic_id in now.items() if before.get(place, topic_id) != topic_id)
 
 
 def without(offsets: Mapping[MessageQueue, int], places: Iterable[Place]) -> QueueOffsets:
-    """Return the offsets of other places."""
+    """Return the offsets without those of the given places."""
     left_out = set(places)
     return {queue: offset for queue, offset in offsets.items() if place_of(queue) not in left_out}
 
@@ -82,9 +78,9 @@ class StreamOffset:
     queues: QueueOffsets
     """Next offset to read, per queue."""
     start: QueueOffsets | None = None
-    """Where the query started, as long as nothing but its first batch can have been read."""
+    """Start offsets of the query; None after the first batch."""
     topic_ids: TopicIds = field(default_factory=dict)
-    """Of which topics the offsets are, both kinds, where that is known."""
+    """Ids of the topics of both kinds of offsets, where known."""
 
     @property
     def at_start(self) -> bool:
@@ -107,26 +103,26 @@ class StreamOffset:
 
 @dataclass(frozen=True)
 class ReportedEnds:
-    """The ends of all queues, as progress reports have them."""
+    """End offsets of all queues, as in progress reports."""
 
     queues: QueueOffsets
-    """Offset behind the last message, per queue."""
+    """End offset, one past the last message, per queue."""
     first: QueueOffsets = field(default_factory=dict)
-    """The first message that is still there, of the queues that were not read to their ends."""
+    """Minimum offset of the queues that were not read to their end."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
         return StreamOffset(self.queues).to_document() | ({_FIRST: to_levels(self.first)} if self.first else {})
 
     def behind(self, read: QueueOffsets) -> dict[MessageQueue, GroupLag]:
-        """Return how far offsets that were read are behind these ends, per queue."""
+        """Return the lag of the offsets `read` behind these ends, per queue."""
         return {
             queue: GroupLag.between(read.get(queue), self.first.get(queue, 0), end)
             for queue, end in self.queues.items()
         }
 
     def report(self, read: QueueOffsets) -> dict[str, Any]:
-        """Return the canonical document with how far offsets that were read are behind, per topic."""
+        """Return the canonical document with the lag of the offsets `read` per topic."""
         waiting: dict[str, list[int]] = {}
         for queue, lag in sorted(self.behind(read).items()):
             waiting.setdefault(queue.topic, []).append(lag.waiting)
@@ -139,10 +135,10 @@ class ReportedEnds:
 
 
 def reported_ends(document: object) -> ReportedEnds:
-    """Return the ends that a progress report has.
+    """Parse the latest offset of a progress report.
 
     Raises:
-        OffsetFormatError: it is of another source.
+        OffsetFormatError: The document is from another kind of source.
     """
     first: object = {}
     if isinstance(document, dict) and _is_versioned(document):
@@ -161,10 +157,10 @@ def to_levels(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[s
 
 
 def stream_offset(document: object) -> StreamOffset:
-    """Return the position that a checkpoint document describes.
+    """Parse an offset document of a checkpoint.
 
     Raises:
-        OffsetFormatError: it is not such a document, or of a version that this connector does not know.
+        OffsetFormatError: The document is invalid or has an unsupported version.
     """
     if not isinstance(document, dict):
         raise OffsetFormatError(f"an offset is a JSON object, not {_kind(document)}")
@@ -176,27 +172,25 @@ def stream_offset(document: object) -> StreamOffset:
 
 
 def parse_offsets(text: str) -> tuple[QueueOffsets, TopicIds]:
-    """Return the offsets of an option's JSON text, where values may be `EARLIEST` (-2) or `LATEST` (-1), and of which
-    topics they are.
+    """Parse the JSON text of an option. Return offsets, which may be `EARLIEST` (-2) or `LATEST` (-1), and topic ids.
 
     Raises:
-        OffsetFormatError: the text is not JSON or has neither of the two shapes.
+        OffsetFormatError: The text is not JSON or has neither of the two formats.
     """
     document = parse_json(text)
     if not isinstance(document, dict):
         raise OffsetFormatError(f"offsets are a JSON object, not {_kind(document)}")
     if _is_versioned(document):
-        return _versioned_queues(
-            document, lowest=EARLIEST, allowed=("q", _FIRST, _BEHIND)
-        )  # copied from a report, perhaps
+        # The additional fields permit documents copied from a progress report.
+        return _versioned_queues(document, lowest=EARLIEST, allowed=("q", _FIRST, _BEHIND))
     return _from_levels(document, lowest=EARLIEST), {}
 
 
 def parse_timestamps(text: str) -> QueueOffsets:
-    """Return the times, in milliseconds since 1970, of `{"topic": {"broker-a": {"0": 1700000000000}}}`.
+    """Parse `{"topic": {"broker-a": {"0": 1700000000000}}}`. Return times in milliseconds since 1970.
 
     Raises:
-        OffsetFormatError: the text has another shape or names no queue.
+        OffsetFormatError: The text has another format or names no queue.
     """
     times = _from_levels(parse_json(text), lowest=0)
     if not times:
@@ -205,10 +199,10 @@ def parse_timestamps(text: str) -> QueueOffsets:
 
 
 def parse_assignment(text: str) -> list[MessageQueue]:
-    """Return the queues of `{"topic": {"broker-a": [0, 1]}}`, sorted.
+    """Parse `{"topic": {"broker-a": [0, 1]}}`. Return the queues, sorted.
 
     Raises:
-        OffsetFormatError: the text has another shape or names no queue.
+        OffsetFormatError: The text has another format or names no queue.
     """
     queues = set()
     for topic, brokers in _named_items(parse_json(text), "the assignment", "topic"):
@@ -222,22 +216,22 @@ def parse_assignment(text: str) -> list[MessageQueue]:
 
 
 def parse_json(text: str) -> object:
-    """Return the decoded text.
+    """Parse JSON text.
 
     Raises:
-        OffsetFormatError: it is not JSON, or nested absurdly deep.
+        OffsetFormatError: The text is not JSON, or is nested too deeply.
     """
     try:
         decoded: object = json.loads(text)
     except ValueError as error:
         raise OffsetFormatError(f"not JSON: {error}") from error
     except RecursionError as error:
-        raise OffsetFormatError("not an offset document: nested too deep") from error
+        raise OffsetFormatError("not an offset document: nested too deeply") from error
     return decoded
 
 
 def _is_versioned(document: dict[str, Any]) -> bool:
-    # A topic may be called "v"; its value is then an object, never a number.
+    # A topic may have the name "v"; its value is then an object.
     return "v" in document and not isinstance(document["v"], dict)
 
 
@@ -247,13 +241,13 @@ def _versioned_queues(
     version = document["v"]
     if isinstance(version, bool) or version not in (_WITHOUT_IDS, FORMAT_VERSION):
         raise OffsetFormatError(
-            f"offset format version {version!r} is not known here; this connector writes {FORMAT_VERSION}"
+            f"offset format version {version!r} is not supported; this connector writes version {FORMAT_VERSION}"
         )
     unknown = sorted(set(document) - {"v", *allowed, *(("i",) if version == FORMAT_VERSION else ())})
     if unknown:
         raise OffsetFormatError(f"unknown field {unknown[0]!r} in an offset of version {version}")
     if "q" not in document:
-        raise OffsetFormatError(f"an offset of version {version} has a field 'q'")
+        raise OffsetFormatError(f"an offset of version {version} must have a field 'q'")
     return _from_levels(document["q"], lowest=lowest), _topic_ids(document.get("i", {}))
 
 
@@ -262,7 +256,7 @@ def _topic_ids(levels: object) -> TopicIds:
     for topic, brokers in _named_items(levels, "the topic ids", "topic"):
         for broker, topic_id in _named_items(brokers, f"topic {topic!r}", "broker"):
             if not isinstance(topic_id, str) or not topic_id:
-                raise OffsetFormatError(f"the id of {topic}@{broker} must be a text, not {topic_id!r:.40}")
+                raise OffsetFormatError(f"the id of {topic}@{broker} must be a string, not {topic_id!r:.40}")
             ids[topic, broker] = topic_id
     return ids
 
@@ -298,9 +292,9 @@ def _kind(value: object) -> str:
     names = {
         dict: "an object",
         list: "a list",
-        str: "a text",
+        str: "a string",
         int: "a number",
         float: "a number",
-        bool: "a truth value",
+        bool: "a boolean",
     }
     return names.get(type(value), "null")

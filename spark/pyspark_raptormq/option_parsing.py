@@ -1,9 +1,8 @@
-"""What the options of source and sink have in common: names without case, one parser per option, mistakes that are
-named. Pure.
+"""Parsing of the options of source and sink. No I/O.
 
-A table says for each option which field of the finished value it fills and how its text is read. An unknown name is an
-error: a misspelt `failOnDataLoss` must not be ignored in silence.
-Neighbours: `options` and `sink.options` have a table each, `connection` the part that both share.
+An option table maps each option to a field and a parser. Option names are case-insensitive. An unknown name is an
+error, because a misspelt `failOnDataLoss` must not be ignored.
+`options` and `sink.options` have one table each; `connection` has the common entries.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from raptormq.errors import ConfigError, MessageError
 from raptormq.protocol.topic_names import check_group
 
 OptionTable = Mapping[str, tuple[str, Callable[[str], Any]]]
-"""By name of the option: the field that it fills and the function that reads it (`ValueError`, `ConfigError` or
-`MessageError` for a text that is none)."""
+"""Option name -> field name and parser. A parser raises `ValueError`, `ConfigError` or `MessageError` for invalid
+text."""
 
 _SIZE = re.compile(r"(\d{1,18})\s*([kmgKMG]?)[bB]?")
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024}
@@ -29,10 +28,10 @@ _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 
 
 def canonical_names(raw: Mapping[str, str], table: Collection[str], ignored: Collection[str] = ()) -> dict[str, str]:
-    """Return the texts by the names of the table; those of `ignored`, lower case, are left out.
+    """Return the option texts with the spelling of the table. Options in `ignored` (lower case) are omitted.
 
     Raises:
-        OptionError: a name is unknown.
+        OptionError: A name is unknown.
     """
     known = {name.lower(): name for name in table}
     given: dict[str, str] = {}
@@ -46,10 +45,10 @@ def canonical_names(raw: Mapping[str, str], table: Collection[str], ignored: Col
 
 
 def parse_values(given: Mapping[str, str], table: OptionTable) -> dict[str, Any]:
-    """Return the values by the fields that they fill.
+    """Parse the option texts. Return values by field name.
 
     Raises:
-        OptionError: a text is not what its option takes.
+        OptionError: A text is invalid.
     """
     values: dict[str, Any] = {}
     for name, text in given.items():
@@ -62,17 +61,17 @@ def parse_values(given: Mapping[str, str], table: OptionTable) -> dict[str, Any]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the name that was probably meant; the known ones where none is near."""
+    """Return a hint for an error message: the most similar known name, or else all known names."""
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[near[0]]}?" if near else f"; known are {', '.join(sorted(by_lower.values()))}"
 
 
 def check_at_most_one(given: Collection[str], names: Iterable[str]) -> None:
-    """Look whether options that exclude each other were given.
+    """Check that at most one of several mutually exclusive options is set.
 
     Raises:
-        OptionError: two of them were.
+        OptionError: Two of them are set.
     """
     present = [name for name in names if name in given]
     if len(present) > 1:
@@ -80,7 +79,7 @@ def check_at_most_one(given: Collection[str], names: Iterable[str]) -> None:
 
 
 def text_of(what: str) -> Callable[[str], str]:
-    """Return a parser of texts that are not blank."""
+    """Return a parser for text that is not blank."""
 
     def parse(text: str) -> str:
         if not text.strip():
@@ -91,14 +90,14 @@ def text_of(what: str) -> Callable[[str], str]:
 
 
 def group_name(text: str) -> str:
-    """Parse the name of a group of producers or consumers."""
+    """Parse the name of a producer group or consumer group."""
     group = text_of("group")(text)
     check_group(group)
     return group
 
 
 def at_least(lowest: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers."""
+    """Return a parser for integers of at least `lowest`."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\s*\d{1,18}\s*", text) or int(text) < lowest:
@@ -109,7 +108,7 @@ def at_least(lowest: int) -> Callable[[str], int]:
 
 
 def size(text: str) -> int:
-    """Return a size in bytes of a text such as 64k or 4m, of what is held in memory at once."""
+    """Parse a buffer size such as 64k or 4m, from 1 KiB to 64 MiB. Return bytes."""
     found = _bytes(text)
     if not 1024 <= found <= _LARGEST:
         raise ValueError(f"must be a size from 1k to 64m, not {text!r:.40}")
@@ -117,7 +116,7 @@ def size(text: str) -> int:
 
 
 def amount(text: str) -> int:
-    """Return a number of bytes of a text such as 64k, 4m or 2g, of what is not."""
+    """Parse an amount of data such as 64k, 4m or 2g, without an upper limit. Return bytes."""
     found = _bytes(text)
     if found < 1:
         raise ValueError(f"must be a size such as 64k, 4m or 2g, not {text!r:.40}")
@@ -130,12 +129,12 @@ def _bytes(text: str) -> int:
 
 
 def milliseconds(text: str) -> float:
-    """Return the seconds of a number of milliseconds."""
+    """Parse a number of milliseconds. Return seconds."""
     return at_least(1)(text) / 1000
 
 
 def duration(text: str) -> float:
-    """Return the seconds of a text such as 500ms, 30s, 15m or 1h; a number alone is milliseconds, as in Spark."""
+    """Parse a duration such as 500ms, 30s, 15m or 1h; the default unit is milliseconds, as in Spark. Return seconds."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"must be a time such as 500ms, 30s, 15m or 1h, not {text!r:.40}")
@@ -143,7 +142,7 @@ def duration(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
-    """Return the value of true or false."""
+    """Parse true or false."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise ValueError(f"must be true or false, not {text!r:.40}")
@@ -151,7 +150,7 @@ def boolean(text: str) -> bool:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return a parser of one of several words, lower case."""
+    """Return a case-insensitive parser for one of several words."""
 
     def parse(text: str) -> str:
         word = text.strip().lower()

@@ -1,9 +1,7 @@
-"""The options of the source, `spark.read` and `spark.readStream`: one declaration per option, checked before anything
-is asked of a broker.
+"""Options of the source, for `spark.read` and `spark.readStream`. They are validated before any request to a broker.
 
-Names are those of Spark's Kafka connector where it has the same thing, and case does not matter.
-Neighbours: `option_parsing` reads the texts, `source` hands in Spark's map, everything else takes the finished
-`SourceOptions`.
+Names are those of Spark's Kafka connector for equivalent options, and case-insensitive. `source` parses Spark's map of
+options; the other modules use the resulting `SourceOptions`.
 """
 
 from __future__ import annotations
@@ -42,86 +40,86 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading starts or ends: a word, offsets or a time."""
+    """Position at which reading starts or ends. At most one field besides `topic_ids` is set."""
 
     word: str | None = None
     """`earliest` or `latest`."""
     offsets: QueueOffsets | None = None
     """Per queue; values may be `offsets.EARLIEST` or `offsets.LATEST`."""
     topic_ids: TopicIds = field(default_factory=dict)
-    """Of which topics the offsets are, where the JSON says it."""
+    """Topic ids of the offsets, if the JSON text has them."""
     timestamp_ms: int | None = None
-    """Milliseconds since 1970: the first message stored at or after it."""
+    """Time in milliseconds since 1970; selects the first message stored at or after that time."""
     timestamps: QueueOffsets | None = None
-    """The same per queue."""
+    """The same with one time per queue."""
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What the options of one `load()` say."""
+    """Options of one `load()`."""
 
     connection: Connection
-    """How to reach the brokers."""
+    """Connection options."""
     topics: tuple[str, ...] = ()
     """Option `subscribe` (or `topic`): topics separated by commas."""
     topic_pattern: str | None = None
-    """Option `subscribePattern`: Python regular expression for whole topic names, looked up again for every batch."""
+    """Option `subscribePattern`: Python regular expression that matches whole topic names. New topics are picked up
+    with every batch."""
     queues: tuple[MessageQueue, ...] = ()
     """Option `assign`: `{"topic": {"broker-a": [0, 1]}}`."""
     expression: str | Sql = "*"
-    """Options `subExpression` and `expressionType`: `*`, tags separated by `||`, or a filter by properties in SQL92;
-    brokers filter, so other messages never travel.
-    """
+    """Options `subExpression` and `expressionType`: `*`, tags separated by `||`, or an SQL92 filter on properties.
+    Brokers apply the filter."""
     start: Position = Position(word=EARLIEST)
     """Options `startingOffsets` (earliest, latest or JSON), `startingTimestamp` and `startingOffsetsByTimestamp`
-    (JSON); default earliest for batch, latest for streams.
-    """
+    (JSON). Default: earliest for batch queries, latest for streaming queries."""
     end: Position = Position(word=LATEST)
     """Options `endingOffsets`, `endingTimestamp` and `endingOffsetsByTimestamp`, batch only."""
     max_offsets_per_trigger: int | None = None
-    """Option `maxOffsetsPerTrigger`, streams only: offsets per micro-batch over all queues."""
+    """Option `maxOffsetsPerTrigger`, streaming only: maximum offsets per micro-batch over all queues."""
     max_bytes_per_trigger: int | None = None
-    """Option `maxBytesPerTrigger`, streams only: stored bytes per micro-batch over all queues, about."""
+    """Option `maxBytesPerTrigger`, streaming only: approximate maximum of stored bytes per micro-batch."""
     min_offsets_per_trigger: int | None = None
-    """Option `minOffsetsPerTrigger`, streams only: wait for so many offsets over all queues, `maxTriggerDelay` at most.
-    """
+    """Option `minOffsetsPerTrigger`, streaming only: minimum offsets per micro-batch over all queues; a micro-batch
+    waits for them up to `maxTriggerDelay`."""
     max_trigger_delay_s: float = 900.0
-    """Option `maxTriggerDelay`: how long a micro-batch may wait for `minOffsetsPerTrigger`."""
+    """Option `maxTriggerDelay`: how long a micro-batch may wait for `minOffsetsPerTrigger`, here in seconds."""
     min_partitions: int | None = None
-    """Option `minPartitions`: cut queues until there are this many tasks."""
+    """Option `minPartitions`: minimum number of tasks; queues are split to reach it."""
     max_rows_per_partition: int | None = None
-    """Option `maxRowsPerPartition`: cut queues so that no task reads more offsets than this."""
+    """Option `maxRowsPerPartition`: maximum offsets per task; queues are split to meet it."""
     fail_on_data_loss: bool = True
-    """Option `failOnDataLoss`: whether offsets that are gone end the query, or are left out with a warning."""
+    """Option `failOnDataLoss`: whether missing offsets fail the query. Otherwise they are skipped with a warning."""
     fail_on_damage: bool = True
-    """Option `failOnDamage`: whether damaged messages and batches end the query, or are left out with a warning."""
+    """Option `failOnDamage`: whether damaged messages and batches fail the query. Otherwise they are skipped with a
+    warning."""
     columns: tuple[str, ...] = DEFAULT_COLUMNS
-    """Option `columns`: names separated by commas; fewer columns are faster, for Spark does not prune Python sources.
-    """
+    """Option `columns`: names separated by commas. Fewer columns are faster; Spark does not prune columns of Python
+    sources."""
     properties_as: PropertiesAs = PropertiesAs.NONE
     """Option `includeProperties`: none, raw (binary, as stored) or map (map<string,string>)."""
     consumer_group: str | None = None
-    """Option `consumerGroup`, streams only: a group whose offsets are set to the query's progress, for tools to see;
-    never read.
-    """
+    """Option `consumerGroup`, streaming only: consumer group to which the query's progress is committed for monitoring.
+    These offsets are never read."""
     arrow_batch_bytes: int = 4 * 1024 * 1024
-    """Option `arrowBatchBytes`: stored bytes per Arrow batch; about 4 MiB was the fastest."""
+    """Option `arrowBatchBytes`: stored bytes per Arrow batch. The default was the fastest in benchmarks."""
     pull_bytes: int = 1024 * 1024
-    """Option `pullBytes`: most bytes to ask for in one pull."""
+    """Option `pullBytes`: maximum bytes per pull request."""
     verify_crc: bool = True
-    """Option `verifyCrc`: compare the checksum of every body."""
+    """Option `verifyCrc`: verify the checksum of every body."""
 
     @property
     def tags(self) -> frozenset[str]:
-        """The wanted tags; empty means all messages."""
+        """Tags to read; empty for all messages."""
         return frozenset() if isinstance(self.expression, Sql) else frozenset(parse_expression(self.expression))
 
 
 def parse_source_options(raw: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
-    """Return the checked options of a batch or of a streaming query; with `None` of either.
+    """Parse and validate the options of a batch or streaming query; `streaming=None` accepts the options of both.
 
     Raises:
-        OptionError: an option is unknown, missing, malformed, of the other kind of query or contradicts another one.
+        OptionError: An option is unknown, missing, malformed, not permitted for this kind of query, or contradicts
+            another option.
     """
     given = canonical_names(raw, _OPTIONS)
     if streaming is not None:
@@ -146,7 +144,7 @@ def _check_kind(given: Mapping[str, str], *, streaming: bool) -> None:
 
 def _check_exactly_one(given: Mapping[str, str], names: tuple[str, ...]) -> None:
     if not any(name in given for name in names):
-        raise OptionError("say what to read: one of the options subscribe, subscribePattern or assign")
+        raise OptionError("one of the options subscribe, subscribePattern or assign is required")
     check_at_most_one(given, names)
 
 
@@ -154,9 +152,9 @@ def _with_properties_column(options: SourceOptions, *, columns_given: bool) -> S
     wanted = options.properties_as is not PropertiesAs.NONE
     has_column = PROPERTIES_COLUMN in options.columns
     if has_column and not wanted:
-        raise OptionError("option columns asks for 'properties': set includeProperties to raw or map")
+        raise OptionError("option columns contains 'properties': set includeProperties to raw or map")
     if wanted and not has_column and columns_given:
-        raise OptionError("option includeProperties is set, but option columns leaves 'properties' out")
+        raise OptionError("option includeProperties is set, but option columns does not contain 'properties'")
     if not wanted or has_column:
         return options
     return replace(options, columns=(*options.columns, PROPERTIES_COLUMN))
@@ -166,7 +164,7 @@ def _check_expression(values: dict[str, Any], kind: str, given: Mapping[str, str
     text = values.get("expression")
     if kind == "sql92":
         if text is None:
-            raise OptionError("option expressionType is sql92: say the filter in option subExpression")
+            raise OptionError("option expressionType is sql92: set the filter in option subExpression")
         try:
             values["expression"] = Sql(text)
         except MessageError as error:
@@ -210,10 +208,10 @@ def _pattern(text: str) -> str:
 
 
 def _tag_expression(text: str) -> str:
-    """Return an expression of tags; raises `ValueError` for what cannot match any."""
+    """Validate a tag expression. Raises `ValueError` for a condition on properties."""
     if (condition := find_condition(text)) is not None:
-        what = "tags are separated by ||, and nothing else joins them"
-        raise ValueError(f"{condition!r:.40} is no tag: {what}; a filter by properties needs expressionType=sql92")
+        what = "tags can only be combined with ||"
+        raise ValueError(f"{condition!r:.40} is not a tag: {what}; a filter on properties needs expressionType=sql92")
     return text.strip() or "*"
 
 

@@ -1,6 +1,6 @@
-"""The unit that Spark schedules: one task reads one range of one queue.
+"""Input partition: one Spark task reads one offset range of one queue.
 
-Neighbour: `scan`, which reads it; `reader` and `stream_reader` plan partitions and are called for each.
+`reader` and `stream_reader` create partitions; `scan` reads them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from pyspark_raptormq.scan import scan
 
 
 class QueuePartition(InputPartition):
-    """A range of one queue; pickled from the driver to an executor."""
+    """An offset range of one queue. Spark pickles it from the driver to an executor."""
 
     def __init__(self, wanted: QueueRange, topic_id: str | None = None) -> None:
         super().__init__(str(wanted))
         self.wanted = wanted
         self.topic_id = topic_id
-        """Of the topic that the offsets are of; None where that is not known."""
+        """Id of the topic to which the offsets belong; None if unknown."""
 
 
 def read_partition(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of one task; Spark makes a partition of its own up when there is nothing to read."""
+    """Yield the Arrow batches of one task. Nothing is yielded for the dummy partition that Spark creates for empty
+    plans."""
     if isinstance(partition, QueuePartition):
         cluster = cluster_of(options.connection)
         yield from scan(partition.wanted, options, cluster, topic_id=partition.topic_id, keys=cluster.keys)

@@ -1,7 +1,6 @@
-"""Arithmetic on queue ranges: how far a micro-batch reads and which task reads what. Pure.
+"""Planning of offset ranges: the end of a micro-batch, and the ranges of its tasks. No I/O.
 
-Neighbours: `cluster_offsets` finds the bounds that go in here, `stream_reader` and `reader` turn the result into Spark
-partitions.
+`cluster_offsets` provides the bounds; `reader` and `stream_progress` use the results.
 Source: the rate limit and the range calculator of Spark's Kafka connector.
 """
 
@@ -26,7 +25,7 @@ class QueueRange:
 
     @property
     def rows(self) -> int:
-        """Number of offsets; the number of messages is at most that."""
+        """Number of offsets, an upper bound of the number of messages."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -34,7 +33,7 @@ class QueueRange:
 
 
 def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
-    """Return the non-empty ranges of the queues that both maps know, sorted."""
+    """Return the non-empty ranges of the queues that are in both maps, sorted."""
     common = sorted(queue for queue in end if queue in start)
     return [QueueRange(queue, start[queue], end[queue]) for queue in common if end[queue] > start[queue]]
 
@@ -42,12 +41,12 @@ def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue,
 def split_ranges(
     ranges: Iterable[QueueRange], min_partitions: int | None = None, max_rows: int | None = None
 ) -> list[QueueRange]:
-    """Cut ranges into near-equal parts, one per task, sorted; parts of different queues are never joined.
+    """Split ranges into parts of nearly equal length, one per task, sorted. Each part has offsets of one queue.
 
     Args:
-        ranges: what there is to read.
-        min_partitions: make at least this many parts, unless there are fewer offsets than that.
-        max_rows: make no part longer than this.
+        ranges: ranges to read.
+        min_partitions: minimum number of parts, if there are enough offsets.
+        max_rows: maximum length of a part.
     """
     whole = list(ranges)
     counts = _parts_per_range(whole, min_partitions or 0)
@@ -57,7 +56,8 @@ def split_ranges(
 
 
 def _parts_per_range(ranges: Sequence[QueueRange], min_partitions: int) -> list[int]:
-    """One part each, then one more at a time for the range whose parts are the longest."""
+    """Return the number of parts per range: initially one each, then repeatedly one more for the range with the longest
+    parts."""
     counts = [1] * len(ranges)
     longest = [(-float(each.rows), index) for index, each in enumerate(ranges)]
     heapq.heapify(longest)
@@ -71,7 +71,7 @@ def _parts_per_range(ranges: Sequence[QueueRange], min_partitions: int) -> list[
 
 
 def _cut(whole: QueueRange, count: int) -> list[QueueRange]:
-    """Cut into `count` parts whose lengths differ by at most one."""
+    """Split a range into `count` parts whose lengths differ by at most one."""
     bounds = [whole.start + whole.rows * index // count for index in range(count + 1)]
     return [QueueRange(whole.queue, low, high) for low, high in itertools.pairwise(bounds)]
 
@@ -79,11 +79,11 @@ def _cut(whole: QueueRange, count: int) -> list[QueueRange]:
 def limit_offsets(start: Mapping[MessageQueue, int], latest: QueueOffsets, max_rows: int) -> QueueOffsets:
     """Return the end of a batch of at most `max_rows` offsets between `start` and `latest`.
 
-    Each queue with something to read gets at least one row and the rest is shared in proportion to what is left. When
-    there are more such queues than rows, the queues take turns: the sum of all positions says whose turn it is, so
-    every queue is served without any state besides the offsets.
+    Each queue with a backlog gets at least one row; the remaining rows are shared in proportion to the backlogs. If
+    there are more such queues than rows, the queues are served round-robin. The sum of the start offsets selects the
+    first queue, so that no additional state is needed.
 
-    A queue's end is never before its start, even if `latest` is.
+    The end of a queue is never before its start, even if `latest` is.
     """
     backlog = {each.queue: each.rows for each in ranges_between(start, latest)}
     end = {queue: max(start[queue], offset) for queue, offset in latest.items() if queue in start}
@@ -99,13 +99,13 @@ def limit_offsets(start: Mapping[MessageQueue, int], latest: QueueOffsets, max_r
 def _share(
     granted: dict[MessageQueue, int], backlog: Mapping[MessageQueue, int], turn: Sequence[MessageQueue], rows: int
 ) -> None:
-    """Share `rows` more in proportion to the backlog beyond the first row; fewer than that backlog's sum."""
+    """Distribute `rows` further rows in proportion to the remaining backlogs. `rows` is less than their sum."""
     beyond = {queue: backlog[queue] - 1 for queue in turn}
     total = sum(beyond.values())
     for queue in turn:
         granted[queue] += beyond[queue] * rows // total
     remainder = len(turn) + rows - sum(granted.values())
-    # The rounding loss is less than one row per queue that has more than its share: one turn hands it out.
+    # Rounding loses less than one row per queue with a remaining backlog, so one pass distributes the remainder.
     for queue in [queue for queue in turn if granted[queue] < backlog[queue]][:remainder]:
         granted[queue] += 1
 

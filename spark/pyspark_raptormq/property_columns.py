@@ -1,12 +1,10 @@
-"""Properties of many messages as Arrow columns: parsed with numpy where they are well formed, one by one where not.
-Pure.
+"""Conversion of the properties of many messages into Arrow columns. No I/O.
 
-The text form (`raptormq.protocol.properties`) is ``name 0x01 value 0x02`` repeated; Java clients before 5.0 leave out
-the last 0x02. When all separators alternate, their positions are all there is to know: names and values are slices of
-one buffer. Anything else (a value that holds 0x01, an empty name, text that is not UTF-8) goes the slow way, with the
-same result.
+The encoding (`raptormq.protocol.properties`) is ``name 0x01 value 0x02``, repeated; Java clients before 5.0 omit the
+last 0x02. If the separators alternate in all messages, numpy locates all names and values as slices of one buffer.
+Otherwise (a value with 0x01, an empty name, invalid UTF-8) messages are parsed one by one, with the same result.
 
-Neighbour: `decode`, which asks for single properties and for the map.
+Used by `decode`.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ _SMALL_VOCABULARY = 256
 
 
 class PropertyTable(Protocol):
-    """The properties of n messages."""
+    """Properties of n messages."""
 
     def values(self, name: str) -> pa.Array:
-        """Return one property as a string column of n rows, null where a message does not have it."""
+        """Return one property as a string column of n rows; null for messages without it."""
 
     def map(self) -> pa.Array:
         """Return all properties as a map<string, string> column of n rows."""
 
 
 def property_table(raw: pa.Array) -> PropertyTable:
-    """Return the table of a binary column without nulls that holds the text forms."""
+    """Parse a binary column, without nulls, of encoded properties."""
     try:
         return SeparatedProperties(raw)
     except (_Irregular, pa.ArrowInvalid):
@@ -44,14 +42,19 @@ def property_table(raw: pa.Array) -> PropertyTable:
 
 
 class _Irregular(Exception):
-    """The separators do not alternate."""
+    """Raised if the separators do not alternate."""
 
 
 class SeparatedProperties:
-    """Properties whose separators alternate; `_Irregular` otherwise, `pa.ArrowInvalid` for text that is not UTF-8."""
+    """Properties with alternating separators.
+
+    Raises:
+        _Irregular: The separators do not alternate.
+        pa.ArrowInvalid: The text is not UTF-8.
+    """
 
     def __init__(self, raw: pa.Array) -> None:
-        raw = _terminated(raw).cast(pa.string())  # checks the encoding of all at once
+        raw = _terminated(raw).cast(pa.string())  # validates the encoding
         self._rows = len(raw)
         _, offsets, data = raw.buffers()
         row_bounds = np.frombuffer(offsets, np.int32, self._rows + 1, raw.offset * 4)
@@ -69,12 +72,12 @@ class SeparatedProperties:
         self._name_bytes = self._name_end - self._name_at
         if np.any(self._name_bytes <= 0) or np.any(self._value_end <= self._name_end + 1):
             raise _Irregular
-        # Pairs before the end of each row: the offsets of a list column, and the way back from a pair to its row.
+        # Number of pairs before the end of each row: the offsets of a list column; also maps a pair to its row.
         self._pair_bounds = np.searchsorted(self._value_end, row_bounds).astype(np.int32)
         self._segments = self._slices()
 
     def _slices(self) -> pa.Array:
-        """Return name, gap, value, gap, name, ... as one array over the buffer; nothing is copied."""
+        """Return name, gap, value, gap, name, ... as one array over the buffer, without a copy."""
         bounds = np.empty(4 * len(self._value_end) + 1, np.int32)
         bounds[0:-1:4] = self._name_at
         bounds[1::4] = self._name_end
@@ -88,12 +91,12 @@ class SeparatedProperties:
         pairs = self._pairs_named(name.encode())
         row_of_pair = np.searchsorted(self._pair_bounds, pairs, side="right") - 1
         pair_of_row = np.full(self._rows, -1, np.int64)
-        pair_of_row[row_of_pair] = pairs  # of equal names the last one counts, and numpy assigns in order
+        pair_of_row[row_of_pair] = pairs  # the last of equal names wins, as numpy assigns in order
         return self._segments.take(pa.array(4 * pair_of_row + 2, mask=pair_of_row < 0))
 
     def _pairs_named(self, name: bytes) -> npt.NDArray[Any]:
         pairs = np.flatnonzero(self._name_bytes == len(name))
-        # The names that matter have 4 or 8 bytes: words of these sizes are compared as one number.
+        # Names are compared in words of 8 or 4 bytes as integers; the frequently used names have these lengths.
         for at in range(0, len(name), 8):
             word = name[at : at + 8]
             kind = np.dtype(f"u{len(word)}") if len(word) in (4, 8) else np.dtype((np.void, len(word)))
@@ -128,7 +131,7 @@ class SeparatedProperties:
 
 
 def _terminated(raw: pa.Array) -> pa.Array:
-    """Append the pair separator where a non-empty text lacks it."""
+    """Append the pair separator to non-empty texts that lack it."""
     separator = pa.scalar(bytes([_PAIR_END]), raw.type)
     fine = pc.or_(pc.ends_with(raw, PAIR_SEPARATOR), pc.equal(pc.binary_length(raw), 0))
     if pc.all(fine).as_py() is not False:
@@ -137,7 +140,7 @@ def _terminated(raw: pa.Array) -> pa.Array:
 
 
 class ParsedProperties:
-    """Properties parsed one message at a time."""
+    """Properties that are parsed one message at a time."""
 
     def __init__(self, raw: pa.Array) -> None:
         self._rows = [decode_properties(text.decode(errors="replace")) for text in raw.to_pylist()]

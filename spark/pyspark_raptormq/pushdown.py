@@ -1,15 +1,15 @@
-"""Filters of a batch query that the source takes over from Spark. Pure.
+"""Filter pushdown for batch queries. No I/O.
 
-| column | filters | what becomes of them |
+| column | filters | effect |
 |---|---|---|
 | topic, brokerName, queueId | `=`, `IN` | only these queues are read |
-| queueOffset | `=`, `<`, `<=`, `>`, `>=` | only these offsets |
+| queueOffset | `=`, `<`, `<=`, `>`, `>=` | only these offsets are read |
 | tags | `=`, `IN` | brokers filter, as with option `subExpression` |
-| storeTimestamp | `=`, `<`, `<=`, `>`, `>=` | the broker's index by time bounds the offsets; Spark looks at each row |
+| storeTimestamp | `=`, `<`, `<=`, `>`, `>=` | the broker's time index limits the offsets; Spark filters each row again
+|
 
-Spark hands filters over only where `spark.sql.python.filterPushdown.enabled` is true, and fails every query of a source
-that asks for them where it is not: `pushdown_is_on` tells.
-Neighbour: `reader` plans with the result.
+Spark pushes filters only if `spark.sql.python.filterPushdown.enabled` is true. If it is false, Spark fails every query
+of a source that supports pushdown; `pushdown_is_on` detects the setting. Used by `reader`.
 """
 
 from __future__ import annotations
@@ -42,29 +42,28 @@ T = TypeVar("T")
 
 
 def pushdown_is_on() -> bool:
-    """Whether this process was started by Spark to hand filters over: only with the setting it has that module."""
+    """Return whether Spark pushes filters: only then it has loaded its pushdown worker module into this process."""
     return _WORKER_MODULE in sys.modules
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """What the filters of a query leave to be read."""
+    """Restrictions from pushed filters. A field that is None does not restrict."""
 
     topics: frozenset[str] | None = None
-    """`None` is any, here and below."""
     brokers: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
     first_offset: int = 0
     end_offset: int = _MAX_OFFSET
     """Exclusive."""
     first_ms: int | None = None
-    """Nothing that was stored before."""
+    """Earliest store time in ms since 1970, inclusive."""
     end_ms: int | None = None
-    """Nothing that was stored then or later."""
+    """Latest store time in ms since 1970, exclusive."""
     tags: frozenset[str] | None = None
 
     def takes(self, queue: MessageQueue) -> bool:
-        """Whether a queue is to be read."""
+        """Return whether the filters permit messages of a queue."""
         return (
             (self.topics is None or queue.topic in self.topics)
             and (self.brokers is None or queue.broker_name in self.brokers)
@@ -72,7 +71,7 @@ class Pushed:
         )
 
     def clip(self, wanted: QueueRange) -> QueueRange | None:
-        """Return what is left of a range, as far as queue and offsets say it."""
+        """Return the part of a range that queue and offset filters permit; None if it is empty."""
         start, end = max(wanted.start, self.first_offset), min(wanted.end, self.end_offset)
         if not self.takes(wanted.queue) or start >= end or self.tags == frozenset():
             return None
@@ -80,11 +79,11 @@ class Pushed:
 
 
 def push(filters: Iterable[Filter], *, tags: frozenset[str] | None) -> tuple[Pushed, list[Filter]]:
-    """Return what the filters leave, and those that Spark has to apply itself.
+    """Return the restrictions, and the filters that Spark must still apply.
 
     Args:
-        filters: all of which have to be true.
-        tags: that option `subExpression` names, empty for all; `None` where it is no expression of tags.
+        filters: filters combined with AND.
+        tags: tags of option `subExpression`; empty for all; None if the option is an SQL92 expression.
     """
     pushed, left = Pushed(), []
     for each in filters:
@@ -141,7 +140,7 @@ def _by_tags(pushed: Pushed, values: frozenset[Any], subscribed: frozenset[str] 
 
 
 def _is_plain(tag: str) -> bool:
-    """Whether a tag means itself in an expression of tags."""
+    """Return whether a tag can be used literally in a tag expression."""
     return bool(tag) and tag == tag.strip() and TAG_SEPARATOR not in tag and tag != SUBSCRIBE_ALL
 
 
@@ -158,7 +157,7 @@ def _by_offset(pushed: Pushed, each: Filter) -> Pushed | None:
 
 
 def _by_time(pushed: Pushed, each: Filter) -> Pushed | None:
-    """Bounds in whole milliseconds, a little too wide: Spark looks again."""
+    """Restrict by time. The bounds are whole milliseconds and slightly too wide; Spark filters again."""
     bounds = _bounds(each, _milliseconds, 2)
     if bounds is None:
         return None
@@ -175,7 +174,8 @@ def _milliseconds(value: object) -> int | None:
 
 
 def _bounds(each: Filter, number: Callable[[object], int | None], step: int) -> tuple[int | None, int | None] | None:
-    """Return first and end of what a comparison leaves, the end exclusive and by `step` behind the last value."""
+    """Return the range that a comparison permits, as first and exclusive end. A `step` of 2 widens the end by one, for
+    values that were rounded down."""
     value = number(getattr(each, "value", None))
     if value is None:
         return None

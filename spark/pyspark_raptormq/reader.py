@@ -1,7 +1,7 @@
-"""The batch reader: fixes start and end once, when the query is planned, and cuts the ranges into tasks.
+"""Batch reader. Start and end offsets are determined once, when the query is planned.
 
-Neighbours: `source` makes it, `cluster_offsets` fixes the bounds, `pushdown` narrows them, `partition` reads. Spark
-asks for the partitions in a planning process and pickles the reader to executors, so it holds nothing but the options.
+`source` creates the reader, `cluster_offsets` resolves the bounds, `pushdown` restricts them, `partition` reads. Spark
+pickles the reader from the planning process to executors, so its state is limited to options and filters.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pyspark_raptormq.cluster_offsets import (
     check_bounds,
     offsets_at,
     selected_queues,
-    still_meant,
     with_topic_ids,
+    without_recreated_topics,
 )
 from pyspark_raptormq.offsets import QueueOffsets, TopicIds, place_of
 from pyspark_raptormq.options import EARLIEST, LATEST, SourceOptions
@@ -32,14 +32,14 @@ from raptormq.protocol.tags import TAG_SEPARATOR
 
 
 class RaptorMQReader(DataSourceReader):
-    """Reads what is between two positions."""
+    """Reads the messages between two positions."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        """Plan one task per non-empty queue, or more where `minPartitions` or `maxRowsPerPartition` ask for it."""
+        """Plan one task per non-empty queue, or more according to `minPartitions` and `maxRowsPerPartition`."""
         options, cluster = self._options, cluster_of(self._options.connection)
         check_assigned(options, cluster)
         queues = selected_queues(options, cluster)
@@ -49,7 +49,7 @@ class RaptorMQReader(DataSourceReader):
         return [QueuePartition(each, ids.get(place_of(each.queue))) for each in ranges]
 
     def _narrowed(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
-        """Return what the filters of the query leave of the ranges."""
+        """Return the ranges restricted by the pushed filters."""
         pushed, cluster = self._pushed, cluster_of(self._options.connection)
         clipped = [left for each in ranges if (left := pushed.clip(each)) is not None]
         queues = [each.queue for each in clipped]
@@ -60,8 +60,8 @@ class RaptorMQReader(DataSourceReader):
 
     def _bounds(self, queues: Sequence[MessageQueue], ids: TopicIds) -> tuple[QueueOffsets, QueueOffsets]:
         options, cluster, fail = self._options, cluster_of(self._options.connection), self._options.fail_on_data_loss
-        start = offsets_at(still_meant(options.start, ids, fail=fail), queues, cluster, unnamed=EARLIEST)
-        end = offsets_at(still_meant(options.end, ids, fail=fail), queues, cluster, unnamed=LATEST)
+        start = offsets_at(without_recreated_topics(options.start, ids, fail=fail), queues, cluster, unnamed=EARLIEST)
+        end = offsets_at(without_recreated_topics(options.end, ids, fail=fail), queues, cluster, unnamed=LATEST)
         return check_bounds(start, end, cluster, fail=fail)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -70,10 +70,10 @@ class RaptorMQReader(DataSourceReader):
 
 
 class FilteringReader(RaptorMQReader):
-    """Reads what is between two positions and passes the filters of the query; see `pushdown`."""
+    """A `RaptorMQReader` with filter pushdown; see `pushdown`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take over what can be, and return what Spark has to apply itself."""
+        """Accept filters, and return those that Spark must still apply."""
         sql = isinstance(self._options.expression, Sql)
         self._pushed, left = push(filters, tags=None if sql else self._options.tags)
         if self._pushed.tags:

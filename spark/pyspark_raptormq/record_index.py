@@ -1,11 +1,10 @@
-"""Where the fields of many stored records are, found with a handful of numpy operations instead of a parse per record.
-Pure.
+"""Index of the fields of many stored records, built with a few numpy operations instead of parsing each record. No I/O.
 
-The layout is drawn in `raptormq.protocol.record`, whose decoder is the reference for this one. A response buffer is
-seen through unaligned, overlapping views of big-endian numbers: view[p] is the number that starts at byte p, so one
-fancy index reads a field of all records at once.
+The record layout is described in `raptormq.protocol.record`, whose decoder is the reference. The index reads a response
+buffer through unaligned, overlapping views of big-endian integers: view[p] is the integer that starts at byte p, so
+that one index array reads a field of all records.
 
-Neighbours: `decode` turns the positions into Arrow columns without touching single records.
+`decode` converts the positions into Arrow columns.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ _V6_EXTRA_BYTES = 12
 
 @dataclass(frozen=True)
 class RecordIndex:
-    """Fields of n records of `data`; every array has n items, positions are bytes into `data`."""
+    """Fields of n records in `data`. Every array has n items; positions are byte offsets into `data`."""
 
     data: bytes
     queue_offset: Longs
     physical_offset: Longs
     size: Longs
-    """Bytes of the whole record."""
+    """Size of the record in bytes."""
     sys_flag: Longs
     body_crc: Longs
     born_ms: Longs
     store_ms: Longs
     store_host_at: Longs
-    """Of the 8 or, with flag STORE_HOST_V6, 20 bytes of the broker's address."""
+    """Position of the broker's address: 8 bytes, or 20 bytes with flag STORE_HOST_V6."""
     body_at: Longs
     body_end: Longs
     properties_at: Longs
@@ -69,12 +68,12 @@ class RecordIndex:
         return len(self.queue_offset)
 
     def select(self, chosen: npt.NDArray[Any]) -> RecordIndex:
-        """Return the index of the records that a mask or a slice chooses."""
+        """Return an index of the records selected by a mask or by row numbers."""
         fields = {name: getattr(self, name)[chosen] for name in self.__dataclass_fields__ if name != "data"}
         return RecordIndex(data=self.data, **fields)
 
     def damaged_bodies(self) -> Longs:
-        """Compare every body with its checksum; return the rows of those that were damaged after they had been sent."""
+        """Return the rows whose body does not match its checksum."""
         view = memoryview(self.data)
         bodies = zip(self.body_at.tolist(), self.body_end.tolist(), strict=True)
         found = np.array([crc32(view[start:end]) for start, end in bodies], np.int64) & 0x7FFFFFFF
@@ -82,21 +81,21 @@ class RecordIndex:
 
 
 def index_records(data: bytes) -> RecordIndex:
-    """Index the records that stand back to back in `data`, the body of one or more pull responses.
+    """Index the consecutive records in `data`, the body of one or more pull responses.
 
     Raises:
-        RecordError: cut, of another format, or with lengths that do not add up.
+        RecordError: A record is truncated, has another format or inconsistent lengths.
     """
     starts, ends = _record_bounds(data)
     fixed = _view(data, _FIXED)[starts]
     magic = fixed["magic"]
     v2 = magic == MAGIC_V2
     if not np.all(v2 | (magic == MAGIC_V1)):
-        raise RecordError("a pull response holds something that is not a record")
+        raise RecordError("a pull response contains data that is not a record")
     sys_flag = fixed["sys_flag"].astype(np.int64)
     store_at = starts + BORN_HOST_AT + _V4_HOST_BYTES + _V6_EXTRA_BYTES * _bit(sys_flag, SysFlag.BORN_HOST_V6)
     store_host_at = store_at + 8
-    # Behind the broker's address: reconsume times (4 bytes), prepared transaction offset (8), body length (4).
+    # After the broker's address: reconsume times (4 bytes), prepared transaction offset (8), body length (4).
     length_at = store_host_at + _V4_HOST_BYTES + _V6_EXTRA_BYTES * _bit(sys_flag, SysFlag.STORE_HOST_V6) + 12
     body_at = length_at + 4
     body_end = body_at + read_numbers(data, ">i4", length_at, ends)
@@ -105,7 +104,7 @@ def index_records(data: bytes) -> RecordIndex:
     properties_at = body_end + width + topic_bytes + 2
     properties_end = properties_at + read_numbers(data, ">i2", properties_at - 2, ends)
     if np.any(body_end < body_at) or np.any(properties_end != ends):
-        raise RecordError("body, topic and properties do not fill their record")
+        raise RecordError("a record has inconsistent lengths of body, topic and properties")
     return RecordIndex(
         data=data,
         queue_offset=fixed["queue_offset"].astype(np.int64),
@@ -124,13 +123,13 @@ def index_records(data: bytes) -> RecordIndex:
 
 
 def _record_bounds(data: bytes) -> tuple[Longs, Longs]:
-    """Follow the sizes: the only step that cannot be done for all records at once."""
+    """Return the bounds of all records from their size fields, the only step that takes a loop over the records."""
     bounds = [0]
     position, length, size_at = 0, len(data), _SIZE.unpack_from
     while position + MIN_RECORD_BYTES <= length:
         (size,) = size_at(data, position)
         if size < MIN_RECORD_BYTES:
-            raise RecordError(f"a record of {size} bytes cannot be")
+            raise RecordError(f"a record has an invalid size of {size} bytes")
         position += size
         bounds.append(position)
     if position != length:
@@ -140,21 +139,21 @@ def _record_bounds(data: bytes) -> tuple[Longs, Longs]:
 
 
 def _view(data: bytes, dtype: Any) -> npt.NDArray[Any]:
-    """Return the overlapping view of `data` as numbers (or structures) that start at every byte."""
+    """Return an overlapping view of `data` with an item (a number or structure) starting at every byte."""
     item = np.dtype(dtype)
     return np.ndarray((max(0, len(data) - item.itemsize + 1),), item, data, strides=(1,))
 
 
 def read_numbers(data: bytes, dtype: str, positions: Longs, ends: Longs) -> Longs:
-    """Read the number at each of the positions; they may come from damaged lengths, hence the check.
+    """Read the number at each position. Positions are checked, as they may result from damaged length fields.
 
     Raises:
-        RecordError: a number is not inside its record, which ends at `ends`.
+        RecordError: A position is outside of its record, which ends at `ends`.
     """
     size = np.dtype(dtype).itemsize
     if np.any(positions < 0) or np.any(positions + 1 > ends):
-        raise RecordError("a record's lengths point outside of it")
-    # Two-byte reads of a field that has one byte in this record stay inside the buffer; their result is not used.
+        raise RecordError("a length field of a record points outside of the record")
+    # A two-byte read of a one-byte field must stay inside the buffer; its result is not used.
     inside = np.minimum(positions, len(data) - size)
     numbers: Longs = _view(data, dtype)[inside].astype(np.int64)
     return numbers

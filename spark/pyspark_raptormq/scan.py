@@ -1,10 +1,9 @@
-"""Reads one range of one queue: pulls, one ahead, and hands whole buffers to the decoder.
+"""Reading of one offset range of one queue: pulls with one request ahead, and decodes the responses in large buffers.
 
-A broker may answer with fewer messages than there are offsets (tags that do not match, offsets without a message), so
-the end is reached when the *next* offset is, not when the last message was seen. An answer may also go beyond the end;
-that is trimmed.
+A response may have fewer messages than offsets (filtered messages, offsets without a message). The scan therefore ends
+when the *next* offset reaches the end of the range. Messages beyond the end of the range are discarded.
 
-Neighbours: `cluster` pulls, `decode` decodes, `reader` and `stream_reader` are called by Spark.
+Uses `cluster` and `decode`; used by `partition`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pyspark_raptormq.damage import Damage
-from pyspark_raptormq.data_loss import report_beyond_end, report_deleted, report_made_again
+from pyspark_raptormq.data_loss import report_beyond_end, report_deleted, report_recreated
 from pyspark_raptormq.decode import RecordDecoder
 from pyspark_raptormq.offsets import place_of
 from pyspark_raptormq.options import SourceOptions
@@ -32,7 +31,7 @@ _STALL_PAUSE_S = 0.05
 
 
 class Puller(Protocol):
-    """Where records come from; `cluster.Cluster` in production."""
+    """Source of records. Implemented by `cluster.Cluster`."""
 
     def start_pull(
         self,
@@ -57,10 +56,10 @@ def scan(
     """Yield the messages of a range in batches of about `arrow_batch_bytes`.
 
     Raises:
-        DataLoss: offsets of the range are not there, or the topic has another id, and option failOnDataLoss is true.
-        RecordError: messages or batches are damaged, and option failOnDamage is true; or an answer is.
-        KeyMissing: a body is encrypted with a key that `keys` does not have.
-        TransportError, ServerError: the broker did not answer within the retry time.
+        DataLoss: Offsets of the range are missing, or the topic has another id, and option failOnDataLoss is true.
+        RecordError: Messages or batches are damaged, and option failOnDamage is true; or a response is damaged.
+        KeyMissing: A body is encrypted with a key that is not in `keys`.
+        TransportError, ServerError: No attempt succeeded within the retry time.
     """
     damage = Damage(wanted.queue, fail=options.fail_on_damage)
     decoder = RecordDecoder(
@@ -107,14 +106,14 @@ def _responses(
             except ServerError as error:
                 if error.code != ResponseCode.TOPIC_RECREATED:
                     raise
-                report_made_again(*place_of(wanted.queue), fail=options.fail_on_data_loss)
+                report_recreated(*place_of(wanted.queue), fail=options.fail_on_data_loss)
                 return
             following = _next_position(wanted, position, result, fail=options.fail_on_data_loss)
             if following == position:
-                # The queue's index may lag behind its end for a moment after a broker has started.
+                # After the start of a broker, the consume queue may briefly lag behind the reported end.
                 if stalled_s >= options.connection.retry_timeout_s:
                     what = (
-                        f"{wanted.queue} should be read up to offset {wanted.end} but gives nothing from {position} on"
+                        f"{wanted.queue} should be read up to offset {wanted.end} but returns nothing from {position}"
                     )
                     report_beyond_end(what, fail=options.fail_on_data_loss)
                     return
@@ -123,7 +122,7 @@ def _responses(
             else:
                 position, stalled_s = following, 0.0
             if position < wanted.end:
-                pending = pull()  # on its way while the caller decodes what is yielded below
+                pending = pull()  # runs while the caller decodes the response that is yielded below
             if result.body:
                 yield result.body
             if position >= wanted.end:
@@ -133,14 +132,15 @@ def _responses(
 
 
 def _next_position(wanted: QueueRange, position: int, result: PullResult, *, fail: bool) -> int:
-    """Return where to go on; `position` itself when the answer brought nothing."""
+    """Return the next position; `position` itself if the response has no progress."""
     if result.status is not PullStatus.OFFSET_ILLEGAL:
         return max(position, result.next_offset)
     low, high = result.min_offset, result.max_offset
     if position < low:
-        gone = min(low, wanted.end)
-        report_deleted(f"offsets {position} to {gone - 1} of {wanted.queue} are gone: it begins at {low}", fail=fail)
-        return gone
+        following = min(low, wanted.end)
+        what = f"offsets {position} to {following - 1} of {wanted.queue} are missing: the queue begins at {low}"
+        report_deleted(what, fail=fail)
+        return following
     if position > high:
         report_beyond_end(f"{wanted.queue} should be read from offset {position} but ends at {high}", fail=fail)
         return wanted.end

@@ -1,6 +1,6 @@
-"""`format("raptormq")`: what Spark finds in this package and asks for schema, reader and writer.
+"""The data source class that Spark registers; creates schema, readers and writers.
 
-Neighbours: `options` checks, `reader` and `stream_reader` read, `sink` writes.
+Options are parsed in `options`; `reader` and `stream_reader` read, `sink` writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark_raptormq.stream_reader import RaptorMQStreamReader, RefusedStreamRe
 
 
 class RaptorMQDataSource(DataSource):
-    """Reads and writes topics of RaptorMQ (or Apache RocketMQ) brokers, in batches and as a stream."""
+    """Data source for topics of RaptorMQ or Apache RocketMQ brokers, for batch and streaming queries."""
 
     @classmethod
     def name(cls) -> str:
@@ -26,7 +26,7 @@ class RaptorMQDataSource(DataSource):
         return "raptormq"
 
     def schema(self) -> StructType:
-        """Return the schema that the options ask for, once they are known to be sound."""
+        """Validate the options and return the schema."""
         options = parse_source_options(self.options, streaming=None)
         return spark_schema(options.columns, options.properties_as)
 
@@ -40,14 +40,14 @@ class RaptorMQDataSource(DataSource):
         try:
             return RaptorMQStreamReader(_checked(parse_source_options(self.options, streaming=True), schema))
         except OptionError as error:
-            return RefusedStreamReader(error)  # Spark hides what this method raises behind an error of its own
+            return RefusedStreamReader(error)  # Spark hides errors that this method raises
 
     def writer(self, schema: StructType, overwrite: bool) -> RaptorMQWriter:
         """Return the writer of a batch query."""
         return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RaptorMQStreamWriter:  # noqa: N802 - Spark's name
-        """Return the writer of a streaming query; output mode complete, which sets `overwrite`, appends as well."""
+        """Return the writer of a streaming query. It appends in output mode complete, too, which sets `overwrite`."""
         return stream_writer(self.options, schema)
 
 

@@ -1,13 +1,14 @@
-"""How a streaming query moves from one offset to the next. Pure but for the questions it asks of the brokers.
+"""Planning of micro-batches: the offsets of a streaming query. Pure except for requests to the brokers.
 
     start --(latest offsets, limit)--> end --(split)--> ranges
 
-Rules: a queue that is new begins at its first message; a queue that cannot be seen at the moment keeps its offset, for
-a broker that restarts is not a loss; a queue that ends before the start has lost messages, and a topic that was made
-again all that were not read: its queues begin at their first message. With Trigger.AvailableNow
-the ends found at its beginning are the last ones.
+- A new queue is read from its first message.
+- A queue of an unavailable broker keeps its offset.
+- If a queue ends before its start offset, messages were lost. It is then read from its first message.
+- If a topic was recreated, its unread messages were lost. Its queues are read from their first message.
+- With Trigger.AvailableNow, the end offsets at the start of the query are final.
 
-Neighbours: `stream_reader` translates between this and Spark.
+Used by `stream_reader`.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from pyspark_raptormq.cluster_offsets import (
     check_still_read,
     offsets_at,
     selected_queues,
-    still_meant,
     with_topic_ids,
+    without_recreated_topics,
 )
-from pyspark_raptormq.data_loss import report_beyond_end, report_made_again
+from pyspark_raptormq.data_loss import report_beyond_end, report_recreated
 from pyspark_raptormq.offsets import (
     Place,
     QueueOffsets,
     ReportedEnds,
     StreamOffset,
     TopicIds,
-    made_again,
     place_of,
+    recreated,
     without,
 )
 from pyspark_raptormq.options import EARLIEST, SourceOptions
@@ -48,7 +49,7 @@ log = get_logger(__name__)
 
 
 class StreamProgress:
-    """The offsets of one streaming query."""
+    """Offsets of one streaming query."""
 
     def __init__(self, options: SourceOptions, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -63,17 +64,16 @@ class StreamProgress:
 
     @property
     def latest(self) -> ReportedEnds | None:
-        """The ends of all queues when they were last asked for, whatever the limits; of those that the batch leaves
-        something in also where they begin.
-        """
+        """Latest known end offsets of all queues, without limits, and the minimum offsets of the queues that the last
+        planned batch does not read to the end."""
         return self._latest
 
     def report(self) -> dict[str, Any] | None:
-        """Return `latest` for Spark's progress, with how far the batch that was planned last is behind it."""
+        """Return `latest` for Spark's progress reports, with the lag of the last planned batch."""
         return None if self._latest is None else self._latest.report(self._planned)
 
     def initial(self) -> StreamOffset:
-        """Return where a new query starts: found once, for Spark asks twice and "latest" moves."""
+        """Return the start of a new query. It is computed once, because Spark requests it twice and "latest" moves."""
         if self._initial is None:
             check_assigned(self._options, self._bounds)
             queues = selected_queues(self._options, self._bounds)
@@ -82,14 +82,14 @@ class StreamProgress:
         return self._initial
 
     def _start(self, queues: Sequence[MessageQueue], ids: TopicIds) -> QueueOffsets:
-        position = still_meant(self._options.start, ids, fail=self._options.fail_on_data_loss)
+        position = without_recreated_topics(self._options.start, ids, fail=self._options.fail_on_data_loss)
         start = offsets_at(position, queues, self._bounds, unnamed=EARLIEST)
         if position.offsets is None:
             return start
         return check_start(start, self._bounds, fail=self._options.fail_on_data_loss)
 
     def freeze(self) -> None:
-        """Read nothing that is stored after this call."""
+        """Fix the current end offsets as the final end of the query."""
         queues = selected_queues(self._options, self._bounds)
         self._last_ends = self._bounds.max_offsets(queues)
 
@@ -101,25 +101,25 @@ class StreamProgress:
         max_bytes: int | None = None,
         min_rows: int | None = None,
     ) -> StreamOffset:
-        """Return the end of the next batch, `start` itself when there is nothing to read.
+        """Return the end of the next batch; `start` itself if there is nothing to read.
 
         Args:
-            start: where the batch begins.
-            max_rows: offsets at most.
-            max_bytes: stored bytes, about, at most; but one offset at least.
-            min_rows: nothing to read is what is less than that, until option `maxTriggerDelay` is over.
+            start: start of the batch.
+            max_rows: maximum number of offsets.
+            max_bytes: approximate maximum of stored bytes; at least one offset is read.
+            min_rows: minimum number of offsets. Fewer are read only after option `maxTriggerDelay`.
 
         Raises:
-            DataLoss: a queue ends before its start, or a topic was made again, and option failOnDataLoss is true.
-            OptionError: the options do not name any more what `start` has offsets of, and failOnDataLoss is true.
+            DataLoss: A queue ends before its start, or a topic was recreated, and option failOnDataLoss is true.
+            OptionError: The options no longer select a queue of `start`, and option failOnDataLoss is true.
         """
         if not self._start_checked:
             check_still_read(self._options, start.queues)
             self._start_checked = True
         queues = selected_queues(self._options, self._bounds)
         real, told = with_topic_ids(self._bounds, queues, lambda _: self._bounds.max_offsets(queues))
-        changed = made_again(start.topic_ids, told)
-        self._report_made_again(changed)
+        changed = recreated(start.topic_ids, told)
+        self._report_recreated(changed)
         known = without(start.queues, changed)
         begin = self._begin(known, real)
         ends = real
@@ -146,13 +146,13 @@ class StreamProgress:
         return StreamOffset(known | moved, first if start.at_start else None, ids)
 
     def _may_wait(self, rows: int, min_rows: int) -> bool:
-        """Whether a batch of so many rows is to wait for more. The first one of a run never does."""
+        """Return whether a batch of `rows` offsets waits for more. The first batch of a run never waits."""
         return rows < min_rows and self._clock() - self._last_batch_s < self._options.max_trigger_delay_s
 
     def _rows_of(self, begin: QueueOffsets, ends: QueueOffsets, max_bytes: int, max_rows: int | None) -> int | None:
-        """Return how many rows make up a number of bytes when queues are read in proportion to their backlogs.
+        """Return the number of rows for `max_bytes` if queues are read in proportion to their backlogs.
 
-        What messages are large is not known before they are read: those at the beginning of each queue stand for all.
+        The size of unread messages is estimated from the first messages of each queue's backlog.
         """
         backlog = {each.queue: each.rows for each in ranges_between(begin, ends)}
         sizes = self._bounds.bytes_per_offset({queue: begin[queue] for queue in backlog}, self._options.expression)
@@ -163,11 +163,11 @@ class StreamProgress:
         return rows if max_rows is None else min(rows, max_rows)
 
     def _first(self, queues: Sequence[MessageQueue]) -> QueueOffsets:
-        """Return where queues begin; nothing when nobody answers: it is for reports alone."""
+        """Return the minimum offsets; empty on errors, since they are only used in reports."""
         try:
             return self._bounds.min_offsets(queues) if queues else {}
         except RaptorMQError as error:
-            log.info("the lag may count messages that are deleted already: %s", error)
+            log.info("the reported lag may include deleted messages: %s", error)
             return {}
 
     def _begin(self, start: QueueOffsets, real: QueueOffsets) -> QueueOffsets:
@@ -178,18 +178,18 @@ class StreamProgress:
         return start | self._bounds.min_offsets(sorted({*unknown, *shrunk}))
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
-        """Return what the tasks of a batch read.
+        """Return the ranges of the tasks of a batch.
 
         Raises:
-            DataLoss: the end is before the start in some queue, or of a topic that was made again before it was read,
-                and option failOnDataLoss is true.
+            DataLoss: A queue ends before its start, or a topic was recreated before the batch was read, and option
+                failOnDataLoss is true.
         """
-        # An end that carries its own start is the end of the first batch, maybe planned by an earlier run of the query.
+        # An end with its own start is the end of the first batch, possibly planned by an earlier run of the query.
         begin, ids = (end.start, end.topic_ids) if end.start is not None else (start.queues, start.topic_ids)
-        begin = without(begin, made_again(ids, end.topic_ids))
+        begin = without(begin, recreated(ids, end.topic_ids))
         moved = {queue: offset for queue, offset in end.queues.items() if begin.get(queue) != offset}
-        gone = made_again(end.topic_ids, self._bounds.topic_ids(sorted(moved))) if moved else []
-        self._report_made_again(gone)
+        gone = recreated(end.topic_ids, self._bounds.topic_ids(sorted(moved))) if moved else []
+        self._report_recreated(gone)
         ends = without(moved, gone)
         shrunk = [queue for queue, offset in ends.items() if offset < begin.get(queue, 0)]
         for queue in shrunk:
@@ -203,9 +203,9 @@ class StreamProgress:
             self._options.max_rows_per_partition,
         )
 
-    def _report_made_again(self, places: Sequence[Place]) -> None:
+    def _report_recreated(self, places: Sequence[Place]) -> None:
         for topic, broker_name in places:
-            report_made_again(topic, broker_name, fail=self._options.fail_on_data_loss)
+            report_recreated(topic, broker_name, fail=self._options.fail_on_data_loss)
 
     def _report_shrunk(self, start: QueueOffsets, end: QueueOffsets, queue: MessageQueue) -> None:
         what = f"{queue} was read up to offset {start[queue]} but ends at {end[queue]}"
@@ -213,6 +213,6 @@ class StreamProgress:
 
 
 def _of_places(ids: TopicIds, offsets: QueueOffsets) -> TopicIds:
-    """Return the ids of those topics that offsets are known of."""
+    """Return the topic ids of the places that have offsets."""
     places = {place_of(queue) for queue in offsets}
     return {place: topic_id for place, topic_id in ids.items() if place in places}

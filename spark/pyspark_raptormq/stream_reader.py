@@ -1,7 +1,7 @@
-"""The streaming reader: Spark's side of `stream_progress`.
+"""Streaming reader: implements Spark's interface on top of `stream_progress`.
 
-Spark keeps one such object per query in a process of its own for the offsets, and pickles another to the executors for
-`read`. `latestOffset` has its two-argument form (Spark 4.2), by which Spark knows that the source limits its batches.
+Spark keeps one instance per query in a separate process for the offsets, and pickles another to the executors for
+`read`. The two-argument form of `latestOffset` (Spark 4.2) tells Spark that the source supports batch limits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST_IDLE_PAUSE_S = 0.2
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stands for a reader that cannot be, until Spark asks the first question: only then it shows the reason."""
+    """Reader for invalid options. It raises the error at the first call of Spark, which shows only such errors."""
 
     def __init__(self, error: OptionError) -> None:
         self._error = error
@@ -68,22 +68,23 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads micro-batches."""
+    """Reader of micro-batches."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._progress: StreamProgress | None = None
         self._idle_pause_s = 0.0
         self._ends_soon = False
-        self._shown: QueueOffsets | None = None
-        """Offsets that the consumer group was set to."""
+        self._committed: QueueOffsets | None = None
+        """Offsets last committed for the consumer group."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the document of the position where a new query starts."""
+        """Return the offset document of the start of a new query."""
         return self._stream.initial().to_document()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return a limit if an option sets any: Spark knows no sets of them, so `latestOffset` looks at the options."""
+        """Return one configured limit, or `ReadAllAvailable`. Spark does not support combined limits for Python
+        sources, so `latestOffset` reads the options itself."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -96,15 +97,15 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take the ends of the queues as they are now for the end of the query."""
+        """Fix the current end offsets as the end of the query."""
         self._ends_soon = True
         self._stream.freeze()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the document of the next batch's end; `start` itself when there is nothing new."""
+        """Return the offset document of the end of the next batch; `start` itself without new messages."""
         begin = stream_offset(start)
-        self._show_progress(begin)
-        if isinstance(limit, ReadAllAvailable):  # no limit is set, or Trigger.Once, which has none
+        self._commit_progress(begin)
+        if isinstance(limit, ReadAllAvailable):  # no limit is configured, or the trigger is Trigger.Once
             end = self._stream.advance(begin, None)
         else:
             end = self._stream.advance(
@@ -116,11 +117,11 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end is not begin:
             self._idle_pause_s = 0.0
             return end.to_document()
-        self._rest()
+        self._pause()
         return start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return the ends of all queues and how far the batch is behind them, for Spark's progress reports."""
+        """Return the end offsets of all queues and the lag of the batch, for Spark's progress reports."""
         return self._stream.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -134,22 +135,22 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark calls this one batch late, and not at all for the last one of Trigger.AvailableNow."""
+        """Do nothing. Spark calls this one batch late, and not for the last batch of Trigger.AvailableNow."""
 
-    def _show_progress(self, read: StreamOffset) -> None:
-        """Show progress as the offsets of a consumer group, if option `consumerGroup` asks for it; best effort.
+    def _commit_progress(self, read: StreamOffset) -> None:
+        """Commit the progress for the group of option `consumerGroup`, if set. Errors are logged.
 
-        When Spark asks where the next batch ends, everything before its start is done. It asks for the last time when
-        there is nothing more to read, so the last batch of Trigger.AvailableNow is shown too.
+        When Spark requests the end of the next batch, all batches before its start are complete. The last request comes
+        when nothing is left to read, so that the last batch of Trigger.AvailableNow is committed, too.
         """
         group = self._options.consumer_group
-        if group is None or read.queues == self._shown:
+        if group is None or read.queues == self._committed:
             return
         try:
             cluster_of(self._options.connection).report(group, read.queues)
-            self._shown = dict(read.queues)
+            self._committed = dict(read.queues)
         except RaptorMQError as error:
-            log.warning("progress of group %s is not reported: %s", group, error)
+            log.warning("the progress was not committed for consumer group %s: %s", group, error)
 
     @property
     def _stream(self) -> StreamProgress:
@@ -157,10 +158,9 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = StreamProgress(self._options, cluster_of(self._options.connection))
         return self._progress
 
-    def _rest(self) -> None:
-        """Without a trigger interval Spark asks again at once, a hundred times a second: an idle query must cost
-        nothing.
-        """
+    def _pause(self) -> None:
+        """Pause before the response to Spark, with exponential backoff. Without a trigger interval, Spark would
+        otherwise poll an idle query about 100 times per second."""
         if self._ends_soon:
             return
         self._idle_pause_s = min(max(2 * self._idle_pause_s, _FIRST_IDLE_PAUSE_S), _LONGEST_IDLE_PAUSE_S)

@@ -1,10 +1,10 @@
-"""Settings files: `key = value` text into typed dataclasses, shared by the broker and the name server.
+"""Settings files: `key = value` text decoded into typed dataclasses, shared by the broker and the name server.
 
-A settings class is a frozen dataclass whose fields were made by :func:`setting`; a field that is itself such a class
-is a group and is filled from the same file. Keys are RocketMQ's (``BrokerConfig``, ``MessageStoreConfig``,
-``NamesrvConfig``), so that an existing ``broker.conf`` works as it is. A value that cannot be used is a
-:class:`~raptormq.errors.ConfigError` of one line; a key that nobody knows is a warning which names the nearest known
-one, since it is most often a typing error.
+A settings class is a frozen dataclass whose fields are declared by :func:`setting`. A field whose type is a settings
+class is a group, which is read from the same file. Keys are RocketMQ's (``BrokerConfig``, ``MessageStoreConfig``,
+``NamesrvConfig``), so an existing ``broker.conf`` works unchanged. An invalid value raises
+:class:`~raptormq.errors.ConfigError`. An unknown key is reported as a warning with the most similar known key, because
+it is usually a typing error.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the pairs of a Java properties text, later lines winning.
+    """Return the pairs of a Java properties text. The last line of a key wins.
 
     ``#`` and ``!`` start a comment line, ``=`` or ``:`` (or white space) ends the key, a backslash at the end of a
     line joins the next one and elsewhere escapes a character (``\\uXXXX`` included).
 
     Raises:
-        ConfigError: an escape is none, or stands for half a character; the text names the key and shows no value.
+        ConfigError: an escape is invalid, or is an unpaired surrogate; the text names the key but not the value.
     """
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -77,7 +77,7 @@ def _logical_lines(text: str) -> Iterable[str]:
 
 
 def _raw_and_logical_lines(text: str) -> Iterable[tuple[str, str]]:
-    """Each pair's text as it stands, and as one line; the latter empty for comments and blank lines."""
+    """Yield the raw text of each pair and its joined line, which is empty for comments and blank lines."""
     held = joined = ""
     for raw in text.splitlines(keepends=True):
         held += raw
@@ -89,7 +89,7 @@ def _raw_and_logical_lines(text: str) -> Iterable[tuple[str, str]]:
             continue
         yield held, "" if comment else line
         held = ""
-    if held:  # a backslash with nothing to join
+    if held:  # a backslash at the end of the text
         yield held.rstrip("\r\n").removesuffix("\\"), joined
 
 
@@ -123,9 +123,9 @@ def _unescape(text: str) -> str:
             raise ConfigError("an escape is not \\u and four hexadecimal digits") from None
     joined = "".join(out)
     try:
-        return joined.encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may make one character
+        return joined.encode("utf-16", "surrogatepass").decode("utf-16")  # a surrogate pair is one character
     except UnicodeDecodeError:
-        raise ConfigError("an escape stands for half a character") from None
+        raise ConfigError("an escape is an unpaired surrogate") from None
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def format_properties(pairs: Mapping[str, str]) -> str:
 
 
 def changed_properties(text: str, changes: Mapping[str, str]) -> str:
-    """Return a properties text with the values of ``changes``: in the lines that had others, or at its end; all else,
-    comments included, stays as it is.
+    """Return a properties text with the values of ``changes``. Existing keys are changed in place and new ones are
+    appended; all other lines, including comments, are unchanged.
     """
     left = dict(changes)
     kept: list[str] = []
@@ -154,9 +154,9 @@ def changed_properties(text: str, changes: Mapping[str, str]) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` (UTF-8) atomically, making its folder when needed: a crash leaves the old file or
-    the new one, never half of it, and after this returns the new one. Who may read the old one may read the new one;
-    without an old one that is its owner alone, as settings may hold secrets.
+    """Replace the file ``path`` by ``text`` (UTF-8) atomically; durable on return. Its folder is created if necessary.
+    The permissions of an existing file are kept. A new file is readable only by its owner, because settings may contain
+    secrets.
 
     Raises:
         ConfigError: the folder or the file cannot be written.
@@ -178,7 +178,7 @@ def _format_pair(key: str, value: str) -> str:
 
 
 def parse_bool(text: str) -> bool:
-    """Return the boolean ``text`` stands for; anything but true and false is an error (Java would read it as false)."""
+    """Parse ``true`` or ``false``. Any other text is an error, whereas Java would read it as false."""
     lowered = text.lower()
     if lowered not in ("true", "false"):
         raise ValueError("true or false")
@@ -186,14 +186,14 @@ def parse_bool(text: str) -> bool:
 
 
 def switched_off(text: str) -> bool:
-    """Return False for a false boolean; true is an error, as of what this version does not have."""
+    """Parse ``false``. ``true`` is an error, because this version does not have the feature."""
     if parse_bool(text):
-        raise ValueError("false, since this version does not have it")
+        raise ValueError("false, because this version does not have the feature")
     return False
 
 
 def integer(minimum: int, maximum: int) -> Parser:
-    """Return a parser of decimal integers within the bounds, both included."""
+    """Return a parser of decimal integers from ``minimum`` to ``maximum``."""
 
     def parse(text: str) -> int:
         try:
@@ -208,7 +208,7 @@ def integer(minimum: int, maximum: int) -> Parser:
 
 
 def count(minimum: int, maximum: int) -> Parser:
-    """Return a parser of how many there may be: a whole number, optionally followed by K or M (powers of 1024)."""
+    """Return a parser of counts: a whole number, optionally followed by K or M (powers of 1024)."""
     return _with_unit(_COUNT, minimum, maximum, "a whole number from {} to {}, with K (1024) or M if you like")
 
 
@@ -229,13 +229,13 @@ def _with_unit(pattern: re.Pattern[str], minimum: int, maximum: int, expected: s
 
 
 def size_up_to(most: int) -> Parser:
-    """Return a parser of positive byte counts as :func:`size`; what is more than ``most`` counts as ``most``."""
+    """Return a parser of positive byte counts like :func:`size`; larger values are lowered to ``most``."""
     parse_any = size(1)
     return lambda text: min(parse_any(text), most)
 
 
 def size_or_none(minimum: int) -> Parser:
-    """Return a parser of byte counts as :func:`size` that takes 0, too, for what is switched off."""
+    """Return a parser of byte counts like :func:`size` that also accepts 0, which disables the feature."""
     parse_any = size(0)
 
     def parse(text: str) -> int:
@@ -248,7 +248,7 @@ def size_or_none(minimum: int) -> Parser:
 
 
 def choice(*allowed: str) -> Parser:
-    """Return a parser that takes exactly the words of ``allowed``."""
+    """Return a parser that accepts only the words ``allowed``."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -259,7 +259,7 @@ def choice(*allowed: str) -> Parser:
 
 
 def file_path(text: str) -> str:
-    """Return the path of a file or folder as it is; an empty one would be the folder that the process runs in."""
+    """Return the path unchanged. An empty path is an error, because it would mean the working directory."""
     if not text:
         raise ValueError("a path")
     return text
@@ -269,10 +269,10 @@ def file_path(text: str) -> str:
 
 
 def setting(default: Any, *keys: str, parse: Parser = str, live: bool = False) -> Any:
-    """Declare one setting: its default (or a function that finds it), its key (first) with aliases, and its parser.
+    """Declare a setting: its default or default factory, its key followed by aliases, and its parser.
 
-    A parser raises ValueError whose text says what is expected. A ``live`` setting may change while the program runs
-    (:func:`change_live`); its class must not be frozen.
+    A parser raises ValueError with a description of the expected value. A ``live`` setting may change while the program
+    runs (:func:`change_live`); its class must not be frozen.
     """
     metadata = {_KEYS: keys, _PARSE: parse, _LIVE: live}
     if callable(default):
@@ -281,7 +281,7 @@ def setting(default: Any, *keys: str, parse: Parser = str, live: bool = False) -
 
 
 def known_keys(cls: type[Any]) -> set[str]:
-    """Return every key, aliases included, that the class and its groups read."""
+    """Return all keys, including aliases, of the class and its groups."""
     keys: set[str] = set()
     for field, group in _fields(cls):
         keys |= known_keys(group) if group else set(field.metadata[_KEYS])
@@ -289,11 +289,11 @@ def known_keys(cls: type[Any]) -> set[str]:
 
 
 def load_settings(cls: type[Settings], pairs: Mapping[str, str]) -> Settings:
-    """Return an instance of ``cls`` filled from ``pairs``; pairs it does not know are left alone
+    """Return an instance of ``cls`` with the values of ``pairs``. Unknown keys are ignored
     (:func:`unknown_key_warnings`).
 
     Raises:
-        ConfigError: a value cannot be used; the text names the key, the value and what is expected.
+        ConfigError: a value is invalid; the text names the key, the value and the expected value.
     """
     values: dict[str, Any] = {}
     for field, group in _fields(cls):
@@ -308,7 +308,7 @@ def load_settings(cls: type[Settings], pairs: Mapping[str, str]) -> Settings:
 
 
 def dump_settings(settings: Any) -> dict[str, str]:
-    """Return the settings in force as pairs under their first keys, booleans in lower case (the inverse of loading)."""
+    """Return the settings as pairs with their first keys, the inverse of :func:`load_settings`."""
     pairs: dict[str, str] = {}
     for field, group in _fields(type(settings)):
         value = getattr(settings, field.name)
@@ -320,7 +320,7 @@ def dump_settings(settings: Any) -> dict[str, str]:
 
 
 def first_keys(cls: type[Any]) -> dict[str, str]:
-    """Return for every key, aliases included, the one that counts when a file has several of a setting."""
+    """Return for each key, including aliases, the first key of its setting, which takes precedence in a file."""
     found: dict[str, str] = {}
     for field, group in _fields(cls):
         found |= first_keys(group) if group else dict.fromkeys(field.metadata[_KEYS], field.metadata[_KEYS][0])
@@ -336,9 +336,9 @@ def live_keys(cls: type[Any]) -> set[str]:
 
 
 def change_live(settings: Any, wanted: Any) -> tuple[set[str], set[str]]:
-    """Take over from ``wanted``, of the same class, what may change while the program runs.
+    """Copy the live settings from ``wanted``, an instance of the same class.
 
-    Returns the keys that have changed, and those that differ but need a new start.
+    Returns the keys that have changed, and the keys that differ but require a restart.
     """
     changed: set[str] = set()
     waiting: set[str] = set()
@@ -362,7 +362,7 @@ def _text(value: Any) -> str:
 
 
 def unknown_key_warnings(pairs: Mapping[str, str], known: set[str]) -> list[str]:
-    """Return one line per key that is not in ``known``, with the nearest known key where one is near."""
+    """Return a warning for each key that is not in ``known``, with the most similar known key if there is one."""
     lowered = {key.lower(): key for key in known}
     warnings: list[str] = []
     for key in pairs:
@@ -386,14 +386,14 @@ def _fields(cls: type[Any]) -> list[tuple[dataclasses.Field[Any], type[Any] | No
 
 
 def parse_setting(key: str, text: str, parse: Parser) -> Any:
-    """Return what ``parse`` makes of the value of ``key``.
+    """Return the value of ``key``, parsed by ``parse``.
 
     Raises:
-        ConfigError: it cannot be used.
+        ConfigError: the value is invalid.
     """
     try:
         return parse(text)
-    except ConfigError as error:  # of one that does not want its value shown
+    except ConfigError as error:  # the parser does not reveal the value
         raise ConfigError(f"setting {key}: {error}") from None
     except ValueError as error:
         raise ConfigError(f"setting {key} = {text!r} is not usable: expected {error}") from None

@@ -1,64 +1,114 @@
 """The error tree of RaptorMQ.
 
-Everything the project raises on purpose derives from :class:`RaptorMQError`; the command line turns any of it into one
-line and exit code 2. ``retriable`` says whether the same call may succeed when it is simply made again (perhaps on
-another broker)::
+All errors that the project raises deliberately derive from :class:`RaptorMQError`. The command line prints such an
+error as one line (exit codes: ``raptormq.cli.exit_codes``). ``retriable`` is true if the same call may succeed when it
+is repeated, possibly on another broker::
 
     RaptorMQError
     |- ConfigError              a setting or an option is unusable
-    |- ProtocolError            the peer's bytes are not what the protocol allows
+    |- ProtocolError            the peer's bytes violate the protocol
     |  |- FrameError            length prefix or header length out of bounds
     |  |- CommandError          header bytes are neither JSON nor ROCKETMQ binary
-    |  |  `- TextError          but for text that UTF-8 cannot hold they are
+    |  |  `- TextError          text in the header is not UTF-8
     |  |- HeaderError           a header field is missing or of the wrong type
     |  |- BodyError             a JSON body does not have the expected shape
-    |  `- RecordError           a stored or batched message is cut, damaged or lies about its size
-    |- MessageError             a message breaks a rule before anything is sent (topic, size, properties)
-    |- FilterError              an SQL92 filter cannot be understood or is too large
+    |  `- RecordError           a stored or batched message is truncated, damaged or has a wrong size
+    |- MessageError             a message violates a rule and was not sent (topic, size, properties)
+    |- FilterError              an SQL92 filter has a syntax error or is too large
     |- StorageError
     |  |- StoreLocked           another process uses the directory
     |  |- StoreReadOnly         writes are refused: volume read-only, or a flush has failed
-    |  |- OutOfResources        writes are refused for now: no descriptor or memory left
+    |  |- OutOfResources        writes are refused temporarily: no descriptors or memory
     |  |  `- DiskFull           no space for the next segment or above the configured ratio
-    |  |- ConversionRefused     the queues of a topic cannot become those of the other type
-    |  |- BatchEncrypted       a batch is to be taken apart that only consumers with its key can
-    |  |- NotLeader             the member follows another one of its group and takes no messages
-    |  `- StoreDamaged          a file is not what its format says, and repair would lose records
+    |  |- ConversionRefused     the queues of a topic cannot be converted to the other type
+    |  |- BatchEncrypted        an encrypted batch cannot be unpacked without its key
+    |  |- NotLeader             the member is a follower and accepts no messages
+    |  |- SlaveNotAvailable     no slave of this master has, or will have, what was stored
+    |  `- StoreDamaged          a file is damaged, and a repair would lose records
     |- TransportError
-    |  |- ConnectError          nobody answers at the address              (retriable)
-    |  |- ConnectionClosed      the peer went away during the call         (retriable)
-    |  |- RequestTimeout        no answer in time                          (retriable)
-    |  `- BufferFull            the peer does not read what it is owed
-    |- ServerError              the peer answered with an error code       (retriable by code)
+    |  |- ConnectError          the connection cannot be opened            (retriable)
+    |  |- ConnectionClosed      the connection ended during the call       (retriable)
+    |  |- RequestTimeout        no response within the timeout             (retriable)
+    |  `- BufferFull            the peer does not read the data sent to it
+    |- ServerError              the peer responded with an error code      (retriable by code)
     `- ClientError
        |- NoRoute               no broker serves the topic                 (retriable)
-       |- Backpressure            too many messages are in flight           (retriable)
-       |- KeyMissing            a message is encrypted with a key that is not there
-       |- ConsumptionStopped    a consumer has stopped at a message that it could not consume
+       |- Backpressure          too many messages are in flight             (retriable)
+       |- KeyMissing            the key of an encrypted message is not available
+       |- ConsumptionStopped    a consumer has stopped because it could not consume a message
        `- ClientClosed          the producer, consumer or pool was closed
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Self
+
+_SHOWN_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SendAttempt:
+    """A failed attempt to send a message."""
+
+    broker: str | None
+    """Name of the broker; None if no queue was chosen, because the topic has no route."""
+    address: str | None
+    """Its address; None if it has none."""
+    seconds: float
+    """How long the attempt took."""
+    error: str
+    """Why it failed."""
+    may_be_stored: bool
+    """False if the message certainly was not stored: it was not sent, or the broker has refused it."""
+
+    def __str__(self) -> str:
+        place = " ".join(filter(None, (self.broker, self.address))) or "no broker"
+        return f"{place} ({self.error}, {self.seconds:.2g} s)"
 
 
 class RaptorMQError(Exception):
-    """Root of all errors raised on purpose; ``str()`` is one line a user understands."""
+    """Base class of all errors of the project; ``str()`` is one line for the user."""
 
     retriable: ClassVar[bool] = False
+    attempts: tuple[SendAttempt, ...] = ()
+    """The attempts of a failed send, in their order; empty for other errors, and if nothing was tried."""
+
+    @property
+    def may_be_stored(self) -> bool:
+        """Whether a message may have been stored although its send has failed: sending it again may store it twice."""
+        return any(attempt.may_be_stored for attempt in self.attempts)
+
+    def add_attempts(self, attempts: Sequence[SendAttempt]) -> None:
+        """Append the attempts to the text, and whether the message may be sent again. Only the first call has an
+        effect, because the messages of a batch share an error.
+        """
+        if self.attempts:
+            return
+        self.attempts = tuple(attempts)
+        shown = ", ".join(map(str, attempts[-_SHOWN_ATTEMPTS:]))
+        if len(attempts) > _SHOWN_ATTEMPTS:
+            shown = f"the last ones {shown}"
+        tried = f"{len(attempts)} attempts: {shown}" if len(attempts) > 1 else f"1 attempt: {shown}"
+        retry = (
+            "it may have been stored, so a retry may store it twice"
+            if self.may_be_stored
+            else "it was not stored, so a retry is safe"
+        )
+        self.args = (f"{self}; {tried}; {retry}", *self.args[1:])
 
 
 class ConfigError(RaptorMQError):
-    """A setting, file or option is unusable; the text names it and says what is expected."""
+    """A setting, file or option is invalid; the text names it and the expected value."""
 
 
 class ProtocolError(RaptorMQError):
-    """The peer's bytes break the protocol."""
+    """The peer's bytes violate the protocol."""
 
 
 class FrameError(ProtocolError):
-    """A frame's length or header length is out of bounds; the connection cannot be used any more."""
+    """A frame's length or header length is out of bounds; the connection must be closed."""
 
 
 class CommandError(ProtocolError):
@@ -66,7 +116,7 @@ class CommandError(ProtocolError):
 
 
 class TextError(CommandError):
-    """A header has text that UTF-8 cannot hold; ``code``, ``opaque`` and ``flag`` are those of its command."""
+    """A header contains text that is not UTF-8; ``code``, ``opaque`` and ``flag`` are those of its command."""
 
     def __init__(self, cause: ValueError, code: int, opaque: int, flag: int) -> None:
         super().__init__(f"the header has text that UTF-8 cannot hold: {cause}")
@@ -82,11 +132,11 @@ class BodyError(ProtocolError):
 
 
 class RecordError(ProtocolError):
-    """A message record is cut, damaged or of an unknown format."""
+    """A message record is truncated, damaged or of an unknown format."""
 
 
 class ChecksumError(RecordError):
-    """The body of a record, all lengths of which are right, does not have the CRC that the record names."""
+    """The CRC of a record's body is wrong, although all lengths of the record are consistent."""
 
 
 class WrongKey(RecordError):
@@ -94,25 +144,29 @@ class WrongKey(RecordError):
 
 
 class BodyTooLarge(RecordError):
-    """A compressed body grows beyond what the caller allows."""
+    """A decompressed body would exceed the caller's limit."""
 
 
 class MessageError(RaptorMQError):
-    """A message breaks a rule of the broker and was not sent."""
+    """A message violates a rule of the broker and was not sent."""
 
 
 class FilterError(RaptorMQError):
-    """An SQL92 filter cannot be understood, or is larger or deeper than allowed."""
+    """An SQL92 filter has a syntax error, or exceeds the limits of size or depth."""
 
 
 class StorageError(RaptorMQError):
-    """Root of the storage errors."""
+    """Base class of the storage errors."""
 
 
 class NotLeader(StorageError):
-    """This member of a replicated group follows another one: it takes no messages, and what it had taken and not
-    confirmed may be lost. Send it to the leader.
+    """This member of a broker group is a follower and accepts no messages. Messages that it accepted as leader and did
+    not confirm may be lost; they have to be sent to the leader again.
     """
+
+
+class SlaveNotAvailable(StorageError):
+    """A message is stored, and no slave has it: none is connected, or none is close enough."""
 
 
 class StoreLocked(StorageError):
@@ -120,59 +174,59 @@ class StoreLocked(StorageError):
 
 
 class StoreReadOnly(StorageError):
-    """The store takes no writes: the volume is read-only or an earlier flush failed."""
+    """The store accepts no writes: the volume is read-only, or an earlier write or flush failed."""
 
 
 class OutOfResources(StorageError):
-    """What a write needs is used up for now, and nothing was written: descriptors or memory, of the process or of the
-    machine.
+    """The process or the machine lacks descriptors or memory for a write, and nothing was written. The call may be
+    repeated.
     """
 
 
 class DiskFull(OutOfResources):
-    """There is no room for the next record."""
+    """The volume has no space for the next record."""
 
 
 class BatchEncrypted(StorageError):
-    """A batch would have to be taken apart for its reader, and is encrypted."""
+    """A batch has to be unpacked for its reader, but is encrypted."""
 
 
 class ConversionRefused(StorageError):
-    """Queues cannot be converted to the other type; the text says what stands against it."""
+    """Queues cannot be converted to the other type; the text contains the reason."""
 
 
 class StoreDamaged(StorageError):
-    """A file is damaged in a way that repair would lose acknowledged records."""
+    """A file is damaged, and a repair would lose acknowledged records."""
 
 
 class TransportError(RaptorMQError):
-    """Root of the network errors."""
+    """Base class of the network errors."""
 
 
 class ConnectError(TransportError):
-    """No connection to the address could be made."""
+    """No connection to the address could be opened."""
 
     retriable = True
 
 
 class ConnectionClosed(TransportError):
-    """The connection ended before the answer came."""
+    """The connection ended before the response arrived."""
 
     retriable = True
 
 
 class RequestTimeout(TransportError):
-    """No answer came within the time-out."""
+    """No response arrived within the timeout."""
 
     retriable = True
 
 
 class BufferFull(TransportError):
-    """The peer does not read what it is owed; nothing more is queued for it."""
+    """The peer does not read the data sent to it; no more data is queued."""
 
 
 class ServerError(RaptorMQError):
-    """The peer answered with an error.
+    """The peer responded with an error.
 
     ``code`` is the response code (:class:`raptormq.protocol.codes.ResponseCode` where known), ``remark`` the peer's
     text.
@@ -186,11 +240,11 @@ class ServerError(RaptorMQError):
 
 
 class ClientError(RaptorMQError):
-    """Root of the errors that our own client raises about its own state."""
+    """Base class of the errors about the state of the client."""
 
 
 class ConsumptionStopped(ClientError):
-    """A consumer has stopped, because a message could not be consumed and its configuration says so."""
+    """A consumer has stopped because a message could not be consumed, as configured."""
 
 
 class NoRoute(ClientError):
@@ -200,13 +254,13 @@ class NoRoute(ClientError):
 
     @classmethod
     def to(cls, topic: str) -> Self:
-        """Return the error for a topic of which name servers know no route."""
+        """Return the error for a topic without a route."""
         return cls(f"no route for topic {topic}: it does not exist or no broker that has it is up")
 
 
 class Backpressure(ClientError):
-    """The producer has as many messages in flight as it may have; nothing was sent. Send again after others have their
-    outcomes.
+    """The producer has reached its limit of messages in flight, and the message was not sent. Send it again when other
+    sends have completed.
     """
 
     retriable = True

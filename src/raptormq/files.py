@@ -1,12 +1,11 @@
-"""What a small file needs of the disk: read whole, replaced whole, durable when the call returns.
+"""File-system interface for small files, which are read and replaced as a whole.
 
-Neighbours: :mod:`~raptormq.json_file` keeps tables in such files, of broker, name server and client alike;
-:mod:`raptormq.storage.fs.filesystem` extends the seam by what a store needs.
+:mod:`~raptormq.json_file` stores tables of broker, name server and client in such files.
+:mod:`raptormq.storage.fs.filesystem` extends the interface for the message store.
 
-What the calls do NOT promise: ``write_at`` and ``truncate`` are durable only after ``sync`` of that file; a created,
-renamed or removed name is durable only after ``sync_directory`` of its folder. All failures are ``OSError``. The
-syncs fail with EMFILE, ENFILE or ENOMEM only where nothing was begun, so that they can be called again: after any other
-failure of theirs nobody knows what the disk holds.
+``write_at`` and ``truncate`` are durable only after ``sync`` of the file. A created, renamed or removed name is durable
+only after ``sync_directory`` of its folder. All failures are ``OSError``. A sync that fails with EMFILE, ENFILE or
+ENOMEM has not started and can be repeated. After any other failure of a sync the contents of the disk are unknown.
 """
 
 from __future__ import annotations
@@ -23,48 +22,48 @@ from raptormq.logs import get_logger
 logger = get_logger(__name__)
 
 OWNER_ONLY = 0o600
-"""The rights of a file that only its own account may read."""
+"""Permissions of a file that only its owner may read and write."""
 
 
 class SmallFile(Protocol):
     """An open file, read and written at explicit positions."""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes, fewer at the end of the file; may wait for the disk."""
+        """Return up to ``size`` bytes, fewer at the end of the file. May block on the disk."""
 
     def write_at(self, offset: int, parts: Sequence[bytes], size: int) -> None:
-        """Write ``parts``, together ``size`` bytes."""
+        """Write ``parts``, in total ``size`` bytes, at ``offset``."""
 
     def truncate(self, size: int) -> None:
-        """Cut, or grow sparsely, to ``size`` bytes."""
+        """Set the length to ``size`` bytes; a longer file gets a hole."""
 
     def size(self) -> int:
         """Return the length in bytes."""
 
     def sync(self) -> None:
-        """Make contents and length durable."""
+        """Make the contents and the length durable."""
 
     def close(self) -> None:
-        """Close."""
+        """Close the file."""
 
 
 class Files(Protocol):
-    """The names of a volume. Paths are absolute, with ``/``."""
+    """Operations on the names of a volume. Paths are absolute, with ``/``."""
 
     def open(self, path: str, *, create: bool = False) -> SmallFile:
-        """Open for reading, with ``create`` for writing, too; FileNotFoundError unless it exists or ``create`` is
-        given.
+        """Open a file for reading; with ``create`` also for writing, and create it if it does not exist. Raises
+        FileNotFoundError if the file does not exist and ``create`` is false.
         """
 
     def exists(self, path: str) -> bool:
         """Return whether a file or folder of this name exists."""
 
     def make_folders(self, path: str) -> None:
-        """Create a folder and its parents; no error when they exist."""
+        """Create a folder and its parents, if they do not exist."""
 
     def replace(self, source: str, target: str) -> None:
-        """Give ``source`` the name ``target``, atomically in place of a file of that name; a folder gets one that
-        nothing has.
+        """Rename ``source`` to ``target`` atomically. An existing file ``target`` is replaced; a folder needs a new
+        name.
         """
 
     def sync_directory(self, path: str) -> None:
@@ -81,7 +80,7 @@ def read_file(files: Files, path: str) -> bytes:
 
 
 def write_file(files: Files, path: str, data: bytes) -> None:
-    """Write a small file in place of what it held, and make its contents (not its name) durable."""
+    """Overwrite a small file and make its contents, but not its name, durable."""
     file = files.open(path, create=True)
     try:
         file.truncate(0)
@@ -92,10 +91,10 @@ def write_file(files: Files, path: str, data: bytes) -> None:
 
 
 def replace_file(files: Files, path: str, data: bytes) -> None:
-    """Put a small file in the place of another, or of none; durable on return.
+    """Create or replace a small file atomically; durable on return.
 
     Raises:
-        OSError: the disk failed; the old contents stand.
+        OSError: the disk failed; the old contents are still there.
     """
     write_file(files, f"{path}.new", data)
     files.replace(f"{path}.new", path)
@@ -116,8 +115,8 @@ def make_durable_folder(files: Files, folder: str) -> None:
 
 @contextlib.contextmanager
 def begun_sync() -> Iterator[None]:
-    """A sync that has begun and fails for want of memory may have lost pages: it must not look as if it could be tried
-    again.
+    """Replace the error of a sync that has started by EIO: it may have lost pages, so callers must not repeat it as
+    after a lack of resources.
     """
     try:
         yield
@@ -170,8 +169,8 @@ class DiskFile:
 
 
 class DiskFiles:
-    """The volumes of this machine. With ``mode`` every file that is written gets these rights, one that exists
-    already included; else a new one gets what the process's umask leaves of 0644.
+    """The volumes of this machine. With ``mode`` every written file gets these permissions, also an existing one.
+    Otherwise a new file gets 0644 without the bits of the process's umask.
     """
 
     def __init__(self, mode: int | None = None) -> None:
@@ -199,7 +198,7 @@ class DiskFiles:
         """See :class:`Files`."""
         try:
             os.mkdir(path)
-        except OSError:  # its parents are missing, or it is there already
+        except OSError:  # its parent does not exist, or the folder exists
             os.makedirs(path, exist_ok=True)
 
     def replace(self, source: str, target: str) -> None:
@@ -217,14 +216,14 @@ class DiskFiles:
 
 
 class PrivateFiles(DiskFiles):
-    """Files for secrets: only the process's own account can read what it opens or makes."""
+    """Files for secrets, which only their owner may read and write."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """See :class:`Files`; others lose the rights to a file that exists already."""
+        """See :class:`Files`; removes the permissions of others from an existing file."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), OWNER_ONLY)
         try:
             mode = stat.S_IMODE(os.fstat(fd).st_mode)
-            if mode & ~OWNER_ONLY:  # put there by a copy, or by somebody's editor
+            if mode & ~OWNER_ONLY:  # created by a copy or an editor
                 logger.warning("%s had mode %03o, others could read it: it has %03o now", path, mode, OWNER_ONLY)
                 os.fchmod(fd, OWNER_ONLY)
         except OSError:

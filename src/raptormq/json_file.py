@@ -4,12 +4,12 @@
 ``NAME.bak`` is the previous version. The same rule holds for all tables:
 
 =========================================  ============================================================================
-``NAME`` is                                what a start does
+State of ``NAME``                          Result of a start
 =========================================  ============================================================================
-not there, nor its backup                  begins without, unless the marker says that there was one: refused
-not there, or damaged                      takes the backup, with a warning
-not there, or damaged, the backup, too     is refused; the error says what to do
-not readable: a folder, rights, the disk   is refused likewise, since it may be sound
+missing, and the backup is missing         starts without the table; refused if the marker exists
+missing or damaged                         uses the backup, with a warning
+missing or damaged, and so is the backup   refused; the error contains the remedy
+not readable (folder, permissions, disk)   refused, because the file may be intact
 =========================================  ============================================================================
 
 A file is damaged if it is empty, has only NUL bytes (as after a power cut) or white space, is not a JSON object, lacks
@@ -71,7 +71,7 @@ class JsonFile:
         files: Files | None = None,
         *,
         key: str | None = None,
-        without: str = "what it said is lost then",
+        without: str = "its contents are lost then",
         marker: str | None = None,
     ) -> None:
         self.path = path
@@ -157,7 +157,7 @@ class JsonFile:
         replace_file(self._files, self.path, data)
         replace_file(self._files, self._backup, data)
         if not self._has_marker:
-            text = f"{self.path} was written once; without this file a start does not miss it\n"
+            text = f"{self.path} existed: while this marker exists, its loss is an error\n"
             replace_file(self._files, marker, text.encode())
             self._has_marker = True
 

@@ -1,13 +1,12 @@
 r"""Log lines and terminal output that a peer cannot forge.
 
-Names, addresses, client ids and remarks come from peers, who may put anything into them. A line feed in one would end
-the line of the log and begin another that looks like ours; an escape sequence would repaint the terminal of whoever
-reads it (CWE-117, CWE-150). :func:`printable` writes such characters as Python's escapes: a line feed becomes ``\n``,
-an escape character ``\x1b``.
+Names, addresses, client ids and remarks come from peers and may contain any characters. A line feed could forge a log
+record, and an escape sequence could control the terminal of the reader (CWE-117, CWE-150). :func:`printable` replaces
+such characters by Python's escapes: a line feed by ``\n``, an escape character by ``\x1b``.
 
-Every logger of the project comes from :func:`get_logger`, whose filter does that to the whole text of a record, so
-that no call has to remember it. :func:`configure_logging`, by which our programs open the log, gives the filter to the
-handler too, which covers the loggers of libraries.
+All loggers of the project are created by :func:`get_logger`, whose filter escapes the complete text of each record, so
+callers do not have to. :func:`configure_logging`, which all programs call, also adds the filter to the handler, which
+covers the loggers of libraries.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from typing import Literal
 from unicodedata import category
 
 MAX_CHARACTERS = 8192
-"""The longest text of one record; what is behind it is left out, and the record says how much that was."""
+"""Maximum characters of a record. A longer text is truncated, with the number of removed characters at its end."""
 
 _TRACEBACK_MARGIN = "  | "
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with all characters escaped that end a line, steer a terminal, change the direction of writing
-    or cannot be encoded.
+    """Escape all characters of ``text`` that end a line, control a terminal, change the writing direction or cannot be
+    encoded.
 
-    Tabs stay, and so does every visible character of any script.
+    Tabs and the visible characters of all scripts are unchanged.
     """
     if text.isprintable():
         return text
@@ -37,7 +36,7 @@ def printable(text: str) -> str:
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Return the logger of a module (``get_logger(__name__)``), whose records are printable."""
+    """Return the logger of a module (``get_logger(__name__)``), which escapes its records."""
     logger = logging.getLogger(name)  # noqa: TID251 - the one place
     logger.addFilter(PEER_TEXT)
     return logger
@@ -47,7 +46,7 @@ LogFormat = Literal["text", "json"]
 
 
 def configure_logging(level: str, form: LogFormat = "text") -> None:
-    """Send the log of this process to standard error, one line for each record (a traceback has a margin in text)."""
+    """Log to standard error, one line per record. In the text format, traceback lines follow with a margin."""
     handler = logging.StreamHandler()
     handler.addFilter(PEER_TEXT)
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -56,8 +55,8 @@ def configure_logging(level: str, form: LogFormat = "text") -> None:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object for each record: time (RFC 3339, UTC), level, logger, message, `error` with the traceback, and
-    what a call has given as `extra={"fields": {...}}`."""
+    """Formats a record as a JSON object: time (RFC 3339, UTC), level, logger, message, `error` with the traceback, and
+    the fields of `extra={"fields": {...}}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = {
@@ -73,7 +72,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _PeerTextFilter(logging.Filter):
-    """Makes records printable; one that is printable already, as nearly all are, keeps its template and arguments."""
+    """Escapes records. A record without such characters, the usual case, keeps its template and arguments."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -89,7 +88,7 @@ PEER_TEXT = _PeerTextFilter()
 
 
 def _is_blank(character: str) -> bool:
-    """Of the characters that Python calls not printable, blanks of all scripts do no harm."""
+    """Return whether the character is a blank. Python does not count all blanks as printable, but they are harmless."""
     return character == "\t" or category(character) == "Zs"
 
 
@@ -104,8 +103,8 @@ def _bounded(text: str) -> str:
 
 
 def _printable_traceback(error: BaseException) -> str:
-    """Return the traceback with a margin: the text of an exception may have line feeds, too, and no line of it may look
-    like a record of its own.
+    """Return the traceback with a margin. The text of an exception may contain line feeds, and no line may look like a
+    record.
     """
     lines = "".join(TracebackException(type(error), error, error.__traceback__).format()).split("\n")
     return "\n".join(_TRACEBACK_MARGIN + _bounded(printable(line)) for line in lines if line)

@@ -30,6 +30,7 @@ from raptormq.errors import ConfigError, RaptorMQError
 PROGRAMS = ("etcd", "kube-apiserver")
 START_S = 60.0
 ADMIN_TOKEN = "admin-token"
+PLURALS = ("brokerclusters", "sparkpipelines", "topics")
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 
 
@@ -177,10 +178,10 @@ class ControlPlane:
 
     def define(self, *plurals: str) -> None:
         """Makes definitions of ours, all without names, and waits until they are served."""
-        for plural in plurals or ("brokerclusters", "topics"):
+        for plural in plurals or PLURALS:
             definition = yaml.safe_load((CRDS / f"{plural}.yaml").read_text(encoding="utf-8"))
             self.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-        for plural in plurals or ("brokerclusters", "topics"):
+        for plural in plurals or PLURALS:
             self._wait(f"/apis/raptormq.io/v1alpha1/{plural}")
 
     def undefine(self, plural: str) -> None:

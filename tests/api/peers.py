@@ -1,8 +1,11 @@
 """Name servers and brokers of any number of clusters in one process, for an operator that runs beside them.
 
 `python -m tests.api.peers FOLDER` serves the clusters that `FOLDER/clusters.json` names, [namespace, name, name
-servers, groups] each, under the addresses that `address_of` gives their DNS names, and then writes `FOLDER/serving`.
-While `FOLDER/silent-HOST` exists, that server takes requests and answers none.
+servers, groups, members of a group] each, under the addresses that `address_of` gives their DNS names, and then writes
+`FOLDER/serving`. While `FOLDER/silent-HOST` exists, that server takes requests and answers none. A broker describes its
+replication as `FOLDER/replication-HOST` does; the name servers list it as master unless that says something else. What
+it is asked for of the members of its group, and that it hands leadership over, is a line at the end of
+`FOLDER/changes-HOST`: the action, and the member if one is named.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import json
 import signal
 import sys
 import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,11 @@ from raptormq.protocol.bodies.route import BrokerData, ClusterInfo
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable, parse_attributes
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.replication import (
+    ChangeMembersRequestHeader,
+    DescribeReplicationRequestHeader,
+    TransferLeadershipRequestHeader,
+)
 from raptormq.protocol.headers.route import DeleteTopicRequestHeader
 from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
 from raptormq.transport.connection import Connection
@@ -39,8 +49,8 @@ def name_server(namespace: str, cluster: str, ordinal: int) -> str:
     return f"{service}-{ordinal}.{service}.{namespace}.svc.cluster.local"
 
 
-def broker(namespace: str, cluster: str, group: int) -> str:
-    return f"{cluster}-broker-{group}-0-0.{cluster}-broker-{group}.{namespace}.svc.cluster.local"
+def broker(namespace: str, cluster: str, group: int, index: int = 0) -> str:
+    return f"{cluster}-broker-{group}-{index}-0.{cluster}-broker-{group}.{namespace}.svc.cluster.local"
 
 
 class Peer:
@@ -66,14 +76,27 @@ class Peer:
         await self._server.start()
 
 
-def serve_name_server(peer: Peer, cluster: str, brokers: dict[str, str]) -> None:
-    groups = {name: BrokerData(cluster, name, {0: address}) for name, address in brokers.items()}
-    body = ClusterInfo(groups, {cluster: list(groups)}).to_json()
-    peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, None, lambda asked, _: response_to(asked, body=body))
+def serve_name_server(peer: Peer, cluster: str, brokers: dict[str, list[str]], folder: Path) -> None:
+    def listing(asked: RemotingCommand, _: None) -> RemotingCommand:
+        groups = {name: BrokerData(cluster, name, addresses(hosts)) for name, hosts in brokers.items()}
+        return response_to(asked, body=ClusterInfo(groups, {cluster: list(groups)}).to_json())
+
+    def addresses(hosts: list[str]) -> dict[int, str]:
+        roles = [json.loads(replication(folder, host) or b"{}").get("role", "master") for host in hosts]
+        numbers = [0 if role in ("leader", "master") else index + 1 for index, role in enumerate(roles)]
+        return {number: f"{host}:{BROKER_PORT}" for number, host in zip(numbers, hosts, strict=True)}
+
+    peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, None, listing)
     peer.on(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader, lambda asked, _: response_to(asked))
 
 
-def serve_broker(peer: Peer) -> None:
+def replication(folder: Path, host: str) -> bytes:
+    """What a broker says of its replication; empty for nothing."""
+    file = folder / f"replication-{host}"
+    return file.read_bytes() if file.exists() else b""
+
+
+def serve_broker(peer: Peer, describe: Callable[[], bytes], changes: Path) -> None:
     topics: dict[str, TopicConfig] = {}
 
     def put(config: TopicConfig) -> None:
@@ -106,11 +129,31 @@ def serve_broker(peer: Peer) -> None:
         topics.pop(header.topic, None)
         return response_to(asked)
 
+    def note(asked: RemotingCommand, change: str) -> RemotingCommand:
+        with changes.open("a") as file:
+            file.write(f"{change}\n")
+        return response_to(asked, body=describe())
+
     peer.on(RequestCode.GET_BROKER_RUNTIME_INFO, None, lambda asked, _: response_to(asked, body=b'{"table":{}}'))
     peer.on(
         RequestCode.GET_ALL_TOPIC_CONFIG,
         None,
         lambda asked, _: response_to(asked, body=TopicConfigTable(topics).to_json()),
+    )
+    peer.on(
+        RequestCode.DESCRIBE_REPLICATION,
+        DescribeReplicationRequestHeader,
+        lambda asked, _: response_to(asked, body=describe()),
+    )
+    peer.on(
+        RequestCode.CHANGE_MEMBERS,
+        ChangeMembersRequestHeader,
+        lambda asked, header: note(asked, f"{header.action} {header.member}"),
+    )
+    peer.on(
+        RequestCode.TRANSFER_LEADERSHIP,
+        TransferLeadershipRequestHeader,
+        lambda asked, header: note(asked, f"transfer {header.to or ''}"),
     )
     peer.on(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, create_list)
     peer.on(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, create)
@@ -120,15 +163,19 @@ def serve_broker(peer: Peer) -> None:
 
 async def serve(folder: Path) -> None:
     """Until SIGTERM."""
-    for namespace, cluster, servers, groups in json.loads((folder / "clusters.json").read_text()):
-        hosts = {f"broker-{group}": broker(namespace, cluster, group) for group in range(groups)}
-        for host in hosts.values():
+    for namespace, cluster, servers, groups, *more in json.loads((folder / "clusters.json").read_text()):
+        members = range(*more or [1])
+        hosts = {
+            f"broker-{group}": [broker(namespace, cluster, group, index) for index in members]
+            for group in range(groups)
+        }
+        for host in (host for group in hosts.values() for host in group):
             peer = Peer(folder, host, BROKER_PORT)
-            serve_broker(peer)
+            serve_broker(peer, partial(replication, folder, host), folder / f"changes-{host}")
             await peer.start()
         for ordinal in range(servers):
             peer = Peer(folder, name_server(namespace, cluster, ordinal), NAME_SERVER_PORT)
-            serve_name_server(peer, cluster, {name: f"{host}:{BROKER_PORT}" for name, host in hosts.items()})
+            serve_name_server(peer, cluster, hosts, folder)
             await peer.start()
     (folder / "serving").touch()
     stop = asyncio.Event()

@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from raptormq_operator.kube.client import RESOURCES
 from tests.api.control_plane import ADMIN_TOKEN, ControlPlane
 
 OURS = "/apis/raptormq.io/v1alpha1"
 
 
 def make(plane: ControlPlane, namespace: str, kind: str, name: str, /, **spec: Any) -> None:
-    plural = "brokerclusters" if kind == "BrokerCluster" else "topics"
+    plural = RESOURCES[kind][1]
     if kind == "Topic":
         spec = {"clusterRef": {"name": "demo"}, **spec}
     body = {"apiVersion": "raptormq.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
@@ -69,7 +70,7 @@ def topics(namespace: str, cluster: str, names: Iterable[str]) -> Iterator[tuple
 
 
 @contextmanager
-def peers(folder: Path, *clusters: tuple[str, str, int, int]) -> Iterator[None]:
+def peers(folder: Path, *clusters: tuple[str, str, int, int] | tuple[str, str, int, int, int]) -> Iterator[None]:
     """Name servers and brokers in a process of their own."""
     (folder / "clusters.json").write_text(json.dumps(clusters))
     (folder / "serving").unlink(missing_ok=True)

@@ -30,10 +30,15 @@ def holder(plane: ControlPlane, lease: str = "raptormq-operator") -> str:
     return found
 
 
-def allow(plane: ControlPlane, *namespaces: str) -> None:
+def allow(plane: ControlPlane, *namespaces: str, values: str = "") -> None:
     """The user `limited` has the rights that the chart gives in these namespaces."""
     command = [program("helm"), "template", "raptormq", str(CHART), "--show-only=templates/rbac.yaml"]
-    command += ["--namespace=default", "--kube-version=1.34.0", "--set", f"watchNamespaces={{{','.join(namespaces)}}}"]
+    command += [
+        "--namespace=default",
+        "--kube-version=1.34.0",
+        "--set",
+        f"watchNamespaces={{{','.join(namespaces)}}},{values}",
+    ]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for manifest in filter(None, yaml.safe_load_all(rendered)):
         if "subjects" in manifest:

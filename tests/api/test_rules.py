@@ -12,9 +12,6 @@ from e2e import rules
 from raptormq_operator.kube.client import path
 from tests.api.control_plane import ControlPlane
 
-CASES = [("BrokerCluster", case) for case in rules.CLUSTERS + rules.CLUSTER_CHANGES]
-CASES += [("Topic", case) for case in rules.TOPICS + rules.TOPIC_CHANGES]
-
 
 def answer(plane: ControlPlane, namespace: str, kind: str, name: str, spec: dict[str, Any], dry_run: str) -> str:
     """What the API server has against a resource; nothing when it takes it."""
@@ -30,18 +27,14 @@ def answer(plane: ControlPlane, namespace: str, kind: str, name: str, spec: dict
 @pytest.fixture
 def ruled(shared_plane: ControlPlane, namespace: str) -> str:
     """A namespace with the resources that changes are tried on."""
-    bases: list[tuple[str, str, dict[str, Any]]] = [
-        ("BrokerCluster", "rules", rules.BASE),
-        ("Topic", "rules-topic", {}),
-    ]
-    for kind, name, spec in bases:
+    for kind, name, spec in rules.BASES:
         assert answer(shared_plane, namespace, kind, name, spec, "") == ""
     return namespace
 
 
 def test_every_case_is_answered_as_it_has_to_be(shared_plane: ControlPlane, ruled: str) -> None:
     wrong = []
-    for kind, (name, spec, refusal) in CASES:
+    for kind, (name, spec, refusal) in rules.CASES:
         said = answer(shared_plane, ruled, kind, name, spec, "&dryRun=All")
         if (refusal not in said) if refusal else said:
             wrong.append(f"{kind} {name} {spec}: expected {refusal or 'no complaint'!r}, it said {said!r}")

@@ -26,7 +26,7 @@ REQUESTS, SETTINGS, *OTHERS = (
 )
 PAGES = "".join((REQUESTS, SETTINGS, *OTHERS))
 
-FIELDS = {"attemptId", "maxMsgBytes", "maxMsgNums", "otherPassword", "switchTimerEngine", "topicId"}
+FIELDS = {"attemptId", "isPublished", "maxMsgBytes", "maxMsgNums", "otherPassword", "switchTimerEngine", "topicId"}
 """Fields of requests, a command of mqadmin, and a file with the password of a super user."""
 FIGURES = {
     "commitLogDiskRatio", "putMessageDistributeTime", "dledgerLastAppendTimeMs", "consumerProgress",

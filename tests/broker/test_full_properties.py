@@ -125,7 +125,7 @@ async def test_a_copy_is_whole_at_the_limit_and_leaves_out_the_largest_above_it(
     found = decode_properties(above)
     assert (found["__LEFT_OUT"], found["short"], "note" in found) == ("note", "s", False)
     assert shortened > 0
-    assert "has no room for all of its properties: 1 are left out, with earlier ones 'note'" in caplog.text
+    assert "exceed the limit: dropped 1 properties; dropped so far: 'note'" in caplog.text
 
 
 async def test_a_reply_without_room_for_its_time_reaches_who_asked(tmp_path: Path) -> None:

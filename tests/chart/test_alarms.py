@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 from pathlib import Path
@@ -54,8 +55,16 @@ def test_every_alarm_has_a_case_that_fires_and_one_that_never_does(about: str, a
     assert any(fires and True not in fires for fires in cases)
 
 
-async def test_brokers_tell_every_figure_with_the_labels_that_alarms_read(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker, connected(broker) as peer:
+async def test_brokers_tell_every_figure_with_the_labels_that_alarms_read(tmp_path: Path, free_port: int) -> None:
+    group = {
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": "g",
+        "dLegerPeers": f"n0-127.0.0.1:{free_port}",
+        "dLegerSelfId": "n0",
+    }
+    async with running(tmp_path, group) as broker, connected(broker) as peer:
+        while (await broker._pages.readiness())[0] != 200:
+            await asyncio.sleep(0.02)
         await peer.send("t", b"x")
         fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 1}
         assert (await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0

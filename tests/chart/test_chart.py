@@ -14,9 +14,12 @@ from raptormq.client.security.tls import ClientTls, tls_from_environment
 from raptormq_operator.handlers import CHILD_KINDS
 from raptormq_operator.kube.client import RESOURCES
 from raptormq_operator.manifests.cluster_objects import wanted
+from raptormq_operator.manifests.pipeline import objects as pipeline_objects
+from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.pipeline import Pipeline
 from raptormq_operator.settings import Settings
-from tests.operator.resources import SURROUNDINGS, cluster_body
+from tests.operator.resources import SURROUNDINGS, cluster_body, pipeline_body
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "raptormq"
 pytestmark = pytest.mark.timeout(900)
@@ -55,9 +58,10 @@ def test_lint_has_nothing_to_say() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_documented_upgrade_has_both_definitions() -> None:
+def test_the_documented_upgrade_has_all_definitions() -> None:
     shown = [document for document in yaml.safe_load_all(helm("show", "crds", str(CHART)).stdout) if document]
-    assert [one["metadata"]["name"] for one in shown] == ["brokerclusters.raptormq.io", "topics.raptormq.io"]
+    plurals = ["brokerclusters", "sparkpipelines", "topics"]
+    assert [one["metadata"]["name"] for one in shown] == [f"{plural}.raptormq.io" for plural in plurals]
     command = "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
     assert command in (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
     assert command in (CHART / "README.md").read_text(encoding="utf-8")
@@ -134,6 +138,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
     ours = {
         "raptormq.io/brokerclusters": {"get", "list", "watch"},
         "raptormq.io/topics": {"get", "list", "watch", "patch"},
+        "raptormq.io/sparkpipelines": {"get", "list", "watch"},
         "/pods": {"list"},
         "/persistentvolumeclaims": {"list"},
         "/pods/eviction": {"create"},
@@ -148,6 +153,35 @@ def test_secrets_are_for_those_who_want_access_control() -> None:
     role = operator_role("--set", "accessControl.enabled=true")
     assert rules(role)["/secrets"] == {"get", "create"}
     assert all(rule["verbs"] == ["get", "create"] for rule in role["rules"] if "secrets" in rule["resources"])
+
+
+def test_rights_to_run_pipelines_are_for_those_who_want_them() -> None:
+    """A role cannot give rights that its maker does not have, so the operator has those of drivers."""
+    role = operator_role("--set", "sparkPipelines.enabled=true")
+    allowed = rules(role)
+    assert environment("--set", "sparkPipelines.enabled=true")["SPARK_PIPELINES"] == "true"
+    assert environment()["SPARK_PIPELINES"] == "false"
+    objects = pipeline_objects(Pipeline.from_object(pipeline_body()))
+    (given,) = [manifest for manifest in objects if manifest["kind"] == "Role"]
+    for name, verbs in rules(given).items():
+        assert verbs <= allowed[name], name
+    for kind in {manifest["kind"] for manifest in objects}:
+        version, plural = RESOURCES[kind]
+        group = version.rpartition("/")[0]
+        assert {"get", "create", "patch"} <= allowed[f"{group}/{plural}"], kind
+    assert allowed["/secrets"] == {"get"}
+
+
+def test_policies_of_brokers_are_not_those_of_drivers() -> None:
+    """Executors connect to ports of the driver that a broker does not have; the operator asks for its progress."""
+    switches = "sparkPipelines.enabled=true,networkPolicy.enabled=true,networkPolicy.clusterNamespaces={shop}"
+    labels = names.driver_labels("delays").items()
+    of_operator, of_brokers = of_kind(rendered("--set", switches), "NetworkPolicy")
+    assert not of_brokers["spec"]["podSelector"]["matchLabels"].items() <= labels
+    (rule,) = [
+        rule for rule in of_operator["spec"]["egress"] if {"port": "progress", "protocol": "TCP"} in rule["ports"]
+    ]
+    assert rule["to"][0]["podSelector"]["matchLabels"].items() <= labels
 
 
 def test_the_lease_is_the_one_that_the_operator_takes() -> None:
@@ -181,7 +215,9 @@ def test_people_get_rights_to_both_resources_with_kubernetes_own_roles(role: str
         "edit": {"create", "update", "patch", "delete"},
         "admin": {"create", "update", "patch", "delete", "deletecollection"},
     }
-    assert {allowed[f"raptormq.io/{plural}"] == verbs[role] for plural in ("brokerclusters", "topics")} == {True}
+    assert {
+        allowed[f"raptormq.io/{plural}"] == verbs[role] for plural in ("brokerclusters", "sparkpipelines", "topics")
+    } == {True}
     assert {name.split("/")[0] for name in allowed} == {"raptormq.io"}
 
 
@@ -227,8 +263,11 @@ def test_monitors_select_what_there_is() -> None:
 
 def server_templates() -> list[dict[str, Any]]:
     """Pod templates of name servers and brokers, as the operator makes them."""
-    cluster = Cluster.from_object(cluster_body(), SURROUNDINGS)
-    return [one["spec"]["template"] for one in wanted(cluster).objects if one["kind"] == "StatefulSet"]
+    modes: list[dict[str, Any]] = [{}]
+    modes += [{"replicas": 3, "replication": {"mode": mode}} for mode in ("dledger", "masterSlave")]
+    clusters = [Cluster.from_object(cluster_body(**mode), SURROUNDINGS) for mode in modes]
+    objects = [one for cluster in clusters for one in wanted(cluster).objects]
+    return [one["spec"]["template"] for one in objects if one["kind"] == "StatefulSet"]
 
 
 def port_names(template: dict[str, Any]) -> set[str]:
@@ -246,17 +285,19 @@ def test_network_policies_are_about_the_pods_and_ports_that_there_are() -> None:
     assert own["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
     assert {port["port"] for rule in own["spec"]["ingress"] for port in rule["ports"]} == port_names(template)
     (to_servers,) = [rule for rule in own["spec"]["egress"] if "to" in rule]
-    clients, metrics = clusters["spec"]["ingress"]
+    clients, metrics, members = clusters["spec"]["ingress"]
     assert "from" not in metrics, "everybody"
     shop, cluster, operator = clients["from"]
     assert shop == {"podSelector": {"matchLabels": {"app": "shop"}}}
     assert operator["podSelector"]["matchLabels"].items() <= labels.items()
     assert operator["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "mq"}
-    for server in server_templates():
-        selectors = (to_servers["to"][0], clusters["spec"], cluster)
+    open_ports = {port["port"] for rule in clusters["spec"]["ingress"] for port in rule["ports"]}
+    servers = server_templates()
+    for server in servers:
+        selectors = (to_servers["to"][0], clusters["spec"], cluster, members["from"][0])
         for selector in selectors:
             assert selector["podSelector"]["matchLabels"].items() <= server["metadata"]["labels"].items()
-        assert {port["port"] for rule in clusters["spec"]["ingress"] for port in rule["ports"]} == port_names(server)
+    assert open_ports == set().union(*map(port_names, servers))
 
 
 def test_helm_test_asks_the_service() -> None:

@@ -56,6 +56,14 @@ def test_every_field_of_the_spec_is_explained(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_comma_cuts_a_description_in_two(path: Path) -> None:
+    """In a flow mapping, what follows the comma is a key, which a server-side apply refuses."""
+    (version,) = load(path)["spec"]["versions"]
+    found = [(name, key) for name, part in parts(version["schema"]["openAPIV3Schema"]) for key in part if " " in key]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_a_rule_reads_from_a_default_is_in_the_default(path: Path) -> None:
     """The API server checks rules against a default before it fills in what is nested."""
     (version,) = load(path)["spec"]["versions"]

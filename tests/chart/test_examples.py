@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from raptormq_operator.cluster_status import refusal
 from raptormq_operator.manifests.cluster_objects import wanted
+from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.quantity import quantity
 from tests.operator.resources import FILES, SURROUNDINGS, cluster_body, schema
@@ -115,3 +117,41 @@ def test_essd_has_a_class_for_each_level_and_the_cluster_a_disk_that_its_level_h
     smallest = SMALLEST_ESSD_GIB[storage_class["parameters"]["performanceLevel"]]
     for claim in claims(cluster):
         assert (quantity(claim["spec"]["resources"]["requests"]["storage"]) or 0) >= smallest << 30
+
+
+def test_the_production_example_loses_no_message_with_a_disk_or_a_node() -> None:
+    (document,) = example("cluster-production.yaml")
+    cluster = Cluster.from_object(cluster_body(**document["spec"]), SURROUNDINGS)
+    assert refusal(cluster) is None
+    objects = wanted(cluster).objects
+    budgets = [manifest["spec"] for manifest in objects if manifest["kind"] == "PodDisruptionBudget"]
+    for group in range(cluster.groups):
+        labels = names.broker_labels(cluster.name, group).items()
+        members = [
+            manifest["spec"]["template"]
+            for manifest in objects
+            if manifest["kind"] == "StatefulSet" and labels <= manifest["metadata"]["labels"].items()
+        ]
+        assert len(members) == 3
+        for member in members:
+            preferred = member["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            (term,) = (each["podAffinityTerm"] for each in preferred)
+            assert term["topologyKey"] == "kubernetes.io/hostname"
+            assert labels == term["labelSelector"]["matchLabels"].items()
+            (protecting,) = (
+                budget
+                for budget in budgets
+                if budget["selector"]["matchLabels"].items() <= member["metadata"]["labels"].items()
+            )
+            assert protecting["maxUnavailable"] == 1
+
+
+def test_the_interleaved_example_has_a_node_for_each_master_and_a_copy_on_another() -> None:
+    (document,) = example("cluster-interleaved.yaml")
+    cluster = Cluster.from_object(cluster_body(**document["spec"]), SURROUNDINGS)
+    assert refusal(cluster) is None
+    slots = {member.name: cluster.slot(member) for member in cluster.members}
+    masters = [slots[member.name] for member in cluster.members if cluster.is_master(member)]
+    assert sorted(slot for slot in masters if slot is not None) == [0, 1, 2]
+    for group in range(cluster.groups):
+        assert len({slots[member.name] for member in cluster.group(group)}) == cluster.replicas

@@ -12,6 +12,7 @@ from tests.chart.test_crds import FILES, load, parts
 CASES = {
     "brokerclusters": rules.CLUSTERS + rules.CLUSTER_CHANGES,
     "topics": rules.TOPICS + rules.TOPIC_CHANGES,
+    "sparkpipelines": rules.PIPELINES + rules.PIPELINE_CHANGES,
 }
 
 

@@ -14,6 +14,8 @@ from typing import IO
 
 import pytest
 
+from tests.cli.secured import Secured, secured_cluster
+
 RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
 TIMEOUT_S = 60.0
 
@@ -90,3 +92,10 @@ def raptormq() -> Run:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """`secured(*arguments, user=..., password=...)`: run a command against a broker with access control."""
+    with secured_cluster(tmp_path_factory.mktemp("secured")) as cluster:
+        yield Secured(cluster.name_servers)

@@ -25,7 +25,7 @@ def test_rates(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "nan", "inf", "1e5", "10G", "k", "1,00", "20 k k", "20/h", "0.0k"])
 def test_what_is_no_rate(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is not a rate of messages a second above 0, such as"):
+    with pytest.raises(click.BadParameter, match="is not a rate in messages per second above 0, such as"):
         rate(text)
 
 
@@ -48,7 +48,7 @@ def test_sizes(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize("text", ["1k", "1K", "1.5M", "4 g"])
 def test_a_unit_with_two_meanings_is_refused_with_both(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"has two meanings: .*B counts in 1,000 and .*iB in 1,024"):
+    with pytest.raises(click.BadParameter, match=r"ambiguous: use .*B \(powers of 1,000\) or .*iB \(powers of"):
         size(text)
 
 

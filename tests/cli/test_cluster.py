@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raptormq.cli.cluster import Member
+from raptormq.cli.promote import _before
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -36,5 +37,17 @@ def test_the_table_shows_what_there_is() -> None:
 
 def test_an_unreachable_name_server_is_one_line(raptormq: Run, free_port: int) -> None:
     done = raptormq("cluster", "describe", "-n", f"127.0.0.1:{free_port}")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert done.stderr.count(b"\n") == 1
+
+
+def test_only_a_slave_is_promoted(raptormq: Run, dev_server: Any) -> None:
+    done = raptormq("cluster", "promote", dev_server.address("broker"), "-n", dev_server.address("namesrv"))
+    assert done.returncode == 2
+    assert b"is not a slave: 'raptormq cluster describe' shows the slaves" in done.stderr
+
+
+def test_what_may_be_lost_is_told() -> None:
+    behind = _before("h:1", {"commitLogMaxOffset": "100", "haMasterEnd": "130"})
+    assert "Lost are offsets 100 to 130 of the log, 30 bytes, and what the master took since." in behind
+    assert "Lost are what the master took since." in _before("h:1", {"commitLogMaxOffset": "7", "haMasterEnd": "7"})

@@ -19,9 +19,11 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("nobody", [None, io.StringIO("n\n")])
-def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch, nobody: io.StringIO | None) -> None:
+def test_without_a_terminal_the_option_is_required(monkeypatch: pytest.MonkeyPatch, nobody: io.StringIO | None) -> None:
     monkeypatch.setattr(sys, "stdin", nobody)
-    confirm("Sure?", yes=False)
+    with pytest.raises(click.UsageError, match=r"Sure.*--yes"):
+        confirm("Sure?", yes=False)
+    confirm("Sure?", yes=True)
 
 
 def test_who_says_yes_beforehand_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

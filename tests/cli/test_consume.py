@@ -169,7 +169,7 @@ def test_a_reader_that_goes_away_ends_it_silently(raptormq: Run, command_line: C
 
 def test_an_unknown_topic_is_one_line_with_a_hint(raptormq: Run, dev_server: Any) -> None:
     done = raptormq("consume", "never-created", "-n", dev_server.address("namesrv"))
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert b"topic never-created" in done.stderr
     assert b"raptormq topic list" in done.stderr
     assert done.stderr.count(b"\n") == 1
@@ -177,7 +177,7 @@ def test_an_unknown_topic_is_one_line_with_a_hint(raptormq: Run, dev_server: Any
 
 def test_an_unreachable_name_server_is_one_line_with_a_hint(raptormq: Run, free_port: int) -> None:
     done = raptormq("consume", "t", "-n", f"127.0.0.1:{free_port}")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert b"raptormq dev" in done.stderr
     assert done.stderr.count(b"\n") == 1
 
@@ -188,6 +188,34 @@ def test_filters_by_properties_are_the_brokers_and_not_together_with_tags(raptor
     refused = raptormq("consume", topic, "--no-follow", "--sql", "price > 5", "-n", address)
     assert (refused.returncode, b"filter message by SQL92" in refused.stderr) == (2, True)
     assert b"enablePropertyFilter=true" in refused.stderr
-    for options, hint in ((["--sql", "price >"], b"not a filter"), (["--sql", "a > 5", "--tag", "A"], b"together")):
+    for options, hint in ((["--sql", "price >"], b"not a filter"), (["--sql", "a > 5", "--tag", "A"], b"exclusive")):
         wrong = raptormq("consume", topic, "--no-follow", *options, "-n", address)
         assert (wrong.returncode, hint in wrong.stderr) == (2, True)
+
+
+def test_a_queue_is_read_from_an_offset(raptormq: Run, dev_server: Any) -> None:
+    address, topic = dev_server.address("namesrv"), unique("offsets")
+    assert raptormq("topic", "create", topic, "--queues", "2", "-n", address).returncode == 0
+    for queue in range(2):
+        lines = b"\n".join(json.dumps({"body": f"{queue}-{n}", "sharding_key": "ba"[queue]}).encode() for n in range(5))
+        assert raptormq("produce", topic, "--format", "json", "-n", address, stdin=lines).returncode == 0
+
+    def read(*options: str) -> list[str]:
+        done = raptormq("consume", topic, "--no-follow", "-n", address, *options)
+        assert done.returncode == 0, done.stderr
+        return sorted(done.stdout.decode().split())
+
+    assert read("--queue", "1", "--offset", "3") == ["1-3", "1-4"]
+    assert read("--queue", "broker-a:0", "--offset", "-1") == ["0-4"]
+    assert read("--queue", "0", "--queue", "broker-a:0") == [f"0-{n}" for n in range(5)]
+    assert read("--offset", "-2") == ["0-3", "0-4", "1-3", "1-4"]
+    assert read("--offset", "-99") == read()
+    for options, code, complaint in (
+        (["--queue", "7"], 4, b"has no queue 7; its queues are broker-a:0, broker-a:1"),
+        (["--queue", "other:0"], 4, b"has no queue other:0"),
+        (["--queue", ":0"], 2, b"is not [BROKER:]ID"),
+        (["--queue", "1", "--offset", "6"], 2, b"offset 6 is out of range: broker-a:1 has offsets 0 to 5"),
+        (["--offset", "0", "--from", "latest"], 2, b"--from and --offset are mutually exclusive"),
+    ):
+        done = raptormq("consume", topic, "--no-follow", "-n", address, *options)
+        assert (done.returncode, complaint in done.stderr, done.stderr.count(b"\n")) == (code, True, 1), done.stderr

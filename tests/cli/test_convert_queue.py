@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from raptormq.cli.main import EXIT_INTERRUPTED, run
+from raptormq.cli.exit_codes import ExitCode
+from raptormq.cli.main import run
 from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer, QueueConversionState
 from raptormq.protocol.codes import RequestCode
 from raptormq.storage.conversion import job as conversion_run
@@ -196,6 +197,7 @@ async def test_two_brokers_are_stopped_and_go_on(
 
 
 CONVERTED = QueueConversionState("t", "BatchCQ", "done", done=7, total=7, switch_offset=9)
+MAY_HAVE_IT = "; the broker may have received the request; see raptormq convert-queue t --status"
 AT_WORK = QueueConversionState("t", "SimpleCQ", "copying", target="BatchCQ")
 
 
@@ -203,13 +205,13 @@ AT_WORK = QueueConversionState("t", "SimpleCQ", "copying", target="BatchCQ")
 @pytest.mark.parametrize(
     ("action", "replies", "hint"),
     [
-        (["--to", "BatchCQ"], [hang_up], "; it may have the request: raptormq convert-queue t --status shows it"),
+        (["--to", "BatchCQ"], [hang_up], MAY_HAVE_IT),
         (
             ["--to", "BatchCQ"],
             [answer(body=AT_WORK.to_json()), hang_up],
-            "; it resumes when it is back: raptormq convert-queue t --status shows it",
+            "; the conversion resumes when the broker is available; see raptormq convert-queue t --status",
         ),
-        (["--stop"], [silence], "; it may have the request: raptormq convert-queue t --status shows it"),
+        (["--stop"], [silence], MAY_HAVE_IT),
         (["--status"], [silence], ""),
     ],
 )
@@ -224,9 +226,9 @@ async def test_a_broker_that_does_not_answer_is_told_of_and_keeps_no_other_from_
         words = ("convert-queue", "t", *action, "-n", server.address, "--timeout", "1")
         done = await asyncio.to_thread(raptormq, *words)
     said = (
-        f"no answer from {brokers[lost].address} in time"
+        f"no response from {brokers[lost].address} in time"
         if silence in replies
-        else f"the connection to {brokers[lost].address} ended before the answer"
+        else f"the connection to {brokers[lost].address} ended before the response"
     )
     assert done.stderr.decode() == f"raptormq: broker-{lost}: {said}{hint}\n"
     assert done.stdout.decode() == f"broker-{1 - lost}: BatchCQ, 7 messages, switched at log offset 9\n"
@@ -242,7 +244,7 @@ GIVEN_UP = QueueConversionState("t", "SimpleCQ", "none")
         (answer(17, remark="topic[t] not exist"), "code 17 from {address}: topic[t] not exist"),
         (
             answer(body=GIVEN_UP.to_json()),
-            "SimpleCQ, nothing to convert any more: meanwhile the conversion was cancelled or the topic recreated",
+            "SimpleCQ, nothing to convert: the conversion was cancelled or the topic was recreated",
         ),
     ],
 )
@@ -265,9 +267,9 @@ def test_an_interrupt_leaves_the_brokers_at_work(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("raptormq.cli.convert_queue.with_admin", interrupted)
-    assert run(["convert-queue", "--topic", "t", "--to", "BatchCQ"]) == EXIT_INTERRUPTED
-    assert capsys.readouterr().err == "the brokers continue; raptormq convert-queue t --status shows it\n"
-    assert run(["convert-queue", "--topic", "t", "--status"]) == EXIT_INTERRUPTED
+    assert run(["convert-queue", "--topic", "t", "--to", "BatchCQ"]) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "the brokers continue the conversion; see raptormq convert-queue t --status\n"
+    assert run(["convert-queue", "--topic", "t", "--status"]) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err == ""
 
 
@@ -317,19 +319,19 @@ def test_an_inner_batch_is_the_reason(raptormq: Run, dev_server: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--topic", "t"], "give one of --to, --stop and --status"),
-        (["--topic", "t", "--to", "BatchCQ", "--stop"], "give one of --to, --stop and --status"),
-        (["--to", "BatchCQ"], "name the topic once, as TOPIC or by --topic"),
-        (["t", "--topic", "t", "--to", "BatchCQ"], "name the topic once, as TOPIC or by --topic"),
+        (["--topic", "t"], "exactly one of --to, --stop and --status is required"),
+        (["--topic", "t", "--to", "BatchCQ", "--stop"], "exactly one of --to, --stop and --status is required"),
+        (["--to", "BatchCQ"], "exactly one of TOPIC and --topic is required"),
+        (["t", "--topic", "t", "--to", "BatchCQ"], "exactly one of TOPIC and --topic is required"),
         (["--topic", "", "--status"], "The specified topic is blank."),
         (["--topic", "t", "--to", "LightCQ"], "'LightCQ' is not one of"),
         (["--topic", "missing", "--to", "BatchCQ"], "topic missing: it does not exist or no broker that has it is up"),
         (["--topic", "t\udcff", "--status"], "The specified topic contains illegal characters"),
-        (["--topic", "TBW102", "--to", "BatchCQ"], "are written by the broker and cannot be converted"),
+        (["--topic", "TBW102", "--to", "BatchCQ"], "is a system, retry or dead-letter topic and cannot be converted"),
     ],
 )
 def test_bad_orders_are_one_line(raptormq: Run, dev_server: Any, arguments: list[str], text: str) -> None:
     done = raptormq("convert-queue", *arguments, "-n", dev_server.address("namesrv"))
-    assert done.returncode == 2
+    assert done.returncode == (4 if "does not exist" in text else 2)
     assert text in done.stderr.decode()
     assert len(done.stderr.splitlines()) == 1

@@ -62,7 +62,7 @@ def test_a_group_that_only_pulls_has_its_lag(raptormq: Run, dev_server: Any) -> 
     [line] = [line for line in listed(raptormq, address) if line["group"] == name]
     assert line == {"group": name, "topics": 1, "members": 0, "lag": 2}
     shown = raptormq("group", "describe", name, "-n", address).stdout.decode()
-    assert shown.startswith(f"group {name}: no consumer sends heartbeats for it, lag 2\n")
+    assert shown.startswith(f"group {name}: no member is connected, lag 2\n")
 
 
 async def test_what_was_deleted_before_the_group_consumed_it_is_shown_and_no_lag(raptormq: Run, tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ async def test_what_was_deleted_before_the_group_consumed_it_is_shown_and_no_lag
     assert (group["lag"], group["lost"], queue["lag"], queue["lost"], queue["min_offset"]) == (0, 2, 0, 2, 3)
     assert [line["lag"] for line in lines if line["group"] == "pullers"] == [0]
     first, *table = shown.stdout.decode().splitlines()
-    who = "group pullers: no consumer sends heartbeats for it"
-    assert first == f"{who}, lag 0, 2 messages were deleted before it consumed them"
+    who = "group pullers: no member is connected"
+    assert first == f"{who}, lag 0, 2 messages were deleted before the group consumed them"
     assert ["pulled", "broker-0", "0", "1", "3", "0", "2"] in [line.split()[:7] for line in table]
 
 
@@ -137,7 +137,7 @@ def test_a_broadcasting_group_has_no_lag_to_show(raptormq: Run, dev_server: Any,
     address, name = dev_server.address("namesrv"), unique("hearers")
 
     def ask() -> dict[str, Any]:
-        reset = ["group", "reset", name, f"of-{name}", "--to", "earliest", "-n", address]
+        reset = ["group", "reset", name, f"of-{name}", "--to", "earliest", "--yes", "-n", address]
         return {
             "table": raptormq("group", "describe", name, "-n", address).stdout.decode(),
             "described": described(raptormq, address, name),
@@ -146,10 +146,11 @@ def test_a_broadcasting_group_has_no_lag_to_show(raptormq: Run, dev_server: Any,
         }
 
     told = asyncio.run(with_a_member(address, name, ask, tmp_path))
-    assert told["table"].startswith(f"group {name}: 1 member, broadcasting: each keeps its own progress")
+    assert told["table"].startswith(f"group {name}: 1 member, broadcasting: each member stores its own progress")
     assert told["described"]["lag"] is None
     assert [(line["members"], line["lag"]) for line in told["listed"]] == [(1, None)]
-    assert (told["reset"].returncode, f"group {name} is broadcasting".encode() in told["reset"].stderr) == (2, True)
+    refused = f"cannot reset group {name}: members of a broadcasting group".encode()
+    assert (told["reset"].returncode, refused in told["reset"].stderr) == (2, True)
 
 
 def test_system_groups_are_listed_on_demand(raptormq: Run, dev_server: Any) -> None:
@@ -163,23 +164,23 @@ def test_a_reset_moves_the_group_there_and_back(raptormq: Run, dev_server: Any) 
     address = dev_server.address("namesrv")
     topic, other, group = unique("again"), unique("other"), unique("readers-again")
     asyncio.run(consume_one_of(address, topic, group, b"1", b"2", b"3"))
-    reset = ["group", "reset", group, topic, "-n", address, "--to"]
+    reset = ["group", "reset", group, topic, "-n", address, "--yes", "--to"]
     done = raptormq(*reset, "earliest")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == f"group {group} goes on in topic {topic} from earliest with a lag of 3; it was 2\n".encode()
+    assert done.stdout == f"group {group} continues in topic {topic} at earliest with a lag of 3; it was 2\n".encode()
     assert described(raptormq, address, group)["lag"] == 3
     assert b"with a lag of 0; it was 3" in raptormq(*reset, "latest").stdout
-    assert b"from 2024-05-01T00:00:00Z with a lag of 3; it was 0" in raptormq(*reset, "2024-05-01").stdout
+    assert b"at 2024-05-01T00:00:00Z with a lag of 3; it was 0" in raptormq(*reset, "2024-05-01").stdout
     assert raptormq("produce", other, "-n", address, stdin=b"1\n").returncode == 0
-    done = raptormq("group", "reset", group, other, "--to", "latest", "-n", address)
+    done = raptormq("group", "reset", group, other, "--to", "latest", "--yes", "-n", address)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(b"a lag of 0; it was 1; it has not read this topic before, is it the one you mean?\n")
+    assert done.stdout.endswith(b"a lag of 0; it was 1; the group has not read this topic before; check the name\n")
     for name, read, complaint in (
         (group, "nowhere", b"topic nowhere: it does not exist"),
-        ("never-seen", topic, b"no broker knows group never-seen; 'raptormq group list'"),
+        ("never-seen", topic, b"consumer group never-seen does not exist; 'raptormq group list'"),
     ):
-        done = raptormq("group", "reset", name, read, "--to", "latest", "-n", address)
-        assert (done.returncode, done.stderr.count(b"\n"), complaint in done.stderr) == (2, 1, True), done.stderr
+        done = raptormq("group", "reset", name, read, "--to", "latest", "--yes", "-n", address)
+        assert (done.returncode, done.stderr.count(b"\n"), complaint in done.stderr) == (4, 1, True), done.stderr
 
 
 def test_a_member_goes_on_where_the_reset_says(raptormq: Run, dev_server: Any) -> None:
@@ -201,7 +202,8 @@ def test_a_member_goes_on_where_the_reset_says(raptormq: Run, dev_server: Any) -
         consumer.subscribe(topic, "*", listen)
         async with asyncio.timeout(60), consumer:
             bodies = [await got.get() for _ in range(2)]
-            done = await asyncio.to_thread(raptormq, "group", "reset", group, topic, "--to", "earliest", "-n", address)
+            reset = ["group", "reset", group, topic, "--to", "earliest", "--yes", "-n", address]
+            done = await asyncio.to_thread(raptormq, *reset)
             assert done.returncode == 0, done.stderr
             return bodies + [await got.get() for _ in range(2)]
 
@@ -217,7 +219,59 @@ def test_what_is_no_name_is_said_to_be_none(raptormq: Run, name: str) -> None:
 
 def test_an_unknown_group_is_one_line(raptormq: Run, dev_server: Any) -> None:
     done = raptormq("group", "describe", "never-seen", "-n", dev_server.address("namesrv"))
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert done.stderr == (
-        b"raptormq: no broker knows group never-seen; 'raptormq group list' shows the existing groups\n"
+        b"raptormq: consumer group never-seen does not exist; 'raptormq group list' shows the existing groups,"
+        b" 'raptormq cluster describe BROKER' the DLedger group of a broker\n"
     )
+
+
+def test_a_group_is_created_changed_and_deleted(raptormq: Run, dev_server: Any) -> None:
+    address, name = dev_server.address("namesrv"), unique("made")
+    to = ["-n", address]
+
+    def settings() -> dict[str, Any]:
+        [found] = json.loads(raptormq("group", "show", name, "-o", "json", *to).stdout).values()
+        return dict(found)
+
+    done = raptormq("group", "create", name, "--max-retries", "3", "--no-broadcast", *to)
+    assert (done.returncode, done.stdout.decode()) == (0, f"group {name} is created\n"), done.stderr
+    assert settings() == {"consume": True, "broadcast": False, "max_retries": 3, "retry_queues": 1}
+    again = raptormq("group", "create", name, *to)
+    assert (again.returncode, b"'raptormq group update' changes it" in again.stderr) == (2, True)
+    for said in ("changed", "unchanged"):
+        done = raptormq("group", "update", name, "--no-consume", "--retry-queues", "2", *to)
+        assert (done.returncode, done.stdout.decode()) == (0, f"group {name} is {said}\n")
+    assert settings() == {"consume": False, "broadcast": False, "max_retries": 3, "retry_queues": 2}
+    table = raptormq("group", "show", name, *to).stdout.decode().strip().splitlines()[-1].split()
+    assert table[1:] == ["no", "no", "3", "2"]
+    refused = raptormq("group", "delete", name, *to)
+    assert (refused.returncode, b"confirm with --yes" in refused.stderr) == (2, True)
+    assert raptormq("group", "delete", name, "--yes", *to).stdout.decode() == f"group {name} is deleted\n"
+    for words in (["show"], ["update", "--consume"], ["delete", "--yes"]):
+        command, *options = words
+        gone = raptormq("group", command, name, *options, *to)
+        assert (gone.returncode, b"does not exist" in gone.stderr) == (4, True), words
+
+
+def test_progress_ends_with_the_group(raptormq: Run, dev_server: Any) -> None:
+    address, topic, name = dev_server.address("namesrv"), unique("left"), unique("leavers")
+    asyncio.run(consume_one_of(address, topic, name, b"1", b"2"))
+    assert described(raptormq, address, name)["lag"] == 1
+    assert raptormq("group", "delete", name, "--yes", "-n", address).returncode == 0
+    assert raptormq("group", "create", name, "-n", address).returncode == 0
+    assert described(raptormq, address, name)["queues"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["create", "bad name"], "characters outside"),
+        (["create", "g", "--max-retries", "-1"], "--max-retries"),
+        (["create", "g", "--retry-queues", "0"], "--retry-queues"),
+        (["update", "g"], "nothing to change"),
+    ],
+)
+def test_bad_settings_of_a_group_are_one_line(raptormq: Run, dev_server: Any, words: list[str], expected: str) -> None:
+    done = raptormq("group", *words, "-n", dev_server.address("namesrv"))
+    assert (done.returncode, done.stderr.count(b"\n"), expected in done.stderr.decode()) == (2, 1, True), done.stderr

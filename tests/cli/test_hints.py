@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raptormq.cli.hints import CommandFailed, explaining
+from raptormq.cli.exit_codes import CommandFailed
+from raptormq.cli.hints import explaining
 from raptormq.errors import ConnectError, KeyMissing, MessageError, NoRoute, RaptorMQError, ServerError
 
 NO_FILTER = "The broker does not support consumer to filter message by SQL92"

@@ -15,10 +15,20 @@ import click
 import pytest
 
 from raptormq.cli import main as entry_point
+from raptormq.cli.exit_codes import CommandFailed, ExitCode
 from raptormq.cli.main import cli, run
-from raptormq.errors import RaptorMQError
+from raptormq.errors import ConnectionClosed, NoRoute, RaptorMQError, RequestTimeout, ServerError
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def caused(error: BaseException, **causes: BaseException) -> BaseException:
+    """Return `error` with a chain of causes."""
+    last = error
+    for cause in causes.values():
+        last.__cause__ = cause
+        last = cause
+    return error
 
 
 def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
@@ -64,13 +74,13 @@ def test_every_command_has_help_with_examples(path: tuple[str, ...], capsys: pyt
         ),
         (
             ["topic", "list", "-n", " ; "],
-            "there is no address; name servers are given as HOST:PORT[;HOST:PORT]; see raptormq topic list --help\n",
+            "the list of name servers is empty; expected HOST:PORT[;HOST:PORT]; see raptormq topic list --help\n",
         ),
         (
             ["produce", "t", "--key", "a b"],
-            "'a b' is not a key: a key is one word; repeat --key for several; see raptormq produce --help\n",
+            "'a b' is not a key: a key has no spaces; repeat --key for several keys; see raptormq produce --help\n",
         ),
-        (["produce", "t", "--key", ""], "repeat --key for several; see raptormq produce --help\n"),
+        (["produce", "t", "--key", ""], "repeat --key for several keys; see raptormq produce --help\n"),
         (
             ["consume", "t", "--sql", "a ="],
             "raptormq: not a filter: unexpected end of the filter at position 3\n",
@@ -102,6 +112,17 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(
         (KeyboardInterrupt(), 130, ""),
         (click.Abort(), 130, ""),
         (click.ClickException("no"), 2, "raptormq: no\n"),
+        (RequestTimeout("late"), 3, "raptormq: late\n"),
+        (NoRoute("nowhere"), 4, "raptormq: nowhere\n"),
+        (ServerError(17, "no topic"), 4, "raptormq: code 17: no topic\n"),
+        (ServerError(16, "no"), 5, "raptormq: code 16: no\n"),
+        (ServerError(1, "bug"), 2, "raptormq: code 1: bug\n"),
+        (CommandFailed("gone", ExitCode.NOT_FOUND), 4, "raptormq: gone\n"),
+        (
+            caused(CommandFailed("hint"), by=CommandFailed("late"), by_that=ConnectionClosed("cut")),
+            3,
+            "raptormq: hint\n",
+        ),
     ],
 )
 def test_what_a_command_raises_becomes_an_exit_code(
@@ -159,7 +180,7 @@ def test_other_packages_add_commands(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert run(["topic", "--help"]) == 0
     assert "something else" not in capsys.readouterr().out
     assert run(["broken"]) == 2
-    assert capsys.readouterr().err == "raptormq: command broken cannot be loaded: No module named 'no_such_package'\n"
+    assert capsys.readouterr().err == "raptormq: cannot load command broken: No module named 'no_such_package'\n"
     assert run(["nope"]) == 2
 
 

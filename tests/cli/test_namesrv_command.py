@@ -62,6 +62,6 @@ def test_without_brokers_there_is_nothing_to_produce_to(serving: Serve, raptormq
         address = server.address("namesrv")
         for command in (["produce", "t"], ["consume", "t"], ["topic", "create", "t"], ["topic", "describe", "t"]):
             done = raptormq(*command, "-n", address, stdin=b"line\n")
-            assert done.returncode == 2
+            assert done.returncode == 4
             assert done.stderr.startswith(b"raptormq: ")
             assert done.stderr.count(b"\n") == 1

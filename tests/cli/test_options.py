@@ -35,7 +35,7 @@ def test_what_is_no_start_position(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["1", "1714564800", "99999999999"])
 def test_a_time_in_seconds_is_not_taken_for_milliseconds(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"{text} would be a time in seconds; milliseconds since 1970 are"):
+    with pytest.raises(click.BadParameter, match=f"{text} seems to be a time in seconds; expected milliseconds"):
         start_position(text)
 
 

@@ -27,7 +27,7 @@ def test_the_published_example() -> None:
 
 def test_single_messages_are_limited_by_their_number() -> None:
     planned = plan(Load(100_000, 1000, HOURS_72))
-    assert (planned.groups, planned.limited_by) == (5, "messages a second")  # of 24,507 each
+    assert (planned.groups, planned.limited_by) == (5, "messages per second")  # of 24,507 each
     assert planned.busy_cores == pytest.approx(1.68)
     assert planned.cores_per_broker == 1
     assert planned.written_per_broker_bytes_s == 100_000 * 1200 / 5
@@ -47,7 +47,7 @@ def test_each_consumer_group_costs_what_it_was_measured_to_cost() -> None:
 
 def test_large_messages_are_limited_by_their_bytes_and_cached_for_a_minute() -> None:
     planned = plan(Load(8_000, 64 * 1024, 600))
-    assert (planned.groups, planned.limited_by) == (4, "bytes a second")  # of 147 MB/s each
+    assert (planned.groups, planned.limited_by) == (4, "bytes per second")  # of 147 MB/s each
     assert planned.memory_per_broker_bytes == 8 * GIB  # 131 MB/s x 60 s, and 640 MiB
 
 
@@ -89,7 +89,7 @@ def test_a_table_for_people(raptormq: Run) -> None:
     assert "49,015 msg/s" in text
     assert "measured on 2 cores" in text
     assert "bench/results/batch.md" in text
-    assert "10.0 cores (1 for 10,000 msg/s), 8 GB of memory and more, 8.6 TB a day, 25.9 TB in 72 h" in text
+    assert "10.0 cores (1 for 10,000 msg/s), at least 8 GB of memory, 8.6 TB per day, 25.9 TB in 72 h" in text
     assert "note: this version does not replicate yet" in text
     assert "64 groups" not in text
 
@@ -114,8 +114,8 @@ def test_json_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
 def test_more_groups_than_a_cluster_has_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan-capacity", "--rate", "10M", "--size", "2kB"]) == 0
     text = capsys.readouterr().out
-    assert "note: a BrokerCluster has 64 groups at most; divide the topics among several" in text
-    assert "note: messages of more than 1 KiB cost more CPU each, which was not measured" in text
+    assert "note: a BrokerCluster has at most 64 groups; distribute the topics to several clusters" in text
+    assert "note: messages larger than 1 KiB need more CPU time, which was not measured" in text
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_more_groups_than_a_cluster_has_are_told_of(capsys: pytest.CaptureFixtur
         ([], "Missing option '--rate'"),
         (
             ["--rate", "fast", "--size", "1"],
-            "'fast' is not a rate of messages a second above 0, such as",
+            "'fast' is not a rate in messages per second above 0, such as",
         ),
-        (["--rate", "1", "--size", "1K"], "'1K' has two meanings: 1KB counts in 1,000 and 1KiB in 1,024"),
-        (["--rate", "1", "--size", "5MiB"], "brokers take messages of up to 4,194,304 bytes (maxMessageSize)"),
+        (["--rate", "1", "--size", "1K"], "'1K' is ambiguous: use 1KB (powers of 1,000) or 1KiB (powers of 1,024)"),
+        (["--rate", "1", "--size", "5MiB"], "brokers accept messages of up to 4,194,304 bytes (maxMessageSize)"),
         (["--rate", "1", "--size", "1", "--retention", "72"], "'72' is not a time above 0 with its unit"),
         (["--rate", "1", "--size", "1", "--replicas", "6"], "6 is not in the range 1<=x<=5"),
     ],

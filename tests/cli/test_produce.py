@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from raptormq.cli.json_line import Outgoing
 from raptormq.cli.produce import BATCHES_IN_FLIGHT, MAX_BATCH_BYTES, cut
-from raptormq.client import Message
+from raptormq.client import Delay, Message
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored
 from tests.names import unique
@@ -60,7 +61,7 @@ def test_keys_tag_and_a_file(raptormq: Run, dev_server: Any, tmp_path: Path) -> 
 def test_empty_lines_are_left_out_and_told(raptormq: Run, dev_server: Any) -> None:
     address, topic = dev_server.address("namesrv"), unique("gaps")
     done = raptormq("produce", topic, "-n", address, stdin=b"\na\n\nb\n\n")
-    assert done.stderr == f"2 messages sent to {topic}, 3 empty lines left out\n".encode()
+    assert done.stderr == f"2 messages sent to {topic}, 3 empty lines skipped\n".encode()
     assert sorted(message["body"] for message in consumed(raptormq, address, topic)) == ["a", "b"]
 
 
@@ -85,7 +86,7 @@ def test_a_line_of_4_mib_and_one_byte_is_refused(raptormq: Run, dev_server: Any)
     assert done.stderr.startswith(b"raptormq: ")
     assert done.stderr.startswith(b"raptormq: line 2: ")
     assert b"4194305" in done.stderr
-    assert done.stderr.endswith(b"; messages sent before that: 1\n")
+    assert done.stderr.endswith(b"; sent messages: 1\n")
 
 
 @pytest.mark.parametrize("batch", ["1", "32"])
@@ -93,7 +94,7 @@ def test_nothing_behind_a_refused_line_is_sent(raptormq: Run, dev_server: Any, b
     address, topic = dev_server.address("namesrv"), unique("refused")
     lines = [b"1", b"", b"2", b"x" * 5_000_000, *(b"%d" % number for number in range(3, 100))]
     done = raptormq("produce", topic, "--batch", batch, "-n", address, stdin=b"\n".join(lines))
-    refused = "raptormq: line 4: a body of 5000000 bytes is larger than 4194304; messages sent before that: 2\n"
+    refused = "raptormq: line 4: a body of 5000000 bytes is larger than 4194304; sent messages: 2\n"
     assert (done.returncode, done.stderr.decode()) == (2, refused)
     assert sorted(message["body"] for message in consumed(raptormq, address, topic)) == ["1", "2"]
 
@@ -111,7 +112,7 @@ async def produced(raptormq: Run, lines: int, *replies: Reply) -> tuple[str, int
 
 async def test_a_broker_that_refuses_leaves_no_doubt_where_to_go_on(raptormq: Run) -> None:
     said, _ = await produced(raptormq, 5, stored(), refuse(ResponseCode.MESSAGE_ILLEGAL), stored())
-    known = "; all lines before line 2 are sent (1 messages), also 3 messages behind it, and more may be\n"
+    known = "; all lines before line 2 are sent (1 messages), and 3 messages of later lines; more may be sent\n"
     assert said.endswith(known), said
 
 
@@ -132,7 +133,7 @@ def test_a_topic_that_cannot_be_sent_to_is_one_line(raptormq: Run, dev_server: A
 
 def test_an_unreachable_name_server_is_one_line_with_a_hint(raptormq: Run, free_port: int) -> None:
     done = raptormq("produce", "t", "-n", f"127.0.0.1:{free_port}", stdin=b"x\n")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert done.stderr.startswith(f"raptormq: no connection to 127.0.0.1:{free_port}".encode())
     assert b"raptormq dev" in done.stderr
     assert done.stderr.count(b"\n") == 1
@@ -153,13 +154,95 @@ def test_lines_are_sent_as_they_arrive_and_an_interrupt_ends_it(
         assert sorted(done.stdout.split()) == [b"first", b"second"]
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
-        assert process.stderr.read() == b"interrupted; messages sent before that: 1\n"
+        assert process.stderr.read() == b"interrupted; sent messages: 1\n"
+
+
+def outgoing(size: int, key: str | None = None, delay: Delay | None = None) -> Outgoing:
+    return Outgoing(Message("t", b"x" * size, delay=delay), key)
 
 
 def test_batches_are_cut_by_count_and_by_size() -> None:
-    small = [Message("t", b"x")] * 7
-    assert [len(batch) for batch in cut(small, 3)] == [3, 3, 1]
-    large = [Message("t", b"x" * (MAX_BATCH_BYTES // 2))] * 5
-    assert [len(batch) for batch in cut(large, 100)] == [2, 2, 1]
-    assert [len(batch) for batch in cut([Message("t", b"x" * (MAX_BATCH_BYTES + 1))] * 2, 100)] == [1, 1]
+    assert [len(batch) for batch in cut([outgoing(1)] * 7, 3)] == [3, 3, 1]
+    assert [len(batch) for batch in cut([outgoing(MAX_BATCH_BYTES // 2)] * 5, 100)] == [2, 2, 1]
+    assert [len(batch) for batch in cut([outgoing(MAX_BATCH_BYTES + 1)] * 2, 100)] == [1, 1]
     assert list(cut([], 3)) == []
+
+
+def test_a_batch_has_one_key_and_no_delayed_message() -> None:
+    messages = [outgoing(1, "a"), outgoing(1, "a"), outgoing(1, "b"), outgoing(1), outgoing(1, None, Delay.by(1))]
+    assert [len(batch) for batch in cut([*messages, outgoing(1)], 100)] == [2, 1, 1, 1, 1]
+
+
+def test_lines_of_json_have_fields_of_their_own(raptormq: Run, dev_server: Any) -> None:
+    address, topic = dev_server.address("namesrv"), unique("json")
+    assert raptormq("topic", "create", topic, "--queues", "8", "-n", address).returncode == 0
+    lines: list[dict[str, Any]] = [
+        {"body": "für alle", "tag": "paid", "keys": ["k1", "k2"], "properties": {"region": "north"}},
+        {"body_base64": "/wA="},
+        *({"body": str(number), "sharding_key": f"customer-{number % 3}"} for number in range(30)),
+        {"body": "late", "delay_seconds": 0.2},
+    ]
+    given = b"\n".join(json.dumps(line).encode() for line in lines)
+    done = raptormq("produce", topic, "--format", "json", "-n", address, stdin=given)
+    assert (done.returncode, done.stderr.decode()) == (0, f"33 messages sent to {topic}\n")
+    delivered = raptormq("consume", topic, "--max", "33", "--format", "json", "-n", address)
+    messages = [json.loads(line) for line in delivered.stdout.splitlines()]
+    first = next(message for message in messages if message.get("body") == "für alle")
+    assert (first["tag"], first["keys"], first["properties"]["region"]) == ("paid", ["k1", "k2"], "north")
+    assert sum(message.get("body_base64") == "/wA=" for message in messages) == 1
+    assert sum(message.get("body") == "late" for message in messages) == 1
+    for customer in range(3):
+        own = [each for each in messages if each["properties"].get("__SHARDINGKEY") == f"customer-{customer}"]
+        assert len({each["queue_id"] for each in own}) == 1
+        assert [int(each["body"]) for each in own] == list(range(customer, 30, 3))
+
+
+def test_what_consume_prints_is_produced_again(raptormq: Run, dev_server: Any) -> None:
+    address, topic, copy = dev_server.address("namesrv"), unique("original"), unique("copy")
+    sent = ("produce", topic, "--key", "k", "--tag", "t", "--property", "a=b", "-n", address)
+    assert raptormq(*sent, stdin=b"1\n2\n3\n").returncode == 0
+    printed = raptormq("consume", topic, "--no-follow", "--format", "json", "-n", address).stdout
+    assert raptormq("produce", copy, "--format", "json", "-n", address, stdin=printed).returncode == 0
+    copied = consumed(raptormq, address, copy)
+    assert [(each["body"], each["tag"], each["keys"]) for each in copied] == [(str(n), "t", ["k"]) for n in (1, 2, 3)]
+    assert {each["properties"]["a"] for each in copied} == {"b"}
+    assert {each["properties"]["__SHARDINGKEY"] for each in copied} == {"k"}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"x", "not JSON: unexpected character"),
+        (b"[1]", "not a JSON object with a body"),
+        (b'{"tag": "t"}', "exactly one of the fields body and body_base64 is required"),
+        (b'{"body": 1}', "field body is text, not 1"),
+        (b'{"body": "x", "kyes": []}', "unknown field 'kyes'; the fields are body, body_base64, tag"),
+        (b'{"body": "x", "keys": "k"}', "field keys is a list of texts, not 'k'"),
+        (b'{"body": "x", "properties": {"a": 1}}', "field properties is an object whose values are texts"),
+        (b'{"body": "x", "delay_seconds": "soon"}', "a delay is a number of seconds, not 'soon'"),
+        (b'{"body": "x", "deliver_at": "soon"}', "field deliver_at: 'soon' is not earliest"),
+        (b'{"body": "x", "deliver_at": "latest"}', "field deliver_at is a time, not 'latest'"),
+        (b'{"body_base64": "?"}', "field body_base64 is not base64"),
+        (b'{"body": "x", "properties": {"KEYS": "k"}}', "KEYS"),
+        (b'{"body": "x", "priority": -1}', "the priority of a message is a whole number"),
+        (b'{"body": "x", "tag": "a||b"}', "a||b"),
+    ],
+)
+def test_a_line_that_is_no_message_is_named(raptormq: Run, dev_server: Any, line: bytes, reason: str) -> None:
+    address, topic = dev_server.address("namesrv"), unique("wrong")
+    done = raptormq("produce", topic, "--format", "json", "-n", address, stdin=b'{"body": "fine"}\n' + line + b"\n")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+    assert reason in done.stderr.decode()
+    assert b"line 2" in done.stderr
+    assert [each["body"] for each in consumed(raptormq, address, topic)] == ["fine"]
+
+
+def test_options_of_all_messages_do_not_go_with_json(raptormq: Run, dev_server: Any) -> None:
+    done = raptormq("produce", "t", "--format", "json", "--tag", "x", "-n", dev_server.address("namesrv"), stdin=b"{}")
+    assert done.returncode == 2
+    assert b"are fields of each line with --format json" in done.stderr
+
+
+def test_a_reserved_property_is_refused_before_the_first_line(raptormq: Run, dev_server: Any) -> None:
+    done = raptormq("produce", "t", "--property", "KEYS=x", "-n", dev_server.address("namesrv"), stdin=b"x\n")
+    assert (done.returncode, b"KEYS are reserved" in done.stderr, done.stderr.count(b"\n")) == (2, True, 1)

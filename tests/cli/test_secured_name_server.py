@@ -96,7 +96,7 @@ def test_a_broker_that_signs_is_registered_and_keeps_its_place(serving: Serve, r
             assert made.returncode == 0, made.stderr
             assert b"orders" in raptormq("topic", "list", "-n", name_server, *SIGNED).stdout
             refused = raptormq("topic", "list", "-n", name_server)
-            assert refused.returncode == 2
+            assert refused.returncode == 5
             assert refused.stderr.count(b"\n") == 1
             assert b"username cannot be null." in refused.stderr
             assert raptormq("topic", "delete", "orders", "--yes", "-n", name_server, *SIGNED).returncode == 0

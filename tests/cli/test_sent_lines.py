@@ -18,13 +18,13 @@ def test_without_a_doubt_the_number_is_enough() -> None:
         sent.begin(10)
         with sent.sending(first_line, 9):
             pass
-    assert (sent.read, sent.known()) == (20, "messages sent before that: 18")
+    assert (sent.read, sent.known()) == (20, "sent messages: 18")
 
 
 def test_after_failures_all_before_the_first_of_them_is_known() -> None:
     sent = SentLines()
     fail(sent, 1, 2)
-    assert sent.known() == "no line is known to be sent, some may have been"
+    assert sent.known() == "no line was confirmed, some may have been sent"
     sent = SentLines()
     sent.begin(10)
     with sent.sending(1, 10):
@@ -35,5 +35,5 @@ def test_after_failures_all_before_the_first_of_them_is_known() -> None:
         fail(sent, 13, 2)
     with sent.sending(19, 2):
         pass
-    known = "all lines before line 13 are sent (12 messages), also 4 messages behind it, and more may be"
+    known = "all lines before line 13 are sent (12 messages), and 4 messages of later lines; more may be sent"
     assert sent.known() == known

@@ -14,6 +14,7 @@ from raptormq.client.consumer.listener_pool import ListenerPool
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.send_back import Redelivery
+from raptormq.client.interceptors import ConsumeChain
 
 QUEUE = MessageQueue("t", "broker-0", 0)
 
@@ -72,7 +73,11 @@ async def listening(
 ) -> AsyncIterator[tuple[ListenerPool, Reader, Giving, HandOut]]:
     reader, giving = Reader(), Giving(takes)
     calls = ListenerPool(
-        config or ConsumerConfig(), "g", lambda topic: (later or {}).get(topic, listener), cast("Redelivery", giving)
+        config or ConsumerConfig(),
+        "g",
+        lambda topic: (later or {}).get(topic, listener),
+        ConsumeChain("g", ()),
+        cast("Redelivery", giving),
     )
     calls.start()
 

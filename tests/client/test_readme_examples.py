@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CLIENT_PAGE = (ROOT / "docs" / "guides" / "python-client.md").read_text(encoding="utf-8")
 COOKBOOK = (ROOT / "docs" / "guides" / "cookbook.md").read_text(encoding="utf-8")
+OBSERVABILITY = (ROOT / "docs" / "guides" / "observability.md").read_text(encoding="utf-8")
+FASTSTREAM = (ROOT / "docs" / "guides" / "faststream.md").read_text(encoding="utf-8")
+PAGES = [CLIENT_PAGE, COOKBOOK, OBSERVABILITY, FASTSTREAM]
 
 
 def programs_of(page: str) -> dict[str, str]:
@@ -24,7 +27,7 @@ def programs_of(page: str) -> dict[str, str]:
     return dict(re.findall(r"^## ([^\n]*)\n(?:(?!^## ).)*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE))
 
 
-PROGRAMS = programs_of(CLIENT_PAGE) | programs_of(COOKBOOK)
+PROGRAMS = {title: program for page in PAGES for title, program in programs_of(page).items()}
 README_ADDRESS = "127.0.0.1:9876"
 
 pytestmark = pytest.mark.client
@@ -76,20 +79,33 @@ def test_the_python_program(name_server: str) -> None:
     [
         ("Send and consume", "b'17 books'"),
         ("In order", "account 8 has 600"),
+        ("In a loop", "3 bills"),
         ("Plain functions as listeners", "[b'open', b'deposit', b'close']"),
         ("Back pressure", "1000 ticks"),
         ("Request and reply", "b'HOW MANY?'"),
-        ("Ending on a signal", ""),
+        ("Stopping on a signal", ""),
+        ("Interceptors", "'consumed from measured': 1"),
+        ("Metrics for Prometheus", 'consumed_total{group="metering",result="consumed",topic="metered"} 1.0'),
+        ("Traces with OpenTelemetry", "process traced\n"),
+        ("Message trace", "['SubAfter', "),
         ("Dead letters", "no dead letters"),
         ("Without asyncio", "b'line 2'"),
-        ("From a place, or a time", "b'second'"),
+        ("Reading from an offset or a time", "b'second'"),
+        ("Polling as a member of a group", "total "),
+        ("Without queues", "3 pictures"),
+        ("What a client does now", "lag 1"),
         ("Whole batches", "1000 readings"),
-        ("Later", ""),
-        ("With a local transaction", "TransactionState.COMMIT True"),
-        ("Topics and figures", "'invoices'"),
+        ("Delayed messages", ""),
+        ("Transactions", "TransactionState.COMMIT True"),
+        ("Topics, groups and lag", "'invoices'"),
         ("Messages by key and id", "b'18 books'"),
+        ("Tests of an application", "b'call back'"),
         ("Account notifications in order by account", "account 8: 99 notifications, in order: True"),
         ("An idempotent consumer", "6 deliveries, balance 60"),
+        ("Counts that move with their queues", "{'even': 30, 'odd': 30}"),
+        ("Calls of a service that is sometimes down", "'done': 29"),
+        ("An application", "invoice for purchase 17 with headers ['content-type', 'correlation_id']"),
+        ("Tests of handlers", "billed once"),
     ],
 )
 def test_the_programs_of_the_guides(name_server: str, title: str, printed: str) -> None:
@@ -97,7 +113,7 @@ def test_the_programs_of_the_guides(name_server: str, title: str, printed: str) 
 
 
 def test_every_program_of_the_guides_is_tried() -> None:
-    assert len(PROGRAMS) == (CLIENT_PAGE + COOKBOOK).count("```python") == 16
+    assert len(PROGRAMS) == sum(page.count("```python") for page in PAGES) == 29
 
 
 def test_every_program_of_the_guides_is_well_typed(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ async def forget(cluster: Cluster, number: int) -> None:
 
 def instance_of(consumer: PushConsumer) -> ClientInstance:
     assert consumer._running is not None
-    return consumer._running._instance
+    return consumer._running.instance
 
 
 def known_queues(instance: ClientInstance) -> int:

@@ -6,11 +6,19 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from e2e import records
+from e2e import records, weather_join
+from e2e.errors import Failed
 from e2e.records import Figures
+
+SENT = [{"origin": "ABQ", "delay": number} for number in range(3)]
+
+
+def found(*numbers: int) -> list[dict[str, Any]]:
+    return [{"number": number, **SENT[number]} for number in numbers]
 
 
 def test_figures_are_sums_by_origin() -> None:
@@ -35,3 +43,26 @@ def test_the_sender_gets_the_same_records() -> None:
     rows = [{"origin": "DTW", "delay": 66, "distance": 1750}]
     assert json.loads(gzip.decompress(records.packed(rows))) == rows
     assert records.packed(rows) == records.packed(rows), "the same bytes each time"
+
+
+def test_without_the_data_folder_some_flights_have_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FLIGHTS", "WEATHER"):
+        monkeypatch.setattr(records, name, tmp_path / "missing.gz")
+    weather = records.weather()
+    hours = {(row["origin"], *(row[part] for part in records.HOUR)) for row in weather}
+    assert len(hours) == len(weather)
+    assert weather_join.expected(records.read(), weather).total() > weather_join.LEAST
+
+
+def test_every_record_once_or_more_is_all_there_has_to_be() -> None:
+    records.check(found(2, 0, 1, 1), SENT)
+
+
+def test_a_lost_record_is_noticed() -> None:
+    with pytest.raises(Failed, match=r"1 acknowledged records are lost: \[1\]"):
+        records.check(found(0, 2, 2), SENT)
+
+
+def test_a_record_that_was_not_sent_is_noticed() -> None:
+    with pytest.raises(Failed, match="which was not sent"):
+        records.check([*found(0, 1), {"number": 2, "origin": "ABQ", "delay": 7}], SENT)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -52,14 +52,18 @@ async def serving(
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
     descriptors: int | None = None,
+    enter: Sequence[str] = (),
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """A server of the command line that is ready, as :func:`process` has it."""
+    """A server of the command line that is ready, as :func:`process` has it. ``enter`` is a command that executes
+    another one in place of itself, such as ``ip netns exec NAME``."""
     limited = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"]
     with contextlib.ExitStack() as opened:
-        errors = None if log is None else opened.enter_context(log.open("wb"))
+        errors = None if log is None else opened.enter_context(log.open("ab"))
         variables = None if environment is None else os.environ | dict(environment)
         server = opened.enter_context(
-            subprocess.Popen([*limited, RAPTORMQ, *command], stdout=subprocess.PIPE, stderr=errors, env=variables)
+            subprocess.Popen(
+                [*enter, *limited, RAPTORMQ, *command], stdout=subprocess.PIPE, stderr=errors, env=variables
+            )
         )
         try:
             assert server.stdout is not None

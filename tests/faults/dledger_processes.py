@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from raptormq.client import AdminClient
@@ -31,8 +32,9 @@ dLegerPeers={peers}
 # must be unique
 dLegerSelfId={member}
 sendMessageThreadPoolNums=16
-brokerIP1=127.0.0.1
-metricsPort=-1
+brokerIP1={host}
+metricsPort={metrics}
+metricsHost={host}
 mappedFileSizeCommitLog=8M
 diskMaxUsedSpaceRatio=95
 diskSpaceCleanForciblyRatio=98
@@ -40,21 +42,49 @@ diskSpaceWarningLevelRatio=100
 """
 
 
-class DledgerProcesses:
-    """The processes. Members are ``n0``, ``n1`` and ``n2``."""
+NAME_SERVER = "ns"
+"""Name of the name server among the hosts."""
 
-    def __init__(self, folder: Path, opened: AsyncExitStack, more: str = "") -> None:
+
+@dataclass(frozen=True)
+class Host:
+    """Where a process runs: an address, and the command that executes another one there."""
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
+class DledgerProcesses:
+    """The processes. Members are ``n0``, ``n1`` and ``n2``, each on this machine or on a host of ``hosts``."""
+
+    def __init__(
+        self,
+        folder: Path,
+        opened: AsyncExitStack,
+        more: str = "",
+        leader_address: str = "",
+        hosts: Mapping[str, Host] | None = None,
+        environment: Callable[[str], Mapping[str, str]] = lambda member: {},
+    ) -> None:
+        """``more`` is added to the settings of all members; ``leader_address`` leads to one of ``leader_ports``;
+        ``environment`` is what a member finds in its environment beside that of the test."""
         self.folder = folder
         self._opened = opened
         self._more = more
+        self._environment = environment
         self.ports = {f"n{number}": free_port_run(before=2, after=0) for number in range(3)}
-        self.name_server = f"127.0.0.1:{free_port()}"
-        peers = ";".join(f"{member}-127.0.0.1:{free_port()}" for member in self.ports)
+        self.leader_ports = {member: free_port() for member in self.ports}
+        self.hosts = hosts or dict.fromkeys((NAME_SERVER, *self.ports), Host())
+        self.metrics = {member: free_port() for member in self.ports}
+        self.name_server = f"{self.hosts[NAME_SERVER].address}:{free_port()}"
+        peers = ";".join(f"{member}-{self.hosts[member].address}:{free_port()}" for member in self.ports)
         for member, port in self.ports.items():
             text = CONF.format(
                 cluster=CLUSTER, broker=BROKER, port=port, name_server=self.name_server, peers=peers, member=member,
-                root=self.root(member),
+                root=self.root(member), metrics=self.metrics[member], host=self.hosts[member].address,
             )  # fmt: skip
+            if leader_address:
+                text += f"dLegerLeaderAddress={leader_address}\ndLegerLeaderPort={self.leader_ports[member]}\n"
             self.conf(member).write_text(text + more, encoding="utf-8")
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -64,19 +94,30 @@ class DledgerProcesses:
     def root(self, member: str) -> Path:
         return self.folder / f"node-{member}"
 
+    def address(self, member: str) -> str:
+        """Return the address of a member for clients."""
+        return f"{self.hosts[member].address}:{self.ports[member]}"
+
     def log(self, member: str) -> str:
         return (self.folder / f"{member}.log").read_text(encoding="utf-8")
 
     async def start_name_server(self) -> None:
         conf = self.folder / "namesrv.conf"
-        port = self.name_server.rpartition(":")[2]
-        conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={self.folder}/kv.json\n")
+        host, _, port = self.name_server.rpartition(":")
+        conf.write_text(f"listenPort={port}\nbindAddress={host}\nkvConfigPath={self.folder}/kv.json\n")
         command = ["namesrv", "-c", str(conf), "--metrics-port", "-1", "--log-level", "warning"]
-        await self._opened.enter_async_context(serving(command, log=self.folder / "namesrv.log"))
+        enter = self.hosts[NAME_SERVER].enter
+        starting = serving(command, log=self.folder / "namesrv.log", enter=enter)
+        self.running[NAME_SERVER] = await self._opened.enter_async_context(starting)
 
     async def start(self, member: str) -> None:
-        command = ["broker", "-c", str(self.conf(member)), "--log-level", "warning"]
-        starting = serving(command, log=self.folder / f"{member}.log")
+        command = ["broker", "-c", str(self.conf(member)), "--log-level", "info"]
+        starting = serving(
+            command,
+            environment=self._environment(member),
+            log=self.folder / f"{member}.log",
+            enter=self.hosts[member].enter,
+        )
         self.running[member] = await self._opened.enter_async_context(starting)
 
     def kill(self, member: str) -> None:
@@ -84,6 +125,25 @@ class DledgerProcesses:
         process = self.running.pop(member)
         process.kill()
         process.wait()
+
+    async def stop(self, member: str) -> None:
+        """End a member as Kubernetes does: SIGTERM."""
+        process = self.running.pop(member)
+        process.terminate()
+        assert await asyncio.to_thread(process.wait) == 0
+
+    async def probe(self, member: str, path: str) -> tuple[int, str]:
+        """Ask a member for a page: the status, and the body."""
+        reader, writer = await asyncio.open_connection(self.hosts[member].address, self.metrics[member])
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+        return int(head.split()[1]), body
+
+    async def probed(self, member: str, path: str) -> None:
+        """Wait until a probe of a member answers 200."""
+        while (await self.probe(member, path))[0] != 200:
+            await asyncio.sleep(0.02)
 
     def wipe(self, member: str) -> None:
         """Take the disk of a member that does not run."""
@@ -94,27 +154,44 @@ class DledgerProcesses:
         while True:
             cluster = await admin.cluster_info()
             for broker in cluster.brokers.values():
-                port = broker.broker_addrs.get(0, ":0").rpartition(":")[2]
-                for member, own in self.ports.items():
-                    if str(own) == port and member != other_than and member in self.running:
+                for member in self.ports:
+                    if (
+                        broker.broker_addrs.get(0) == self.address(member)
+                        and member != other_than
+                        and member in self.running
+                    ):
                         return member
+            await asyncio.sleep(0.02)
+
+    async def leads(self, admin: AdminClient, *, other_than: str = "") -> str:
+        """Wait until a member says that it leads, and return its id."""
+        while True:
+            for member in self.ports.keys() & self.running:
+                if member != other_than and (await self.probe(member, "/replication"))[1].count('"role":"leader"') > 1:
+                    return member
             await asyncio.sleep(0.02)
 
     async def votes(self, admin: AdminClient, leader: str, member: str) -> None:
         """Wait until the leader says that a member votes, with the disk that it has now."""
         while True:
-            own = (await admin.runtime_info(f"127.0.0.1:{self.ports[member]}"))["dledgerDisk"]
-            facts = await admin.runtime_info(f"127.0.0.1:{self.ports[leader]}")
+            own = (await admin.runtime_info(self.address(member)))["dledgerDisk"]
+            facts = await admin.runtime_info(self.address(leader))
             if facts.get(f"dledgerMember_{member}", "").startswith(f"voter, disk {own},"):
                 return
             await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
-async def dledger_group(folder: Path, more: str = "") -> AsyncIterator[DledgerProcesses]:
+async def dledger_group(
+    folder: Path,
+    more: str = "",
+    leader_address: str = "",
+    hosts: Mapping[str, Host] | None = None,
+    environment: Callable[[str], Mapping[str, str]] = lambda member: {},
+) -> AsyncIterator[DledgerProcesses]:
     """A name server and three members that serve; killed at the end of the block."""
     async with AsyncExitStack() as opened:
-        processes = DledgerProcesses(folder, opened, more)
+        processes = DledgerProcesses(folder, opened, more, leader_address, hosts, environment)
         await processes.start_name_server()
         await asyncio.gather(*map(processes.start, processes.ports))
         yield processes

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import shutil
 import stat
-import subprocess
 from pathlib import Path
+
+from tests.faults.preloaded import build_library
 
 SOURCE = Path(__file__).with_name("synced_only.c")
 
@@ -29,10 +30,7 @@ class PowerCutVolume:
         self.root.mkdir()
         self._kept = folder / "kept"
         self._kept.mkdir()
-        self._library = folder / "synced_only.so"
-        warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
-        command = ["cc", "-shared", "-fPIC", "-O1", *warnings, "-o", str(self._library), str(SOURCE)]
-        subprocess.run(command, check=True)
+        self._library = build_library(SOURCE, folder)
 
     def environment(self) -> dict[str, str]:
         """What the process needs in its environment."""

@@ -1,6 +1,6 @@
 """A broker under SYNC_FLUSH in a process of its own, each of whose lives ends with a power cut.
 
-Neighbours: :mod:`~tests.faults.power_cut` has the volume, :mod:`~tests.faults.broker_process` the process.
+See also: :mod:`~tests.faults.power_cut` has the volume, :mod:`~tests.faults.broker_process` the process.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ ROOT = Credentials("root", "root-secret")
 CHANGED = Credentials("root", "changed-secret")
 TABLES = {
     "topics.json": "topics are recreated from their queues",
-    "subscriptionGroup.json": "groups begin with default settings",
+    "subscriptionGroup.json": "groups have default settings",
     "consumerOffset.json": "all consumer groups start as new groups",
-    "delayOffset.json": "are delivered again",
-    "messageRequestMode.json": "all groups pull",
+    "delayOffset.json": "repeats deliveries",
+    "messageRequestMode.json": "all groups have mode PULL",
     "deletedTopics.json": "restores deleted topics",
     "queueConversions.json": "has to be started again",
-    "users.json": "the first ones of the settings",
+    "users.json": "only the users of the settings exist",
     "acls.json": "only super users",
 }
 DAMAGE = {
@@ -139,7 +139,7 @@ async def test_a_lost_table_of_users_does_not_bring_the_first_password_back(tmp_
         else:
             users.write_bytes(contents)
         with pytest.raises(
-            StoreDamaged, match=r"users\.json is (missing|damaged .*), and there is no backup: .*first pass"
+            StoreDamaged, match=r"users\.json is (missing|damaged .*), and there is no backup: .*initial pass"
         ):
             await accepts(tmp_path, ROOT)
     users.write_bytes(sound)

@@ -3,84 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import json
+import os
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from raptormq.client import AdminClient, Message, MessageQueue, Producer, ProducerConfig, PullConsumer, SendStatus
-from raptormq.errors import RaptorMQError
-from tests.faults.broker_process import RAPTORMQ
+from raptormq.client import AdminClient, Message, MessageQueue, Producer, ProducerConfig
+from raptormq.protocol.codes import RequestCode
+from tests.faults.broker_process import RAPTORMQ, Client, serving
 from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
-
-QUEUES = 4
-TOPIC = "ledger"
+from tests.faults.ledger import QUEUES, TOPIC, Ledger, assert_whole
 
 pytestmark = pytest.mark.timeout(300)
-
-
-class Ledger:
-    """Sends numbers, each once, and keeps those that were acknowledged."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self.acknowledged: dict[int, list[int]] = {queue: [] for queue in range(QUEUES)}
-        self._grown = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._stopping = False
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.acknowledged.values()))
-
-    def begin(self) -> None:
-        self._tasks = [asyncio.ensure_future(self._send(queue)) for queue in range(QUEUES)]
-
-    async def _send(self, queue_id: int) -> None:
-        queue, number = MessageQueue(TOPIC, BROKER, queue_id), queue_id
-        while not self._stopping:
-            try:
-                result = await self._producer.send(Message(TOPIC, b"%d" % number), queue=queue, timeout=2)
-                if result.status is SendStatus.SEND_OK:
-                    self.acknowledged[queue_id].append(number)
-                    self._grown.set()
-            except RaptorMQError:
-                await asyncio.sleep(0.02)  # nobody leads; another number is tried
-            number += QUEUES
-
-    async def grow(self, more: int) -> None:
-        """Wait until so many more are acknowledged."""
-        wanted = self.count + more
-        while self.count < wanted:
-            self._grown.clear()
-            await self._grown.wait()
-
-    async def end(self) -> None:
-        self._stopping = True
-        await asyncio.gather(*self._tasks)
-
-
-async def read_queue(consumer: PullConsumer, queue_id: int) -> list[int]:
-    found: list[int] = []
-    offset = 0
-    while messages := (result := await consumer.pull(MessageQueue(TOPIC, BROKER, queue_id), offset)).messages():
-        found += [int(each.body) for each in messages]
-        offset = result.next_offset
-    return found
-
-
-async def assert_whole(processes: DledgerProcesses, ledger: Ledger) -> None:
-    """Everything acknowledged can be read, once and in order."""
-    consumer = PullConsumer(name_servers=processes.name_server)
-    await consumer.start()
-    try:
-        for queue_id, acknowledged in ledger.acknowledged.items():
-            found = await read_queue(consumer, queue_id)
-            counted = Counter(found)
-            assert [number for number in acknowledged if counted[number] != 1] == []
-            assert found == sorted(found)
-    finally:
-        await consumer.close()
 
 
 async def test_the_group_outlives_its_leaders_and_a_disk(tmp_path: Path) -> None:
@@ -132,3 +68,122 @@ async def test_a_member_list_that_cannot_be_is_refused(tmp_path: Path) -> None:
     assert process.returncode == 2
     assert errors.decode().strip().count("\n") == 0
     assert "dLegerPeers has 2 members: expected an odd number" in errors.decode()
+
+
+async def command(*arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        RAPTORMQ, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode(), errors.decode()
+
+
+async def test_the_command_line_shows_the_members_and_hands_leadership_over(tmp_path: Path) -> None:
+    async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
+        leader = await processes.leader(admin)
+        to = next(member for member in processes.ports if member != leader)
+        servers = ("-n", processes.name_server)
+        code, shown, _ = await command("cluster", "describe", BROKER, *servers)
+        assert code == 0
+        assert f"{leader} leads in term" in shown
+        rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines() if line.strip()[:1] == "n"}
+        assert sorted(rows) == sorted(processes.ports)
+        assert (rows[leader][0], rows[leader][2:], rows[to][0]) == ("leader", ["0", "0", "up"], "follower")
+
+        code, _, errors = await command("cluster", "transfer", BROKER, "--to", "n7", *servers)
+        assert (code, errors.count("\n")) == (2, 1)
+        assert "n7 is not a voter of the group" in errors
+        code, said, errors = await command("cluster", "transfer", BROKER, "--to", to, *servers)
+        assert code == 0, errors
+        assert said.startswith(f"member {to} leads the group of broker {BROKER}, in term ")
+        assert await processes.leader(admin, other_than=leader) == to
+        code, shown, _ = await command("cluster", "describe", BROKER, "-o", "json", *servers)
+        assert (code, json.loads(shown)["leader"]) == (0, to)
+        code, said, errors = await command("cluster", "remove-member", BROKER, leader, "--yes", *servers)
+        assert code == 0, errors
+        assert said.startswith(f"the group of broker {BROKER} has the members ")
+        assert leader not in said
+        code, said, errors = await command("cluster", "add-member", BROKER, to, *servers)
+        assert (code, errors.count("\n")) == (2, 1)
+        assert f"{to} is a member of the group already" in errors
+        code, _, errors = await command("cluster", "describe", "nowhere", *servers)
+        assert (code, errors.count("\n")) == (4, 1)
+        assert "no broker nowhere is registered" in errors
+
+
+async def test_a_broker_without_copies_becomes_the_first_member_with_what_retention_has_left(tmp_path: Path) -> None:
+    async with AsyncExitStack() as opened:
+        processes = DledgerProcesses(tmp_path, opened)
+        await processes.start_name_server()
+        alone = tmp_path / "alone.conf"
+        text = processes.conf("n0").read_text(encoding="utf-8")
+        alone.write_text(text.replace("enableDLegerCommitLog=true", "enableDLegerCommitLog=false"), encoding="utf-8")
+        admin = await opened.enter_async_context(AdminClient(name_servers=processes.name_server))
+        async with serving(
+            ["broker", "-c", str(alone), "--log-level", "warning"], log=tmp_path / "alone.log"
+        ) as broker:
+            address = f"127.0.0.1:{processes.ports['n0']}"
+            await admin.create_topic(TOPIC, 1, 1, brokers=[address])
+            await admin.create_topic("batches", 1, 1, attributes={"queue.type": "BatchCQ"}, brokers=[address])
+            async with Producer("senders", name_servers=processes.name_server) as producer:
+                await producer.send(Message("batches", b"single"))
+                await producer.send_batch([Message("batches", b"one"), Message("batches", b"two")])
+                for number in range(30):
+                    await producer.send(Message(TOPIC, b"%d" % number + os.urandom(1 << 20)))
+                await producer.send(Message("batches", b"another single"))
+                await producer.send_batch([Message("batches", b"three"), Message("batches", b"four")])
+            for segment in (processes.root("n0") / "commitlog").iterdir():
+                os.utime(segment, (1_000_000_000, 1_000_000_000))
+            client = Client(processes.ports["n0"])
+            while not (bounds := (await admin.topic_stats(TOPIC))[MessageQueue(TOPIC, BROKER, 0)]).min_offset:
+                assert (await client.call(RequestCode.DELETE_EXPIRED_COMMITLOG, {})).code == 0
+            await client.close()
+            broker.terminate()
+            await asyncio.to_thread(broker.wait)
+        await asyncio.gather(*map(processes.start, processes.ports))
+        assert await processes.leader(admin) == "n0"
+        for member in ("n1", "n2"):
+            await processes.votes(admin, "n0", member)
+            while (await admin.replication(address)).members[int(member[1])].lag_bytes != 0:
+                await asyncio.sleep(0.02)
+        processes.kill("n0")
+        assert await processes.leader(admin, other_than="n0") in ("n1", "n2")
+        now = (await admin.topic_stats(TOPIC))[MessageQueue(TOPIC, BROKER, 0)]
+        assert (now.min_offset, now.max_offset) == (bounds.min_offset, 30)
+        batches = (await admin.topic_stats("batches"))[MessageQueue("batches", BROKER, 0)]
+        assert (batches.min_offset, batches.max_offset) == (3, 6)
+        async with Producer("senders", name_servers=processes.name_server) as producer:
+            assert (await producer.send(Message("batches", b"last"))).queue_offset == 6
+
+
+async def test_all_members_are_restarted_by_the_probes_and_producers_go_on(tmp_path: Path) -> None:
+    """As the operator does it: each follower, then the leader after a transfer."""
+    async with (
+        dledger_group(tmp_path) as processes,
+        AdminClient(name_servers=processes.name_server) as admin,
+        Producer("senders", name_servers=processes.name_server, config=ProducerConfig(retries=0)) as producer,
+    ):
+        leader = await processes.leader(admin)
+        await admin.create_topic(TOPIC, QUEUES, QUEUES)
+        ledger = Ledger(producer)
+        ledger.begin()
+        await ledger.grow(100)
+        order = [*(member for member in processes.ports if member != leader), leader]
+        for member in order:
+            if member == leader:
+                before = f"127.0.0.1:{processes.ports[leader]}"
+                await admin.transfer_leadership(before)
+                await ledger.grow(100)
+            await processes.probed(member, "/replication/restart-allowed")
+            await processes.stop(member)
+            await processes.start(member)
+            await processes.probed(member, "/replication/caught-up")
+            await processes.probed(member, "/readyz")
+            await ledger.grow(100)
+        assert await processes.leader(admin, other_than=leader) in order[:2]
+        await ledger.end()
+        cut = [error for error in ledger.refused if "ended before the response" in error]
+        assert ledger.refused == cut, "no send is refused; those under way end with the process that they went to"
+        assert len(cut) <= len(order) * QUEUES
+        await assert_whole(processes, ledger)

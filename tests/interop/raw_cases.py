@@ -1,7 +1,7 @@
 """Requests that no good client sends, and what servers answer: the scenarios of the client "raw".
 
 A case is a request as header fields and body; its outcome is the code and the remark of the answer.
-Neighbour: `raw_scenarios` plays them.
+See also: `raw_scenarios` plays them.
 """
 
 from __future__ import annotations

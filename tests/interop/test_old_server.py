@@ -15,6 +15,7 @@ from raptormq.client import (
     AdminClient,
     Compression,
     ConsumeFromWhere,
+    Consumer,
     ConsumerConfig,
     Message,
     MessageBatch,
@@ -24,6 +25,8 @@ from raptormq.client import (
     ProducerConfig,
     PullConsumer,
     PushConsumer,
+    Retry,
+    RetryKind,
 )
 from raptormq.errors import ServerError
 from tests.interop.make_reference import PATIENCE
@@ -130,3 +133,20 @@ async def test_batch_listeners_and_retries_of_single_messages(name_servers: str)
         consumer.subscribe_batches("consumed", "*", listener)
         await done.wait()
     assert sorted(seen) == sorted([*((b"%d" % number, 0) for number in range(8)), (b"last", 0), (b"2", 1)])
+
+
+async def test_a_retry_gets_the_next_delay_level(name_servers: str) -> None:
+    """Brokers of RocketMQ 4 take TIMER_DELAY_MS for a property of the application, and deliver at once."""
+    await create_topic(name_servers, "levels", 1)
+    async with Producer("p", name_servers=name_servers) as producer:
+        await producer.send(Message("levels", b"x"))
+    async with Consumer("g-levels", name_servers=name_servers, config=FROM_FIRST) as consumer:
+        consumer.subscribe("levels")
+        assert await (await anext(consumer)).retry(after=7) == Retry(RetryKind.LEVEL, 10, 3)
+        message = await anext(consumer)
+        assert (message.body, message.reconsume_times) == (b"x", 1)
+        assert await message.dead_letter("broken")
+    async with PullConsumer(name_servers=name_servers) as reader:
+        reader.assign(await reader.queues("%DLQ%g-levels"))
+        [letter] = await reader.poll(timeout=10)
+        assert letter.properties["DLQ_REASON"] == "broken"

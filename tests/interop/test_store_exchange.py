@@ -4,6 +4,8 @@ Over 100,000 messages a turn, of every kind (`store_contents`): what one broker 
 other one finds, delivers and asks about; indexes and offsets too. Before it goes back the queues of one topic become
 those of BatchCQ, and those of another one are converted there and back. The same once more with brokers that are
 killed: no store is closed then, nothing but progress is waited for, and the queues are converted first.
+
+The store of the newest Apache RocketMQ also has topics of the types that came with 5.4 and 5.5.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ import contextlib
 import re
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from raptormq.client import AdminClient, Message, Producer, PullConsumer
+from raptormq.protocol.properties import PRIORITY
 from tests.interop.converting import convert
 from tests.interop.make_reference import PATIENCE
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import RocketMQServers, build
+from tests.interop.rocketmq_java import Release, RocketMQServers, build
 from tests.interop.store_contents import (
     FAILED_COUNT,
     GROUP,
@@ -36,6 +40,13 @@ from tests.interop.store_contents import (
 from tests.interop.store_differences import differences
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+NEWEST_TOPICS = {
+    "urgent": {"message.type": "PRIORITY"},
+    "early": {"message.type": "MIXED"},
+    "parent": {"message.type": "LITE", "lite.topic.expiration": "30"},
+}
+NEWEST_COUNT = 40
 
 
 def wait_until_kept(is_kept: Callable[[], bool]) -> None:
@@ -82,12 +93,76 @@ def convert_some(raptormq: RaptorMQDev) -> None:
         assert state.phase == "done", state
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path, *, killed: bool) -> None:
+async def fill_newest_topics(name_servers: str, turn: str) -> None:
+    """Create the topics, unless they exist, and send to those that take plain messages."""
+    async with AdminClient(name_servers=name_servers) as admin, Producer("newest", name_servers=name_servers) as sender:
+        for topic, attributes in NEWEST_TOPICS.items():
+            await admin.create_topic(topic, 2, 2, attributes=attributes)
+            while await admin.route(topic) is None:
+                await asyncio.sleep(0.05)
+        for number in range(NEWEST_COUNT):
+            await sender.send(Message("urgent", f"{turn}-{number}".encode(), priority=number % 2))
+            await sender.send(Message("early", f"{turn}-{number}".encode()))
+
+
+async def newest_topics(name_servers: str) -> dict[str, tuple[dict[str, str], list[str]]]:
+    """Return the attributes and the bodies of each topic, those of a priority with the priority."""
+    found: dict[str, tuple[dict[str, str], list[str]]] = {}
+    async with AdminClient(name_servers=name_servers) as admin, PullConsumer(name_servers=name_servers) as consumer:
+        for topic, wanted in NEWEST_TOPICS.items():
+            route = await admin.route(topic)
+            assert route is not None
+            (address,) = route.brokers[0].broker_addrs.values()
+            config = await admin.topic_config(address, topic)
+            assert config is not None
+            bodies = []
+            for queue in await consumer.queues(topic):
+                offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
+                while offset < end:
+                    result = await consumer.pull(queue, offset)
+                    bodies += [
+                        f"{message.body.decode()} {message.properties.get(PRIORITY)}" for message in result.messages()
+                    ]
+                    offset = result.next_offset
+            kept = {key: value for key, value in config.attributes.items() if key in wanted}
+            found[topic] = kept, sorted(bodies)
+    return found
+
+
+def expected_newest_topics(turns: Sequence[str]) -> dict[str, tuple[dict[str, str], list[str]]]:
+    sent = [(turn, number) for turn in turns for number in range(NEWEST_COUNT)]
+    bodies = {
+        "urgent": [f"{turn}-{number} {number % 2}" for turn, number in sent],
+        "early": [f"{turn}-{number} None" for turn, number in sent],
+        "parent": [],
+    }
+    return {topic: (attributes, sorted(bodies[topic])) for topic, attributes in NEWEST_TOPICS.items()}
+
+
+def test_topics_of_the_newest_types_go_from_rocketmq_to_raptormq_and_back(tmp_path: Path) -> None:
+    built, settings = build(), PATIENCE | SETTINGS | {"enableMixedMessageType": "true"}
+    with RocketMQServers(built, tmp_path, settings=settings, release=Release.NEWEST) as rocketmq:
+        asyncio.run(fill_newest_topics(rocketmq.name_servers, "first"))
+    with RaptorMQDev(tmp_path, settings=SETTINGS) as raptormq:
+        assert asyncio.run(newest_topics(raptormq.name_servers)) == expected_newest_topics(["first"])
+        asyncio.run(fill_newest_topics(raptormq.name_servers, "second"))
+    with RocketMQServers(built, tmp_path, settings=settings, release=Release.NEWEST) as rocketmq:
+        assert asyncio.run(newest_topics(rocketmq.name_servers)) == expected_newest_topics(["first", "second"])
+        rocketmq.kill()
+
+
+@pytest.mark.parametrize(
+    ("release", "killed"),
+    [(Release.REFERENCE, False), (Release.REFERENCE, True), (Release.NEWEST, False)],
+    ids=["stopped", "killed", "newest"],
+)
+def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path, release: Release, *, killed: bool) -> None:
     built = build()
     contents = StoreContents()
     settings = SETTINGS | ({"flushConsumerOffsetInterval": "200"} if killed else {})
-    with RocketMQServers(built, tmp_path, settings=PATIENCE | settings) as rocketmq:
+    if release is Release.NEWEST:
+        settings |= {"appendTopicForTimerDeleteKey": "false"}  # its default, and how it finds our recalls
+    with RocketMQServers(built, tmp_path, settings=PATIENCE | settings, release=release) as rocketmq:
         asyncio.run(create_topics(rocketmq.name_servers))
         asyncio.run(fill(contents, rocketmq.name_servers, "first"))
         if killed:
@@ -109,7 +184,7 @@ def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path, *, kill
         else:
             convert_some(raptormq)
     assert contents.message_count > 200_000
-    with RocketMQServers(built, tmp_path, settings=PATIENCE | settings) as rocketmq:
+    with RocketMQServers(built, tmp_path, settings=PATIENCE | settings, release=release) as rocketmq:
         # Busy, it asks about a transaction again before it has seen the answer, and delivers its message twice.
         found = asyncio.run(look_through(contents, rocketmq.name_servers, twice={"decided", *twice}))
         assert differences(found, expected(contents)) == {}

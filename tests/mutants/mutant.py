@@ -8,7 +8,7 @@
     new = "        pass\n"
     tests = ["tests/faults/test_power_cut.py"]             # for pytest; they have to go red
 
-Neighbour: :mod:`~tests.mutants.planted_tree` runs the tests.
+See also: :mod:`~tests.mutants.planted_tree` runs the tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A copy of the tree that bugs are planted in, one at a time, and pytest in it.
 
-Neighbour: :mod:`~tests.mutants.mutant` says what is planted.
+See also: :mod:`~tests.mutants.mutant` says what is planted.
 """
 
 from __future__ import annotations

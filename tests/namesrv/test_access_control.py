@@ -239,8 +239,8 @@ async def metric(server: NameServer, name: str) -> float:
     ("fields", "place"),
     [
         ({"brokerAddr": ELSEWHERE}, ADDRESS),
-        ({"brokerName": "other"}, "its former registration"),
-        ({}, "its former registration"),
+        ({"brokerName": "other"}, "its previous registration"),
+        ({}, "its previous registration"),
     ],
 )
 async def test_a_broker_that_has_not_gone_does_not_lose_its_place_in_silence(
@@ -299,7 +299,7 @@ async def test_a_goodbye_in_the_name_of_another_is_told_of(tmp_path: Path, caplo
             await register(broker, None)
             await ask(other, None, RequestCode.UNREGISTER_BROKER, **BROKER)
         (record,) = caplog.records
-        assert f"broker broker-a at {ADDRESS} is unregistered by" in record.getMessage()
+        assert f"broker broker-a at {ADDRESS} was unregistered by" in record.getMessage()
         assert await metric(server, "brokers_unregistered_by_others_total") == 1
 
 

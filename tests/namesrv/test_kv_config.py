@@ -72,6 +72,6 @@ def test_who_may_read_the_file_may_read_the_next_one(tmp_path: Path, monkeypatch
 def test_a_value_that_cannot_be_kept_is_not_set(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = KvConfig(tmp_path / "file" / "kvConfig.json")
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="cannot write"):
         store.put("ns", "k", "v")
     assert store.get("ns", "k") is None

@@ -31,6 +31,7 @@ def registration(
     timeout_ms: int | None = None,
     acting: bool | None = None,
     cluster: str = "c",
+    is_shared: bool = False,
 ) -> Registration:
     return Registration(
         cluster=cluster,
@@ -42,6 +43,7 @@ def registration(
         channel=channel,
         timeout_ms=timeout_ms,
         enable_acting_master=acting,
+        is_shared=is_shared,
     )
 
 
@@ -99,6 +101,27 @@ def test_an_unchanged_version_changes_no_known_topic_but_adds_unknown_ones() -> 
     assert perms(table) == {"t": 6, "u": 6, "v": 4}
     table.register(registration(table=topics("t", perm=4, version=2)), T0)
     assert perms(table)["t"] == 4
+
+
+def test_a_shared_address_stays_when_the_connection_of_the_leader_ends() -> None:
+    table = RouteTable()
+    shared, follower, other = "leader:10911", "10.0.0.2:10911", "10.0.0.1:10911"
+    table.register(registration(address=shared, is_shared=True), T0)
+    table.register(registration(broker_id=2, address=follower, channel="channel-2"), T0)
+    assert table.channel_closed("channel-1") == []
+    assert table.groups["broker-a"].addresses == {0: shared, 2: follower}
+    next_leader = registration(address=shared, channel="channel-2", is_shared=True, table=topics("t", version=2))
+    assert table.displaced_by(next_leader) == [], "whose it was does not matter"
+    table.register(next_leader, T0)
+    assert table.unregister("broker-a", follower)
+    assert table.groups["broker-a"].addresses == {0: shared}
+    by_its_own = registration(address=other, channel="channel-3")
+    assert table.displaced_by(by_its_own) == []
+    table.register(by_its_own, T0)
+    assert table.groups["broker-a"].addresses == {0: other}
+    assert table.channel_closed("channel-3") == [other]
+    table.register(registration(address=shared, is_shared=True), T0)
+    assert table.expire(T0 + 120_001) == [shared], "nobody leads any more"
 
 
 def test_an_address_that_changes_its_id_is_moved() -> None:

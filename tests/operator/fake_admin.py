@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from raptormq.errors import ConnectError, RaptorMQError, ServerError
+from raptormq.protocol.bodies.replication import CopyState, ReplicationState, Verdict
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq_operator.access_keys import Keys
 from raptormq_operator.admin import BrokerFigures, BrokerTopics, Listing, TopicAnswer
-from raptormq_operator.model.cluster import Cluster, Tls
+from raptormq_operator.model.cluster import Cluster, Member, Tls
 
 
 @dataclass
@@ -40,11 +41,40 @@ class FakeAdmin:
     complaint: str = ""
     """What all brokers say of their settings."""
 
+    replicas: dict[str, ReplicationState] = field(default_factory=dict)
+    """How the brokers of groups see them."""
+    restartable: set[str] = field(default_factory=set)
+    """Addresses of the members that may be restarted."""
+    transferred: list[str] = field(default_factory=list)
+    """Leaders that were asked to hand leadership over."""
+
     def serve(self, cluster: Cluster) -> None:
         """All name servers and brokers of a cluster are up and know each other."""
-        everyone = {(cluster.name, member.broker_name, member.index): member.address for member in cluster.members}
+        ids = {member: member.index + cluster.is_dledger for member in cluster.members}
+        everyone = {(cluster.name, member.broker_name, ids[member]): member.address for member in cluster.members}
         self.listings = {server: dict(everyone) for server in cluster.name_server_addresses}
         self.topics |= {member.address: {} for member in cluster.members if member.address not in self.topics}
+        if cluster.is_dledger:
+            self.lead(cluster, cluster.members[0])
+
+    def lead(self, cluster: Cluster, leader: Member | None) -> None:
+        """A member of the first group leads it, or nobody; the others may be restarted."""
+        members = cluster.group(0)
+        copies = tuple(
+            CopyState(member.id, member.host, "leader" if member == leader else "follower", 7 * member.index)
+            for member in members
+        )
+        for member in members:
+            role = "leader" if member == leader else "follower" if leader else "candidate"
+            state = ReplicationState("broker-0", "dledger", member.id, role, 3, leader.id if leader else "", 10, 10)
+            self.replicas[member.address] = replace(state, members=copies if member == leader else ())
+        self.restartable = {member.address for member in members} if leader else set()
+        ids = {(cluster.name, "broker-0", each.index + 1): each.address for each in members if each != leader}
+        if leader is not None:
+            ids[cluster.name, "broker-0", 0] = cluster.leader_address(0)
+        for server, listing in self.listings.items():
+            others = {key: address for key, address in listing.items() if key[1] != "broker-0"}
+            self.listings[server] = others | ids
 
     def speaking(self, tls: Tls | None, keys: Keys = ()) -> FakeAdmin:
         self.keys = keys
@@ -64,6 +94,22 @@ class FakeAdmin:
     async def figures(self, broker: str) -> BrokerFigures:
         self._reach(broker, self.topics)
         return BrokerFigures(self.complaint, self.max_offsets.get(broker))
+
+    async def replication(self, broker: str, *, restarting: str | None = None) -> ReplicationState:
+        self._reach(broker, self.replicas)
+        state = self.replicas[broker]
+        if restarting is None:
+            return state
+        places = (restarting, f"demo-broker-0-{restarting[1:]}-0.")
+        (host,) = [address for address in self.replicas if address.startswith(places)]
+        return replace(state, restart=Verdict(host in self.restartable, ""))
+
+    async def transfer_leadership(self, broker: str, to: str | None = None) -> None:
+        self._reach(broker, self.replicas)
+        self.transferred.append(broker)
+
+    async def change_members(self, broker: str, action: str, member: str) -> None:
+        self._reach(broker, self.replicas)
 
     async def topics_digest(self, broker: str) -> str:
         self._reach(broker, self.topics)

@@ -68,7 +68,7 @@ class FakeKube:
         self.reads += 1
         if kind in self.refuse_lists:
             raise self.refuse_lists[kind]
-        wanted = dict(pair.split("=") for pair in selector.split(","))
+        wanted = dict(pair.split("=") for pair in selector.split(",") if pair)
         return [
             copy.deepcopy(manifest)
             for place, manifest in self.objects.items()
@@ -133,6 +133,8 @@ class FakeKube:
         return self.put(_merged(current, patch))
 
     async def evict(self, namespace: str, pod: str, uid: str) -> bool:
+        if "Eviction" in self.refuse:
+            raise self.refuse["Eviction"]
         if pod in self.protected:
             return False
         await self.delete("Pod", namespace, pod, uid)

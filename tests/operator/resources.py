@@ -12,7 +12,7 @@ import yaml
 from raptormq_operator.model.cluster import Surroundings
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
-FILES = {"BrokerCluster": "brokerclusters.yaml", "Topic": "topics.yaml"}
+FILES = {"BrokerCluster": "brokerclusters.yaml", "Topic": "topics.yaml", "SparkPipeline": "sparkpipelines.yaml"}
 NAMESPACE = "shop"
 SURROUNDINGS = Surroundings("raptormq:test", "cluster.local")
 
@@ -64,3 +64,15 @@ def cluster_body(name: str = "demo", /, *, metadata: dict[str, Any] | None = Non
 def topic_body(name: str = "orders", /, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """A Topic of the cluster `demo`."""
     return resource("Topic", name, {"clusterRef": {"name": "demo"}, **spec}, **(metadata or {}))
+
+
+def pipeline_body(name: str = "delays", /, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A SparkPipeline that reads topic `flights` of the cluster `demo`."""
+    given = {
+        "clusterRef": {"name": "demo"},
+        "topics": ["flights"],
+        "image": "raptormq-spark:test",
+        "application": {"file": "/opt/examples/delays.py"},
+        **spec,
+    }
+    return resource("SparkPipeline", name, given, **(metadata or {}))

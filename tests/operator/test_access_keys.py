@@ -72,14 +72,21 @@ async def test_a_secret_without_user_or_password_is_named(texts: dict[str, str],
 
 async def test_without_the_right_it_says_which_value_gives_it() -> None:
     kube = FakeKube()
-    kube.refuse["Secret"] = Invalid(403, "secrets is forbidden")
+    kube.refuse_lists["Secret"] = Invalid(403, "secrets is forbidden")
     said = await AccessKeys(kube).ensure(cluster_with())
     assert said is not None
     assert "value accessControl.enabled of its chart" in said
     assert "secrets is forbidden" in said
-    kube.refuse["Secret"] = KubeError(500, "no etcd")
+    kube.refuse_lists["Secret"] = KubeError(500, "no etcd")
     with pytest.raises(KubeError, match="no etcd"):
         await AccessKeys(kube).ensure(cluster_with())
+
+
+async def test_a_secret_that_the_api_server_does_not_take_is_named_with_its_words() -> None:
+    kube = FakeKube()
+    kube.refuse["Secret"] = Invalid(422, 'Secret "A B" is invalid: metadata.name')
+    said = await AccessKeys(kube).ensure(cluster_with(adminSecretName="A B"))
+    assert said == 'Secret A B cannot be created: Secret "A B" is invalid: metadata.name'
 
 
 async def test_a_secret_that_cannot_be_read_is_not_asked_for_by_every_pulse() -> None:

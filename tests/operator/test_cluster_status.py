@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -69,16 +70,16 @@ def test_a_broker_that_is_away_takes_no_name_server_away() -> None:
 
 
 def test_how_far_a_roll_is_and_who_waits_since_when() -> None:
-    held = (Held("demo-broker-1-0", "image raptormq:2", "demo-broker-0-0 is being made anew"),)
+    held = (Held("demo-broker-1-0", "image raptormq:2", "demo-broker-0-0 is restarting"),)
     rolling = Plan((), ("demo-broker-0-0",), (), held, updated=frozenset({"demo-broker-0-0"}))
     status = cluster_status.status(CLUSTER, WELL, rolling, {}, "t1")
     assert status["brokersUpdated"] == "1/2"
-    waiting = {"change": "image raptormq:2", "reason": "demo-broker-0-0 is being made anew", "since": "t1"}
+    waiting = {"change": "image raptormq:2", "reason": "demo-broker-0-0 is restarting", "since": "t1"}
     assert [broker.get("waiting") for broker in status["brokers"]] == [None, waiting]
     previous = {broker["name"]: broker for broker in status["brokers"]}
     again = cluster_status.status(CLUSTER, WELL, rolling, previous, "t2")
     assert again["brokers"][1]["waiting"]["since"] == "t1"
-    words = "waiting to be changed (image raptormq:2): demo-broker-1-0, as demo-broker-0-0 is being made anew"
+    words = "waiting to be changed (image raptormq:2): demo-broker-1-0, as demo-broker-0-0 is restarting"
     verdict = cluster_status.verdict(CLUSTER, rolling, WELL)
     assert (verdict.reason, verdict.message) == (
         Reason.PODS_NOT_READY,
@@ -135,12 +136,25 @@ def test_steps_and_conflicts_come_first() -> None:
     assert (verdict.reason, "Service demo-namesrv" in verdict.message) == (Reason.NAME_CONFLICT, True)
 
 
-@pytest.mark.parametrize(("mode", "replicas"), [("masterSlave", 2), ("dledger", 3)])
-def test_a_mode_of_a_later_version_is_refused(mode: str, replicas: int) -> None:
-    cluster = Cluster.from_object(cluster_body(replication={"mode": mode}, replicas=replicas), SURROUNDINGS)
-    refused = cluster_status.refusal(cluster)
-    assert refused is not None
-    assert (refused.reason, mode in refused.message) == (Reason.NOT_SUPPORTED, True)
+@pytest.mark.parametrize(
+    ("guards", "taken"),
+    [
+        ({}, True),
+        ({"tls": {"secretName": "s", "mode": "permissive", "clientAuth": "none"}}, True),
+        ({"tls": {"secretName": "s", "mode": "enforcing", "clientAuth": "none"}}, False),
+        ({"accessControl": {"enabled": True}}, False),
+        ({"accessControl": {"enabled": False}}, True),
+        ({"accessControl": {"enabled": True}, "config": {"haSlaveAddresses": "10.0.0.0/8"}}, True),
+    ],
+)
+def test_a_port_for_slaves_that_is_open_to_everybody_is_refused_where_clients_sign(
+    guards: dict[str, Any], taken: bool
+) -> None:
+    body = cluster_body(replication={"mode": "masterSlave"}, replicas=2, **guards)
+    refused = cluster_status.refusal(Cluster.from_object(body, SURROUNDINGS))
+    assert (refused is None) is taken
+    if refused is not None:
+        assert (refused.reason, "config.haSlaveAddresses" in refused.message) == (Reason.NOT_SUPPORTED, True)
 
 
 def test_denied_keys_are_all_named() -> None:

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from raptormq_operator.concerns import LOSS_SHOWN, Facts, Stores, claim_of, concerns, lacking, secrets_of, stores
+from raptormq_operator.concerns import (
+    LOSS_SHOWN,
+    Facts,
+    Stores,
+    claim_of,
+    concerns,
+    lacking,
+    losing_claims,
+    secrets_of,
+    stores,
+)
 from raptormq_operator.conditions import Concern
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
@@ -52,7 +62,7 @@ def test_another_claim_is_an_empty_disk() -> None:
     assert "maxOffset" not in kept[FIRST.name]
     assert lost(kept) == (
         "broker-0 (demo-broker-0-0) came back with an empty store: messages up to offset 1000 of its commit log are "
-        "gone, seen at 2026-11-25T12:00:00Z"
+        "lost, seen at 2026-11-25T12:00:00Z"
     )
     again = look(kept, "c2", 5, NOW + timedelta(minutes=1))
     assert lost(again) == lost(kept), "the same loss"
@@ -63,7 +73,7 @@ def test_a_log_that_ends_earlier_under_the_same_claim_is_a_loss() -> None:
     kept = look(look({}, "c1", 1000), "c1", 0)
     assert "came back with an empty store: messages up to offset 1000" in str(lost(kept))
     kept = look(look({}, "c1", 1000), "c1", 700, record=False)
-    assert "ends at offset 700: it ended at 1000 before" in str(lost(kept))
+    assert "ends at offset 700, before its previous end 1000" in str(lost(kept))
     assert kept[FIRST.name]["maxOffset"] == 700
 
 
@@ -89,6 +99,18 @@ def test_claims_of_an_earlier_cluster_are_told_with_what_differs() -> None:
     assert concerns(PLAIN, Facts([claim(storage_class="any")]), {}, NOW) == {}, "a spec without a class takes any"
 
 
+def test_a_claim_that_goes_with_its_pod_is_told() -> None:
+    going = claim()
+    going["metadata"]["deletionTimestamp"] = "2026-11-25T11:59:00Z"
+    claims = [going, claim(member=SECOND)]
+    assert losing_claims(PLAIN, claims) == {FIRST.name}
+    (text,) = concerns(PLAIN, Facts(claims), {}, NOW).values()
+    assert text.startswith(
+        "claim store-demo-broker-0-0-0 is being deleted: the messages of broker-0 are lost when pod "
+        "demo-broker-0-0-0 ends. "
+    )
+
+
 ENCRYPTED = Cluster.from_object(
     cluster_body(tls={"secretName": "certificate"}, imagePullSecrets=[{"name": "pull"}]), SURROUNDINGS
 )
@@ -99,7 +121,7 @@ def test_secrets_that_are_missing_are_named_with_what_follows() -> None:
     found = concerns(ENCRYPTED, Facts(missing_secrets=["pull", "certificate"]), {}, NOW)
     assert found == {
         Concern.SECRET_MISSING: "there is no Secret pull in shop: nodes that do not have the image cannot pull it; "
-        "there is no Secret certificate in shop: pods that are made anew do not start"
+        "there is no Secret certificate in shop: new pods do not start"
     }
 
 
@@ -135,6 +157,6 @@ def test_a_certificate_is_told_of_two_weeks_before_its_end() -> None:
 
     assert told(NOW + timedelta(days=14, seconds=1)) is None
     assert told(NOW + timedelta(days=14)) == (
-        "the certificate that a:1 and 1 others show ends at 2026-12-09T12:00:00Z, renew Secret certificate"
+        "the certificate of a:1 and 1 others expires at 2026-12-09T12:00:00Z, renew Secret certificate"
     )
-    assert "ended at 2026-11-25T12:00:00Z" in str(told(NOW))
+    assert "expired at 2026-11-25T12:00:00Z" in str(told(NOW))

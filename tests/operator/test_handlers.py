@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from raptormq_operator.handlers import Triggers
-from raptormq_operator.kube.reflector import DELETED
+from raptormq_operator.kube.reflector import ADDED, DELETED
 from raptormq_operator.lanes import Key, Lanes
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.topic_store import TopicStore
-from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, topic_body
+from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, pipeline_body, topic_body
 
 CLUSTER = Key("BrokerCluster", NAMESPACE, "demo")
 TOPICS = Key("Topics", NAMESPACE, "demo")
@@ -96,3 +96,20 @@ def test_every_object_that_is_made_leads_back_to_its_cluster(queue: Recorder, tr
     for manifest in wanted(Cluster.from_object(cluster_body(), SURROUNDINGS)).objects:
         triggers.child("ADDED", manifest)
         assert queue.taken() == [CLUSTER]
+
+
+def test_the_status_of_a_pipeline_causes_no_work_and_its_pods_do(triggers: Triggers, queue: Recorder) -> None:
+    key = Key("SparkPipeline", NAMESPACE, "delays")
+    triggers.pipeline(ADDED, pipeline_body())
+    assert queue.taken() == [key]
+    triggers.pipeline("MODIFIED", pipeline_body(metadata={"resourceVersion": "2"}) | {"status": {"lag": 7}})
+    assert queue.taken() == []
+    for metadata in ({"generation": 2}, {"uid": "other"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+        triggers.pipeline("MODIFIED", pipeline_body(metadata=metadata))
+        assert queue.taken() == [key], metadata
+    triggers.pipeline(DELETED, pipeline_body())
+    triggers.pipeline(ADDED, pipeline_body(metadata={"uid": "other"}))
+    assert queue.taken() == [key, key]
+    labels = {"raptormq.io/pipeline": "delays"}
+    triggers.pipeline_pod(DELETED, {"metadata": {"namespace": NAMESPACE, "name": "x", "labels": labels}})
+    assert queue.taken() == [key]

@@ -169,6 +169,15 @@ async def test_a_field_that_no_schema_has_will_not_get_one(free_port: int) -> No
             await api.apply(CONFIG)
 
 
+async def test_a_pod_of_several_budgets_is_never_evicted(free_port: int) -> None:
+    said = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    server = Server()
+    server.answer = (500, {"message": said})
+    async with server.running(free_port) as api:
+        with pytest.raises(Invalid, match="more than one"):
+            await api.evict("shop", "demo-broker-0-0-0", "u1")
+
+
 async def test_a_server_that_is_not_there(free_port: int) -> None:
     async with ApiClient(here(free_port)) as connections:
         with pytest.raises(KubeError) as caught:

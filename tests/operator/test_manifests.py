@@ -25,6 +25,7 @@ from tests.operator.resources import SURROUNDINGS, cluster_body
 GOLDEN = Path(__file__).with_name("golden")
 SPECS: dict[str, dict[str, Any]] = {
     "defaults": {},
+    "dledger": {"replicas": 3, "replication": {"mode": "dledger"}},
     "everything": {
         "image": "registry.example/raptormq:1.2.3",
         "imagePullPolicy": "Always",

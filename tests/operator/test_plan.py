@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,20 @@ from raptormq_operator.differences import Difference, differences
 from raptormq_operator.manifests.cluster_objects import Wanted, wanted
 from raptormq_operator.manifests.metadata import Manifest, digest
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.plan import Apply, Evict, Held, Key, Observed, Plan, Step, in_words, key_of, plan
+from raptormq_operator.plan import (
+    Apply,
+    Delete,
+    Evict,
+    Held,
+    Key,
+    Observed,
+    Plan,
+    Step,
+    Transfer,
+    in_words,
+    key_of,
+    plan,
+)
 from tests.operator.resources import SURROUNDINGS, cluster_body
 
 MAX_ROUNDS = 60
@@ -65,11 +79,12 @@ class World:
         if isinstance(step, Evict):
             self.go(step.stateful_set)
             return
-        if not isinstance(step, Apply):
+        if isinstance(step, Delete):
             assert self.objects.pop((step.kind, step.name))["metadata"]["uid"] == step.uid
             if step.kind == "StatefulSet":
                 self.running.discard(step.name)
             return
+        assert isinstance(step, Apply)
         key = key_of(step.manifest)
         before = self.objects.get(key)
         after = copy.deepcopy(step.manifest)
@@ -155,7 +170,7 @@ def check_safety(observed: Observed, objects: Wanted, now: Plan, world: World) -
 def _touched_by(step: Step) -> Key:
     if isinstance(step, Apply):
         return key_of(step.manifest)
-    return ("StatefulSet", step.stateful_set) if isinstance(step, Evict) else (step.kind, step.name)
+    return (step.kind, step.name) if isinstance(step, Delete) else ("StatefulSet", step.stateful_set)
 
 
 @settings(max_examples=60, deadline=None)
@@ -257,6 +272,24 @@ def test_a_broker_is_not_evicted_for_its_change_while_another_one_is_away() -> N
     assert evicted_in(plan(world.look(cluster), wanted(cluster))) == [first]
 
 
+def test_a_broker_that_would_lose_its_claim_is_not_evicted_and_holds_up_nobody() -> None:
+    world, _ = running(groups=2)
+    cluster = cluster_of({"groups": 2, "scheduling": {"nodeSelector": {"disk": "ssd"}}})
+    first = written(world, cluster)
+    now = plan(replace(world.look(cluster), losing_claims=frozenset({first})), wanted(cluster))
+    assert evicted_in(now) == []
+    assert changed_in(now) == ["demo-broker-1-0"]
+    assert now.held == (
+        Held(
+            first,
+            "eviction of the pod from before the change",
+            "its volume claim is being deleted, which completes when its pod ends",
+        ),
+    )
+    world.go(first)  # nobody but its controller can help it now
+    assert evicted_in(plan(replace(world.look(cluster), losing_claims=frozenset({first})), wanted(cluster))) == []
+
+
 def test_whose_turn_has_begun_goes_on_before_the_next_one_is_changed() -> None:
     world, cluster = running(groups=3)
     workload = world.objects[("StatefulSet", "demo-broker-2-0")]
@@ -300,6 +333,19 @@ def test_brokers_that_answer_wait_while_one_is_made_anew() -> None:
     brokers = frozenset(world.running - {NAME_SERVERS})
     world.objects[("StatefulSet", "demo-broker-0-0")]["metadata"]["generation"] += 1  # nobody has looked at it yet
     assert changed_in(plan(Observed(cluster.uid, world.objects, answering=brokers), wanted(cluster))) == []
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "StatefulSet"])
+def test_what_is_missing_of_a_broker_waits_for_nobody(kind: str) -> None:
+    world, cluster = running(groups=2)
+    lacks = (kind, "demo-broker-0-0")
+    del world.objects[lacks]  # its pod stays, as an orphan
+    world.objects[("StatefulSet", NAME_SERVERS)]["status"]["availableReplicas"] = 0
+    world.objects[("StatefulSet", "demo-broker-1-0")]["status"]["availableReplicas"] = 0
+    other = cluster_of({"groups": 2, "image": "raptormq:2"})
+    for wanted_now in (cluster, other):
+        made = [step for step in plan(world.look(wanted_now), wanted(wanted_now)).steps if isinstance(step, Apply)]
+        assert [key_of(step.manifest) for step in made if not step.exists] == [lacks]
 
 
 def test_all_brokers_that_are_away_are_changed_at_once() -> None:
@@ -376,6 +422,33 @@ def test_name_servers_that_are_ready_serve_though_they_are_not_available_yet() -
     assert {held.why for held in now.held} == {"demo-namesrv is not available"}
 
 
+def test_the_next_broker_is_changed_when_clients_know_the_address_of_the_one_before() -> None:
+    """`minReadySeconds` again: a JVM goes on with the old address for a while."""
+    world, _ = running(groups=2)
+    cluster = cluster_of({"groups": 2, "scheduling": {"nodeSelector": {"disk": "ssd"}}})
+    first, second = written(world, cluster), "demo-broker-1-0"
+    world.go(first)
+    world.settle(first)
+    status = world.objects[("StatefulSet", first)]["status"]
+    status["availableReplicas"] = 0
+    now = plan(world.look(cluster), wanted(cluster))
+    assert (now.steps, now.waiting) == ((), ())
+    assert [(held.broker, held.why) for held in now.held] == [(second, f"{first} is not available to all clients")]
+    status["availableReplicas"] = 1
+    assert changed_in(plan(world.look(cluster), wanted(cluster))) == [second]
+
+
+def test_brokers_of_a_new_cluster_are_not_made_anew_in_a_row() -> None:
+    world, _ = running(groups=2)
+    cluster = cluster_of({"groups": 2, "scheduling": {"nodeSelector": {"disk": "ssd"}}})
+    first, second = "demo-broker-0-0", "demo-broker-1-0"
+    for name in (first, second):
+        world.objects[("StatefulSet", name)]["status"]["availableReplicas"] = 0
+    assert changed_in(plan(world.look(cluster), wanted(cluster))) == []
+    world.objects[("StatefulSet", second)]["status"]["availableReplicas"] = 1
+    assert changed_in(plan(world.look(cluster), wanted(cluster))) == [first]
+
+
 def test_a_difference_that_an_apply_does_not_change_holds_up_nobody() -> None:
     world, _ = running(groups=2)
     cluster = cluster_of({"groups": 2})
@@ -409,3 +482,146 @@ def test_changes_in_words() -> None:
     assert in_words(found[1:2]) == "fields that are no longer wanted"
     many = [Difference(f"spec.f{number}", "1", "2") for number in range(7)]
     assert in_words(many) == "f0, f1, f2, f3, f4, 2 more fields"
+
+
+# --- Dledger groups ---
+
+QUORUM = 2
+
+
+class Groups(World):
+    """Brokers of Dledger groups of three. A group has a leader while a quorum of its members runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaders: dict[str, str] = {}
+        self.unreplicated: set[str] = set()
+        """Brokers whose pod was made before they became members."""
+
+    def members(self, group: str) -> set[str]:
+        """Names of the members of a group that run."""
+        return {name for name in self.running if name.rpartition("-")[0] == group and name not in self.unreplicated}
+
+    def look(self, cluster: Cluster) -> Observed:
+        restartable = set(self.unreplicated)
+        for group in {member.name.rpartition("-")[0] for member in cluster.members}:
+            serving = self.members(group)
+            if len(serving) < QUORUM:
+                self.leaders.pop(group, None)
+            elif self.leaders.get(group) not in serving:
+                self.leaders[group] = max(serving)
+            restartable |= {name for name in serving if len(serving - {name}) >= QUORUM}
+            for name in serving if group not in self.leaders else ():
+                self.objects[("StatefulSet", name)]["status"] |= {"availableReplicas": 0, "readyReplicas": 0}
+        return replace(
+            super().look(cluster), restartable=frozenset(restartable), leaders=frozenset(self.leaders.values())
+        )
+
+    def take(self, step: Step) -> None:
+        if isinstance(step, Transfer):
+            group = step.stateful_set.rpartition("-")[0]
+            self.leaders[group] = min(self.members(group) - {step.stateful_set})
+        else:
+            super().take(step)
+
+    def go(self, name: str) -> None:
+        self.unreplicated.discard(name)
+        super().go(name)
+
+
+def check_quorum(observed: Observed, now: Plan, world: Groups) -> None:
+    """At most one serving member of the cluster is disturbed, never a leader, and a quorum of its group stays."""
+    evicted = [name for name in evicted_in(now) if name in world.running]
+    assert len(evicted) <= 1
+    for name in evicted:
+        assert name not in observed.leaders
+        assert name in world.unreplicated or len(world.members(name.rpartition("-")[0]) - {name}) >= QUORUM
+
+
+def reach_with_copies(world: Groups, cluster: Cluster, faults: Sequence[int] = ()) -> list[Step]:
+    """`reach` for Dledger groups; returns all steps that were taken."""
+    objects, spoiled, taken = wanted(cluster), list(faults), []
+    for _ in range(2 * MAX_ROUNDS):
+        observed = world.look(cluster)
+        now = plan(observed, objects)
+        check_quorum(observed, now, world)
+        fault = spoiled.pop() if spoiled else None
+        for step in now.steps[:fault]:
+            world.take(step)
+            taken.append(step)
+        waiting = world.unsettled()
+        for name in waiting if fault is None else waiting[fault % (len(waiting) or 1) :][:1]:
+            world.settle(name)
+        world.look(cluster)
+        for group, leader in world.leaders.items():
+            for name in world.members(group) if leader else ():
+                world.settle(name)
+        if fault is None and not now.steps and not waiting and now.done:
+            return taken
+    pytest.fail(f"not there, {len(now.steps)} steps left, waiting for {now.waiting}, held {now.held}")
+
+
+REPLICATED = {"groups": 2, "replicas": 3, "replication": {"mode": "dledger"}}
+
+
+def test_followers_are_changed_first_and_the_leader_after_it_has_handed_over() -> None:
+    world = Groups()
+    reach_with_copies(world, cluster_of(REPLICATED))
+    leaders = dict(world.leaders)
+    taken = reach_with_copies(world, cluster_of(REPLICATED | {"flush": "SYNC"}))
+    order = [step.stateful_set for step in taken if isinstance(step, Evict)]
+    assert sorted(order) == [f"demo-broker-{group}-{index}" for group in range(2) for index in range(3)]
+    for group, leader in leaders.items():
+        assert [name for name in order if name.startswith(group)][-1] == leader
+        assert Transfer(leader) in taken
+
+
+@settings(max_examples=40, deadline=None)
+@given(fault_lists, st.sampled_from(["ASYNC", "SYNC"]), st.sampled_from([{}, {"fileReservedTime": "48"}]))
+def test_groups_keep_a_quorum_whatever_step_is_the_last_before_a_crash(
+    faults: list[int], flush: str, config: dict[str, str]
+) -> None:
+    world = Groups()
+    reach_with_copies(world, cluster_of(REPLICATED))
+    cluster = cluster_of(REPLICATED | {"flush": flush, "config": config, "image": "raptormq:next"})
+    reach_with_copies(world, cluster, faults)
+    assert not any(differences(world.objects[key_of(manifest)], manifest) for manifest in wanted(cluster).objects)
+
+
+def test_a_member_without_which_its_group_has_no_quorum_waits_and_says_why() -> None:
+    world = Groups()
+    reach_with_copies(world, cluster_of(REPLICATED))
+    world.go("demo-broker-0-0")
+    cluster = cluster_of(REPLICATED | {"flush": "SYNC"})
+    now = plan(world.look(cluster), wanted(cluster))
+    assert changed_in(now) == ["demo-broker-0-0", "demo-broker-1-0"], "the first is away, its change may be its cure"
+    held = {each.broker: each.why for each in now.held}
+    assert held["demo-broker-0-1"] == "demo-broker-0-0, demo-broker-1-0 is changed first"
+    world.take(now.steps[0])
+
+
+def test_a_broker_without_copies_becomes_the_first_member_while_the_others_wait_for_it() -> None:
+    world = Groups()
+    reach(world, cluster_of({"groups": 1}))
+    world.unreplicated = {"demo-broker-0-0"}
+    taken = reach_with_copies(world, cluster_of(REPLICATED | {"groups": 1}))
+    assert [step.stateful_set for step in taken if isinstance(step, Evict)] == ["demo-broker-0-0"]
+    assert world.members("demo-broker-0") == {f"demo-broker-0-{index}" for index in range(3)}
+
+
+def test_a_member_waits_until_all_clients_know_the_address_of_the_one_before() -> None:
+    world = Groups()
+    reach_with_copies(world, cluster_of(REPLICATED))
+    cluster = cluster_of(REPLICATED | {"flush": "SYNC"})
+    first = plan(world.look(cluster), wanted(cluster))
+    (changed,) = changed_in(first)
+    for step in first.steps:
+        world.take(step)
+    world.go(changed)
+    world.settle(changed)
+    world.objects[("StatefulSet", changed)]["status"]["availableReplicas"] = 0
+    now = plan(world.look(cluster), wanted(cluster))
+    assert (changed_in(now), evicted_in(now)) == ([], [])
+    assert {each.why for each in now.held} == {f"{changed} is not available to all clients"}
+    world.settle(changed)
+    assert changed_in(plan(world.look(cluster), wanted(cluster))) != []

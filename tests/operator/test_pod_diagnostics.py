@@ -80,7 +80,7 @@ def test_an_image_that_cannot_be_had() -> None:
 def test_a_pod_without_a_node_waits() -> None:
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
     words = diagnose([pod(status={"conditions": [unscheduled]})])
-    assert words == PodDiagnostics(waiting="demo-broker-0-0-0: no node takes it: 0/3 nodes")
+    assert words == PodDiagnostics(waiting="demo-broker-0-0-0: not schedulable: 0/3 nodes")
 
 
 def test_a_pod_that_its_node_has_put_out() -> None:
@@ -101,8 +101,8 @@ def test_containers_of_others_are_named() -> None:
             {"exitCode": 137, "reason": "OOMKilled", "message": "a line of the log\n"},
             "137 (OOMKilled): a line of the log",
         ),
-        ({"exitCode": 137}, "137 and said nothing"),
-        ({"exitCode": 0, "reason": "Completed", "message": "\n"}, "0 and said nothing"),
+        ({"exitCode": 137}, "137 and no output"),
+        ({"exitCode": 0, "reason": "Completed", "message": "\n"}, "0 and no output"),
     ],
 )
 def test_an_end_with_a_reason_or_without_words(ended: dict[str, Any], words: str) -> None:

@@ -11,13 +11,16 @@ from prometheus_client import REGISTRY
 from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import TopicAnswer
 from raptormq_operator.cluster_probe import LatestProbes
+from raptormq_operator.follow_leaders import LeaderFollower
 from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.leaders import Leaders
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.model.definitions import OldDefinition
 from raptormq_operator.model.topic import Topic
+from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.reconcile_cluster import PULSE_S, REFUSED_FIRST_S, RESYNC_S, RETRY_FIRST_S, ClusterReconciler
 from raptormq_operator.status_writer import StatusWriter
 from tests.operator.fake_admin import FakeAdmin
@@ -38,14 +41,14 @@ class Operator:
         self.time = 0.0
         self.probes = LatestProbes()
         self.topics_looked_at = 0
+        keys = AccessKeys(self.kube, lambda: "random")
+        self.leaders = Leaders(lambda: self.time)
+        self.parts = ReconcilerParts(
+            self.kube, self.admin, events, writer, SURROUNDINGS, self.probes, keys, self.leaders
+        )
+        self.follow_leaders = LeaderFollower(self.parts, lambda *_: None)
         self.reconcile = ClusterReconciler(
-            self.kube,
-            self.admin,
-            events,
-            writer,
-            SURROUNDINGS,
-            self.probes,
-            AccessKeys(self.kube, lambda: "random"),
+            self.parts,
             self._look_at_topics,
             clock=lambda: self.time,
             vary=lambda: 0.5,
@@ -73,6 +76,14 @@ class Operator:
             self.kube.settle()
             await self.turn()
         assert self.ready["status"] == "True", self.ready
+
+    def put_pods(self, kinds: dict[str, dict[str, Any]]) -> None:
+        """Pods of the first broker, whose StatefulSet has a change: `new` has it, others have not."""
+        workload = self.kube.objects[("StatefulSet", NAMESPACE, "demo-broker-0-0")]
+        workload["status"] |= {"updatedReplicas": 0, "updateRevision": "new"}
+        for name, more in kinds.items():
+            labels = names.broker_labels("demo", 0, 0) | {names.REVISION_LABEL: "new" if name == "new" else "old"}
+            self.kube.put({"kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels, **more}})
 
     @property
     def status(self) -> dict[str, Any]:
@@ -130,23 +141,51 @@ async def test_a_failing_pod_is_quoted_until_it_is_well() -> None:
 async def test_a_change_evicts_the_pod_of_before_when_the_budget_lets_it_go() -> None:
     operator = Operator()
     await operator.until_ready()
-    workload = operator.kube.objects[("StatefulSet", NAMESPACE, "demo-broker-0-0")]
-    workload["status"] |= {"updatedReplicas": 0, "updateRevision": "new"}
-    labels = names.broker_labels("demo", 0, 0)
-    kinds = {"old": {}, "new": {}, "going": {"deletionTimestamp": "t0"}}
-    for name, more in kinds.items():
-        revision = {names.REVISION_LABEL: "new" if name == "new" else "old"}
-        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels | revision, **more}
-        operator.kube.put({"kind": "Pod", "metadata": metadata})
+    operator.put_pods({"old": {}, "new": {}, "going": {"deletionTimestamp": "t0"}})
     operator.kube.protected = {"old"}
     await operator.turn()
     assert operator.ready["reason"] == "Progressing"
-    assert "the disruption budget does not allow to evict old for a change" in operator.ready["message"]
+    assert "the disruption budget does not allow evicting old for a change" in operator.ready["message"]
     assert operator.names("Pod") == ["going", "new", "old"]
     operator.kube.protected = set()
     await operator.turn()
     assert operator.names("Pod") == ["going", "new"]
     assert ("Normal", "Evicted") in operator.kube.events()
+
+
+async def test_an_eviction_that_is_refused_is_said_and_tried_again() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    operator.put_pods({"old": {}})
+    operator.kube.refuse["Eviction"] = Invalid(500, "This pod has more than one PodDisruptionBudget")
+    assert await operator.turn() == RETRY_FIRST_S
+    assert operator.ready["reason"] == "Progressing"
+    assert operator.ready["message"] == (
+        "demo-broker-0-0 cannot be evicted for a change: This pod has more than one PodDisruptionBudget"
+    )
+    assert ("Warning", "Progressing") in operator.kube.events()
+    del operator.kube.refuse["Eviction"]
+    await operator.turn()
+    assert operator.names("Pod") == []
+
+
+async def test_a_pod_whose_claim_is_being_deleted_stays_and_is_told_of() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    operator.put_pods({"old": {}})
+    metadata = {"name": "store-demo-broker-0-0-0", "namespace": NAMESPACE, "deletionTimestamp": "t0"}
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata | {"labels": names.broker_labels("demo", 0, 0)},
+        "spec": {"resources": {"requests": {"storage": operator.cluster.storage.size}}},
+    }
+    operator.kube.put(claim)
+    await operator.turn()
+    assert operator.names("Pod") == ["old"]
+    ready, terminating = operator.status["conditions"]
+    assert "its volume claim is being deleted" in ready["message"]
+    assert (terminating["type"], terminating["status"]) == ("ClaimTerminating", "True")
+    assert ("Warning", "ClaimTerminating") in operator.kube.events()
 
 
 async def test_what_keeps_a_pod_from_beginning_is_quoted() -> None:
@@ -238,7 +277,7 @@ async def test_an_object_of_someone_else_is_not_overwritten() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ({"replication": {"mode": "dledger"}, "replicas": 3}, "NotSupported"),
+        ({"replication": {"mode": "masterSlave"}, "replicas": 2, "accessControl": {"enabled": True}}, "NotSupported"),
         ({"config": {"brokerId": "7"}}, "ConfigDenied"),
     ],
 )
@@ -273,6 +312,16 @@ async def test_an_object_that_the_server_refuses() -> None:
     operator.kube.refuse["StatefulSet"] = Invalid(422, "affinity is nonsense")
     assert await operator.turn() == REFUSED_FIRST_S
     assert (operator.ready["reason"], operator.ready["message"]) == ("ApplyRefused", "affinity is nonsense")
+
+
+async def test_objects_that_may_not_be_seen_are_in_the_condition() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    operator.kube.refuse_lists["StatefulSet"] = Invalid(403, "statefulsets.apps is forbidden")
+    assert await operator.turn() is not None
+    assert (operator.ready["status"], operator.ready["reason"]) == ("False", "ApplyRefused")
+    assert operator.ready["message"] == "statefulsets.apps is forbidden"
+    assert operator.status["brokersReady"] == "1/1"
 
 
 async def test_a_server_that_is_away_is_an_error_to_retry() -> None:
@@ -468,7 +517,7 @@ async def test_a_disk_that_came_back_empty_is_a_condition_and_a_warning() -> Non
     await operator.turn()
     ready, lost = operator.status["conditions"]
     assert (ready["status"], lost["type"], lost["status"]) == ("True", "MessagesLost", "True")
-    assert "messages up to offset 4096 of its commit log are gone" in lost["message"]
+    assert "messages up to offset 4096 of its commit log are lost" in lost["message"]
     assert ("Warning", "MessagesLost") in operator.kube.events()
 
 
@@ -511,7 +560,9 @@ async def test_a_role_without_claims_or_secrets_costs_their_conditions_alone(kin
 async def test_a_definition_that_is_older_than_the_operator_is_an_error_in_words() -> None:
     operator = Operator()
     del operator.kube.objects["BrokerCluster", NAMESPACE, "demo"]["spec"]["metrics"]
-    with pytest.raises(OldDefinition, match="BrokerCluster has no field 'metrics': the definitions"):
+    with pytest.raises(
+        OldDefinition, match="BrokerCluster has no field 'metrics': the installed CustomResourceDefinitions"
+    ):
         await operator.turn()
     topic = topic_body()
     del topic["spec"]["permissions"]

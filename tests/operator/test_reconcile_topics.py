@@ -12,9 +12,11 @@ from raptormq_operator.admin import Admin, TopicAnswer
 from raptormq_operator.cluster_probe import LatestProbes
 from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.events import EventRecorder
+from raptormq_operator.leaders import Leaders
 from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.reconcile_topics import GROUP_SIZE, TopicsReconciler
 from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.topic_store import TopicStore
@@ -41,17 +43,9 @@ class Operator:
         events = EventRecorder(self.kube, lambda: "t0")
         writer = StatusWriter(self.kube, events, lambda: "t0")
         self.keys = AccessKeys(self.kube)
-        self.reconcile = TopicsReconciler(
-            self.kube,
-            admin or self.admin,
-            events,
-            writer,
-            SURROUNDINGS,
-            self.store,
-            self.probes,
-            self.keys,
-            lambda _, name: self.suspected.append(name),
-        )
+        admin = admin or self.admin
+        parts = ReconcilerParts(self.kube, admin, events, writer, SURROUNDINGS, self.probes, self.keys, Leaders())
+        self.reconcile = TopicsReconciler(parts, self.store, lambda _, name: self.suspected.append(name))
         if cluster:
             body = self.kube.put(cluster_body(groups=2))
             body["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -104,6 +98,24 @@ async def test_the_topic_is_made_on_every_broker() -> None:
     assert [broker["ready"] for broker in operator.body["status"]["brokers"]] == [True, True]
     assert operator.body["status"]["nameServerAddress"] == CLUSTER.name_server_address
     assert operator.kube.events() == [("Normal", "Applied")]
+
+
+async def test_followers_get_topics_from_their_leader() -> None:
+    operator = Operator(cluster=False)
+    body = operator.kube.put(cluster_body(replicas=3, replication={"mode": "dledger"}))
+    body["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+    cluster = Cluster.from_object(body, SURROUNDINGS)
+    operator.admin.serve(cluster)
+    await operator.turn()
+    leader = cluster.members[0].address
+    assert {broker for broker, _ in operator.admin.changes} == {leader}
+    assert [each["address"] for each in operator.body["status"]["brokers"]] == [leader]
+    assert operator.ready[0] == "True"
+    operator.admin.lead(cluster, None)
+    operator.probes.forget(*DEMO)
+    await operator.turn()
+    assert operator.ready[0] == "False"
+    assert "no member leads" in operator.body["status"]["conditions"][0]["message"]
 
 
 async def test_a_topic_that_is_right_is_left_alone() -> None:

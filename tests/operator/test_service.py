@@ -31,7 +31,7 @@ from tests.operator.resources import NAMESPACE, cluster_body, topic_body
 
 GROUPS = {
     "apiextensions.k8s.io/v1": ["customresourcedefinitions"],
-    "raptormq.io/v1alpha1": ["brokerclusters", "topics"],
+    "raptormq.io/v1alpha1": ["brokerclusters", "sparkpipelines", "topics"],
     "apps/v1": ["statefulsets"],
     "policy/v1": ["poddisruptionbudgets"],
 }
@@ -44,7 +44,8 @@ class ApiServer:
 
     def __init__(self) -> None:
         # Both are refused by their specs, so that nothing further is asked for.
-        cluster = cluster_body(replicas=3, replication={"mode": "dledger"})
+        tls = {"secretName": "certificate", "mode": "enforcing", "clientAuth": "none"}
+        cluster = cluster_body(replicas=2, replication={"mode": "masterSlave"}, tls=tls)
         self.listed = {"brokerclusters": [cluster], "topics": [topic_body(clusterRef={"name": "none"})]}
         self.written: list[tuple[str, str, Any]] = []
         self.unserved: list[str] = []

@@ -66,10 +66,12 @@ def test_the_type_of_queues_is_left_to_the_converter() -> None:
     assert verdict.reason is Reason.QUEUE_TYPE_DIFFERS
     assert verdict.message == (
         "b: queue.type is SimpleCQ, wanted BatchCQ; "
-        "this converts the queues: raptormq convert-queue --topic orders --to BatchCQ"
+        "to convert the queues, run: raptormq convert-queue --topic orders --to BatchCQ"
     )
     back = topic_plan.verdict(TOPIC, {"a": wanted}).message
-    assert back.endswith("if they hold no batches stored whole: raptormq convert-queue --topic orders --to SimpleCQ")
+    assert back.endswith(
+        "if they contain no batches that are stored whole, run: raptormq convert-queue --topic orders --to SimpleCQ"
+    )
 
 
 def test_ready_takes_every_broker() -> None:

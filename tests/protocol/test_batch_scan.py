@@ -1,4 +1,4 @@
-"""Records of a batch are found the same, and refused the same, whether they are taken apart at once or one by one."""
+"""The bulk and the record-by-record decoder of batches find the same records and raise the same errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the messages of a batch are; damage of every kind."""
+"""Positions of the messages of a batch, and damage of every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies: fastjson's dialect is read, ours is standard JSON, round trips hold, damage is a BodyError."""
+"""JSON bodies: fastjson's dialect is decoded, standard JSON is encoded, damage is a BodyError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands: both header encodings round-trip, peers' odd JSON is understood, damage is a CommandError."""
+"""Commands: both header encodings round-trip, lenient JSON of peers is decoded, damage is a CommandError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties that have no room in a copy: which of them stay, which are left out, and how the copy says so."""
+"""Properties of a copy that do not fit: which are kept, which are removed, and how the copy lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every node of a well-formed body, one at a time, is something else or not there: it is read, or is a BodyError."""
+"""Each node of a valid body is replaced or removed: the body is decoded, or a BodyError is raised."""
 
 from __future__ import annotations
 

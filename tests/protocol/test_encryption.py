@@ -1,4 +1,4 @@
-"""Encrypted bodies: there and back, and every way of not being one."""
+"""Encrypted bodies: round trips, and bodies that are damaged or not encrypted."""
 
 from __future__ import annotations
 

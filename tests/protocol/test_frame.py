@@ -1,4 +1,4 @@
-"""Frames: any split of the stream gives the same frames; bad lengths are refused before anything is kept for them."""
+"""Frames: any split of the stream yields the same frames; invalid lengths are refused before memory is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The full signature: what it covers, what its bytes are, and that the classic one covers it."""
+"""The full signature: the fields it covers, its bytes, and that the classic signature covers it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codecs against real bytes of Apache RocketMQ 5.3.3 (`tests/golden/README.md`): same values, same bytes back."""
+"""Encoders and decoders against recorded bytes of Apache RocketMQ 5.3.3 (`tests/golden/README.md`)."""
 
 from __future__ import annotations
 

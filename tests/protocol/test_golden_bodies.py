@@ -1,4 +1,4 @@
-"""The JSON bodies against real ones of Apache RocketMQ 5.3.3 (`tests/golden`): the same values before and after."""
+"""JSON bodies against recorded bodies of Apache RocketMQ 5.3.3 (`tests/golden`): round trips keep the values."""
 
 from __future__ import annotations
 

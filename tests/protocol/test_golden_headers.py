@@ -1,4 +1,4 @@
-"""The header declarations against the fields that Apache RocketMQ 5.3.3 really sends (`tests/golden`)."""
+"""Header declarations against the recorded fields of Apache RocketMQ 5.3.3 (`tests/golden`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that are stored whole: taken apart, and refused where they lie."""
+"""Batches that are stored whole: unpacking, and errors for damaged batches."""
 
 from __future__ import annotations
 

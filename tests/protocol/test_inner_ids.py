@@ -1,4 +1,4 @@
-"""Unique ids of the messages in a batch that nobody can look into, as its property."""
+"""The property with the unique ids of the messages in a batch that brokers cannot read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches told apart by nothing but unique keys: found as such only when they are, whatever is damaged."""
+"""The decoder of batches whose messages differ in unique keys: it accepts only such batches, also with damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of a body: a name is text, never the word for nothing; a flag is what fastjson reads as one."""
+"""Members of a JSON body: types of names, and the flags that fastjson accepts."""
 
 from __future__ import annotations
 

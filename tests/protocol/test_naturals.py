@@ -1,4 +1,4 @@
-"""Numbers that travel as text."""
+"""Natural numbers in text form."""
 
 from __future__ import annotations
 

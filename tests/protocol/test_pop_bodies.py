@@ -1,4 +1,4 @@
-"""Bodies of POP that no good client sends: what is read of them is bounded."""
+"""Bodies of POP from misbehaving clients: decoding is bounded."""
 
 from __future__ import annotations
 

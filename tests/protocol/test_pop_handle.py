@@ -1,4 +1,4 @@
-"""Handles of popped messages that are none."""
+"""Invalid handles of popped messages."""
 
 from __future__ import annotations
 

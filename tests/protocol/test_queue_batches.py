@@ -1,4 +1,4 @@
-"""Requests for several queues: what goes in comes out, and no bytes do more harm than an error."""
+"""Requests for several queues: round trips, and no bytes cause anything but an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recall handles: the text that Apache RocketMQ makes, and what is none."""
+"""Recall handles: the text form of Apache RocketMQ, and invalid handles."""
 
 from __future__ import annotations
 

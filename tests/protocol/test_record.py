@@ -1,4 +1,4 @@
-"""Stored records and batch records: round trips, exact layout, and nothing but RecordError for damage."""
+"""Stored records and batch records: round trips, exact layout, and RecordError for every damage."""
 
 from __future__ import annotations
 

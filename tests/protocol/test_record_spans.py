@@ -1,4 +1,4 @@
-"""Where the records of a pull are: plain ones are found, everything else is left to the decoder."""
+"""Positions of the records of a pull: plain records are found, all others are left to the decoder."""
 
 from __future__ import annotations
 

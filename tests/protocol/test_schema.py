@@ -1,4 +1,4 @@
-"""Header declarations: every declared header round-trips, and complaints name the field."""
+"""Header declarations: every declared header round-trips, and errors name the field."""
 
 from __future__ import annotations
 

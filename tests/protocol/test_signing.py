@@ -1,4 +1,4 @@
-"""Signatures against one that the official Java client's algorithm gives."""
+"""Signatures against signatures of the official Java client's algorithm."""
 
 from __future__ import annotations
 

@@ -54,6 +54,8 @@ HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
 FORMING_MS, FAULTY_MS, HEALED_MS = 400, 900, 4000
 
 
+FALSE_REPORTS = 0.1
+"""How often a fault comes with the false report that the process of the leader has ended."""
 PROFILES = (
     (
         "kill",
@@ -104,7 +106,7 @@ class Disk:
         self.start = 0
         self.entries: list[Entry] = []
         self.commit = ZERO
-        self.forgetful = False
+        self.may_have_lost_data = False
 
     def do(self, effect: Any) -> None:
         """Do one effect on the log."""
@@ -160,7 +162,7 @@ class Node:
             disk.start,
             len(disk.records),
             disk.commit,
-            disk.forgetful and not group.sync,
+            disk.may_have_lost_data and not group.sync,
         )
         peers = dict.fromkeys([*group.nodes, self.id], "")
         self.raft = Raft(
@@ -185,7 +187,7 @@ class Node:
         disk = self.disk
         kept = self.group.rng.randint(disk.durable, len(disk.records))
         del disk.records[kept:]
-        disk.forgetful = True
+        disk.may_have_lost_data = True
 
     def wipe(self) -> None:
         self.kill()
@@ -209,6 +211,11 @@ class Node:
             sys.stdout.write(f"{self.group.now:5} {message}\n")
         self.raft.step(message)
         self.pump()
+
+    def hear_of_end(self, member: str) -> None:
+        if self.raft is not None and not self.is_paused(self.hear_of_end, member):
+            self.raft.process_ended(member)
+            self.pump()
 
     def is_paused(self, event: Any, argument: Any) -> bool:
         if self.paused_until > self.group.now:
@@ -276,7 +283,7 @@ class Node:
         disk, group = self.disk, self.group
         if ready.hard_state is not None:
             disk.state = ready.hard_state
-            disk.forgetful = disk.forgetful and ready.hard_state.recovering
+            disk.may_have_lost_data = disk.may_have_lost_data and ready.hard_state.recovering
         for effect in ready.log:
             disk.do(effect)
             if isinstance(effect, Reset):
@@ -331,6 +338,9 @@ class Simulation:
         self.seed = seed
         self.verbose = verbose
         self.rng = rng = Random(seed)
+        self.reports = Random(seed)
+        """Chooses who hears of ended processes; a source of its own leaves the other choices of a seed as they are."""
+        self.reported = self.reports.choice((0.0, 0.5, 1.0))
         self.now = 0
         self.count = 0
         self.queue: list[tuple[int, int, Any, Any]] = []
@@ -457,6 +467,8 @@ class Simulation:
             return
         rng = self.rng
         node = rng.choice(list(self.nodes.values()))
+        if self.reports.random() < FALSE_REPORTS:
+            self.rumour(self.leader() or node)
         kind: Callable[[Node], None] = getattr(self, rng.choice(self.kinds))
         kind(node)
         self.later(rng.randint(5, self.fault_gap), self.fault, None)
@@ -519,6 +531,13 @@ class Simulation:
         if node.raft is not None and not self.healed:
             node.kill()
             self.later(self.rng.randint(1, 120), self.revive, node)
+            self.rumour(node)
+
+    def rumour(self, node: Node) -> None:
+        """Tell members that the process of a node has ended, whether it has or not."""
+        for other in self.nodes.values():
+            if other is not node and self.reports.random() < self.reported:
+                self.later(self.reports.randint(1, 5), other.hear_of_end, node.id)
 
     def kill_all(self, _: Node) -> None:
         for node in self.nodes.values():
@@ -572,7 +591,7 @@ class Simulation:
         for member in status.configuration.members:
             other = self.nodes[member.id]
             state = other.disk.state
-            forgets = other.disk.forgetful or state.recovering or state.incarnation != member.incarnation
+            forgets = other.disk.may_have_lost_data or state.recovering or state.incarnation != member.incarnation
             if forgets or member.suffrage != "voter" or not state.group:
                 return False
         # Who was swapped in or has recovered is known as that to everybody, or an older leader may count it wrongly.
@@ -673,7 +692,9 @@ class Simulation:
         for member in configuration.members:
             disk = self.nodes[member.id].disk
             if member.suffrage == "voter":
-                forgot = disk.forgetful or disk.state.recovering or disk.state.incarnation != member.incarnation
+                forgot = (
+                    disk.may_have_lost_data or disk.state.recovering or disk.state.incarnation != member.incarnation
+                )
                 holders += forgot or (disk.durable if self.sync else len(disk.records)) >= commit.offset
         assert holders >= configuration.quorum(), f"{leader.id} commits {commit}, which {holders} voters have"
 

@@ -34,6 +34,7 @@ from raptormq.raft import (
     VoteRequest,
     VoteResponse,
 )
+from raptormq.raft.raft import CONFLICT_ELECTIONS
 
 GROUP = 77
 MEMBERS = Configuration.of([Member("n0", 10), Member("n1", 11), Member("n2", 12)])
@@ -110,7 +111,7 @@ def test_a_ready_has_to_be_advanced_before_the_next() -> None:
     assert ready is not None
     with pytest.raises(RuntimeError, match="advanced first"):
         raft.ready()
-    with pytest.raises(RuntimeError, match="only the last"):
+    with pytest.raises(RuntimeError, match="only the outstanding"):
         raft.advance(Ready(None, (), (), None, ()))
     raft.advance(ready)
 
@@ -163,7 +164,7 @@ def test_a_leader_without_what_is_confirmed_is_refused() -> None:
     status = raft.status()
     assert (status.end, status.committed) == (Position(100, 1), Position(100, 1))
     assert status.conflict == (
-        "n1 leads term 9 without what was confirmed up to 100+1: its log parts from this one at 50+1"
+        "n1 leads term 9, but its log lacks data committed up to 100+1: it diverges from the log of n0 at 50+1"
     )
 
 
@@ -255,12 +256,12 @@ def test_a_leader_without_a_majority_steps_down() -> None:
 @pytest.mark.parametrize(
     ("proposal", "reason"),
     [
-        (DataAppended(50), "the log ends at 100, not at 50"),
-        (TransferLeadership("n0"), "n0 leads already"),
+        (DataAppended(50), "the log already ends at 100, beyond 50"),
+        (TransferLeadership("n0"), "n0 is already the leader"),
         (TransferLeadership("n7"), "n7 is not a voter of the group"),
-        (AddMember("n7"), "n7 has not been heard of: start it with an empty disk first"),
+        (AddMember("n7"), "n7 has not contacted the leader: start it with an empty disk first"),
         (PromoteMember("n7"), "n7 is not a member of the group"),
-        (PromoteMember("n1"), "n1 is a voter already"),
+        (PromoteMember("n1"), "n1 is already a voter"),
         (RemoveMember("n7"), "n7 is not a member of the group"),
     ],
     ids=str,
@@ -278,7 +279,7 @@ def test_a_removal_that_leaves_no_majority_is_refused() -> None:
     for now in range(2100, 3600, 100):  # n2 is silent
         raft.tick(now)
         answer(raft, work(raft), ("n1",))
-    with pytest.raises(ProposalRefused, match="without n1 no majority of the group answers"):
+    with pytest.raises(ProposalRefused, match="without n1 the group has no majority of live voters"):
         raft.propose(RemoveMember("n1"))
     assert raft.propose(RemoveMember("n2")) == Position(100, 3)
 
@@ -288,7 +289,7 @@ def test_a_follower_names_the_leader() -> None:
     with pytest.raises(ProposalRefused, match="no leader is known"):
         raft.propose(ReadIndex("r"))
     raft.step(Append(**head(), previous=ZERO, previous_term=0, end=ZERO))  # type: ignore[arg-type]
-    with pytest.raises(ProposalRefused, match="n0 does not lead") as refused:
+    with pytest.raises(ProposalRefused, match="n0 is not the leader") as refused:
         raft.propose(DataAppended(200))
     assert refused.value.leader == "n1"
 
@@ -297,9 +298,35 @@ def test_a_member_whose_disk_has_other_data_cannot_join() -> None:
     raft = leader()
     fields = {**head("n3", 0), "incarnation": 5, "group": 0, "to_incarnation": 0}
     raft.step(Hello(**fields, has_data=True))  # type: ignore[arg-type]
-    assert raft.status().conflict == "n3 asks to join with data of its own: its disk has to be empty"
-    with pytest.raises(ProposalRefused, match="n3 has not been heard of"):
+    assert raft.status().conflict == "n3 cannot join with data of another group: its disk must be empty"
+    with pytest.raises(ProposalRefused, match="n3 has not contacted the leader"):
         raft.propose(AddMember("n3"))
+
+
+def test_a_conflict_is_over_when_it_does_not_occur_again() -> None:
+    raft = leader()
+    fields = {**head("n3", 0), "incarnation": 5, "group": 0, "to_incarnation": 0}
+    election_ms, now = Options().election_ms, 0
+
+    def pass_elections(count: int) -> None:
+        nonlocal now
+        pass_time(raft, now, count * election_ms)
+        now += count * election_ms
+
+    for _ in range(2):
+        raft.step(Hello(**fields, has_data=True))  # type: ignore[arg-type]
+        pass_elections(CONFLICT_ELECTIONS - 10)
+    assert raft.status().conflict
+    pass_elections(20)
+    assert not raft.status().conflict
+
+
+def test_data_without_a_group_is_a_conflict_until_it_has_one() -> None:
+    raft = fresh("n0", 10, 500)
+    work(raft)
+    raft.step(Append(**head(), previous=ZERO, previous_term=0, end=ZERO))  # type: ignore[arg-type]
+    pass_time(raft, 0, 2 * CONFLICT_ELECTIONS * Options().election_ms)
+    assert raft.status().conflict
 
 
 def fresh(member_id: str, incarnation: int, end: int = 0, peers: dict[str, str] | None = None) -> Raft:
@@ -325,7 +352,7 @@ def test_two_disks_with_data_do_not_form_a_group() -> None:
         raft.step(Hello(sender="n2", incarnation=12, **fields))  # type: ignore[arg-type]
         raft.tick(now)
         work(raft)
-    assert raft.status().conflict == "n0 and n1 both have data, but no group: one of them has to be empty"
+    assert raft.status().conflict == "n0 and n1 both have data, but no group: one of them must be empty"
     assert raft.role is Role.FOLLOWER
 
 
@@ -335,7 +362,7 @@ def test_a_store_with_data_does_not_follow_a_group() -> None:
     raft.step(Append(**head(), previous=ZERO, previous_term=0, end=ZERO))  # type: ignore[arg-type]
     status = raft.status()
     assert (status.group, status.end.offset) == (0, 500)
-    assert status.conflict == "n1 leads a group, but this disk has data of no group"
+    assert status.conflict == "n1 leads a group, but this disk has data that belongs to no group"
 
 
 def test_what_cannot_be_started() -> None:
@@ -343,9 +370,9 @@ def test_what_cannot_be_started() -> None:
         saved = Saved(HardState(incarnation=incarnation))
         return Raft("n0", saved, Options(peers=peers), Random(1), lambda start, limit: limit)
 
-    with pytest.raises(ValueError, match="does not contain the member n0 itself"):
+    with pytest.raises(ValueError, match="does not contain this member, n0"):
         start(10, {"n1": "", "n2": ""})
-    with pytest.raises(ValueError, match="an incarnation has to be set"):
+    with pytest.raises(ValueError, match="the incarnation is not set"):
         start(0, PEERS)
     with pytest.raises(ValueError, match="at least twice"):
         Options(heartbeat_ms=600, election_ms=1000)

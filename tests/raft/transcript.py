@@ -27,6 +27,7 @@ their order. Commands:
     flush n0                    flush what is written, and tell the member (of a group with sync)
     mark n0 | flushed n0        the two halves of it
     kill n0 | power n0 OFFSET | wipe n0 | start n0
+    ended n1 n0                 tell n1 that the process of n0 has ended
     deleted n0 OFFSET           retention deletes what is before an offset
     status                      one line for each member
 
@@ -83,7 +84,7 @@ class Member:
         self.entries: list[Entry] = []
         self.begin = self.end = 0
         self.commit = ZERO
-        self.forgetful = False
+        self.may_have_lost_data = False
         self.raft: Raft | None = None
         self.held = False
         self.doing: Ready | None = None
@@ -91,10 +92,10 @@ class Member:
         self.now = 0
 
     def start(self) -> None:
-        saved = Saved(self.state, tuple(self.entries), self.begin, self.end, self.commit, self.forgetful)
+        saved = Saved(self.state, tuple(self.entries), self.begin, self.end, self.commit, self.may_have_lost_data)
         self.raft = Raft(self.id, saved, self.options, Random(self.id), align)
         self.doing = None
-        self.forgetful = False
+        self.may_have_lost_data = False
         self.tick(0)
 
     def tick(self, milliseconds: int) -> None:
@@ -264,11 +265,14 @@ class Transcript:
     def do_kill(self, words: list[str]) -> None:
         self.members[words[0]].raft = None
 
+    def do_ended(self, words: list[str]) -> None:
+        self.raft(words[0]).process_ended(words[1])
+
     def do_power(self, words: list[str]) -> None:
         member = self.members[words[0]]
         member.raft = None
         member.end = min(member.end, int(words[1]))
-        member.forgetful = not self.sync
+        member.may_have_lost_data = not self.sync
 
     def do_wipe(self, words: list[str]) -> None:
         self.add(words[0], list(self.members))
@@ -294,9 +298,9 @@ class Transcript:
                 f"{view.id} {view.role} term {view.term} leader {view.leader or '-'} committed {view.committed}"
                 f" stored {view.stored} end {view.end} [{view.configuration}] {', '.join(notes)}".rstrip()
             )
-            if view.strangers:
+            if view.joining_disks:
                 self.show(
-                    f"   asking to join: {', '.join(f'{who}:{incarnation}' for who, incarnation in view.strangers)}"
+                    f"   asking to join: {', '.join(f'{who}:{incarnation}' for who, incarnation in view.joining_disks)}"
                 )
             if view.conflict:
                 self.show(f"   {view.conflict}")

@@ -18,7 +18,8 @@ from demo.broker_process import running_broker
 @pytest.fixture(scope="session")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the name server of a `raptormq dev` that runs as a process of its own."""
-    with running_broker(tmp_path_factory.mktemp("broker"), enablePropertyFilter="true") as address:
+    settings = {"enablePropertyFilter": "true", "stagedMessagesEnable": "true"}
+    with running_broker(tmp_path_factory.mktemp("broker"), **settings) as address:
         yield address
 
 

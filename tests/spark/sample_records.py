@@ -1,6 +1,6 @@
 """Stored records for the tests of the Spark source, as hypothesis strategies and as plain buffers.
 
-Neighbour: `raptormq.protocol.record`, whose decoder is the reference that the columns are compared with.
+See also: `raptormq.protocol.record`, whose decoder is the reference that the columns are compared with.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def test_a_body_of_4_mb(spark: SparkSession, name_server: str) -> None:
     [
         ({"failOnDatalos": "true"}, "unknown option 'failondatalos'; did you mean failOnDataLoss?"),
         ({"subscribe": "batch-nowhere", "retryTimeoutMs": "300"}, "topic batch-nowhere does not exist"),
-        ({"nameServer": "127.0.0.1:1", "retryTimeoutMs": "300"}, "no name server answers at 127.0.0.1:1"),
+        ({"nameServer": "127.0.0.1:1", "retryTimeoutMs": "300"}, "no name server responds at 127.0.0.1:1"),
         ({"endingOffsets": '{"TOPIC": {"broker-a": {"0": 1000000}}}'}, "read up to offset 1000000 but ends at 150"),
     ],
 )
@@ -162,7 +162,7 @@ def test_messages_that_expire_after_planning(spark: SparkSession, expiring: Memo
     assert planned.getNumPartitions() == 1
     expire(expiring, 40)
     if fail == "true":
-        with pytest.raises(Exception, match="offsets 0 to 39 of t@broker-a:0 are gone"):
+        with pytest.raises(Exception, match="offsets 0 to 39 of t@broker-a:0 are missing"):
             planned.collect()
     else:
         assert len(planned.collect()) == 60

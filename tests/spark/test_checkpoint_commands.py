@@ -111,17 +111,19 @@ def test_offsets_are_rewritten_and_the_old_ones_kept(checkpoint: Path) -> None:
 
 
 def test_mistakes_are_named(checkpoint: Path, tmp_path: Path) -> None:
-    assert "is no checkpoint of a streaming query" in reason("show", tmp_path)
-    assert "name their name servers with -n" in reason("rewrite", checkpoint, "--source", 1, "--to", "latest")
+    assert "is not a checkpoint of a streaming query" in reason("show", tmp_path)
+    assert "give name servers with -n" in reason("rewrite", checkpoint, "--source", 1, "--to", "latest")
     assert "not JSON" in reason("rewrite", checkpoint, "--source", 1, "--to", "{")
     assert "source 0 of" in reason("rewrite", checkpoint, "--to", '{"t": {"a": {"0": 3}}}')
     (checkpoint / "commits" / "2").unlink()
     to = '{"t": {"a": {"0": 3}}}'
-    assert "batch 2 is not committed: Spark repeats it" in reason("rewrite", checkpoint, "--source", 1, "--to", to)
+    assert "batch 2 is not committed, so Spark will repeat it" in reason(
+        "rewrite", checkpoint, "--source", 1, "--to", to
+    )
     (checkpoint / "offsets" / "2").write_text("v2\n{}\n-", encoding="utf-8")
-    assert "is of version 'v2' of the offset log, not v1" in reason("show", checkpoint)
+    assert "has version 'v2' of the offset log, not v1" in reason("show", checkpoint)
     (checkpoint / "offsets" / "2").write_bytes(b"\xff")
-    assert "is no file of an offset log" in reason("show", checkpoint)
+    assert "is not a file of an offset log" in reason("show", checkpoint)
     (checkpoint / "offsets" / "2").write_text(f"v1\n{METADATA}\n-", encoding="utf-8")
     assert "batch 2 has no offsets of RaptorMQ" in reason("show", checkpoint)
 
@@ -131,7 +133,7 @@ def test_a_query_that_runs_is_noticed(checkpoint: Path) -> None:
     logged = log.read()
     path = checkpoint / "offsets" / "3"
     path.write_text((checkpoint / "offsets" / "2").read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="has changed meanwhile: stop the query first"):
+    with pytest.raises(CheckpointError, match="changed meanwhile: stop the query first"):
         log.rewrite(logged, logged.sources)
 
 

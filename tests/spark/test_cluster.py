@@ -129,7 +129,7 @@ def test_a_topic_may_come_late(cluster: Cluster, broker: MemoryBroker) -> None:
 def test_nobody_at_the_address_is_an_error_in_time(free_port: int) -> None:
     alone = Cluster(Connection((f"127.0.0.1:{free_port}",), request_timeout_s=0.2, retry_timeout_s=0.5))
     began = time.monotonic()
-    with pytest.raises(NameServerUnreachable, match=f"no name server answers at 127.0.0.1:{free_port}"):
+    with pytest.raises(NameServerUnreachable, match=f"no name server responds at 127.0.0.1:{free_port}"):
         alone.queues("t")
     with pytest.raises(NameServerUnreachable):
         alone.topics()
@@ -142,7 +142,7 @@ def test_silence_at_an_address_is_an_error_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         waiting = Cluster(Connection((address,), request_timeout_s=1000.0, retry_timeout_s=1000.0))
-        with pytest.raises(NameServerUnreachable, match=rf"no name server answers at {address} .* within 3 s"):
+        with pytest.raises(NameServerUnreachable, match=rf"no name server responds at {address} .* within 3 s"):
             waiting.queues("t")
         waiting.close()
 

@@ -33,7 +33,7 @@ def test_json_with_relative_and_left_out_queues() -> None:
 
 
 def test_json_that_names_another_queue() -> None:
-    with pytest.raises(OptionError, match="t@broker-a:2, which is not among the queues to read"):
+    with pytest.raises(OptionError, match="t@broker-a:2, which is not one of the queues to read"):
         offsets_at(Position(offsets={Q2: 0}), [Q0], TOPIC, unnamed="earliest")
 
 

@@ -90,7 +90,7 @@ def test_no_secret_is_shown() -> None:
             "secretKey and secretKeyFile exclude",
         ),
         ({"encryptionKeyFile": "x", "encryptionKeyFolder": "y"}, "exclude each other"),
-        ({"tls": "false", "tlsCa": "ca.pem"}, "option tls is false, but other options say how to speak TLS"),
+        ({"tls": "false", "tlsCa": "ca.pem"}, "option tls is false, but other TLS options are set"),
         ({"tlsCert": "c.pem"}, "a client's certificate needs its key"),
         ({"tlsCheckName": "true"}, "means nothing unless the certificate is verified"),
         ({"secretKey": " "}, "option secretKey: names no key"),

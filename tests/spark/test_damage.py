@@ -163,7 +163,7 @@ def test_a_task_says_how_much_it_left_out(caplog: pytest.LogCaptureFixture) -> N
     lenient = SourceOptions(Connection(("127.0.0.1:1",)), topics=("t",), columns=("queueOffset",), fail_on_damage=False)
     (found,) = scan(QueueRange(QUEUE, 0, count + 1), lenient, source)
     assert found.to_pydict() == {"queueOffset": [count]}
-    assert caplog.messages[-1] == "flights@broker-a:3: 50 damaged messages and batches were left out"
+    assert caplog.messages[-1] == "flights@broker-a:3: skipped 50 damaged messages and batches"
     assert len(caplog.messages) == 21
     with pytest.raises(RecordError, match="failOnDamage"):
         list(scan(QueueRange(QUEUE, 0, count + 1), replace(lenient, fail_on_damage=True), source))

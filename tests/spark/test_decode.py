@@ -236,7 +236,7 @@ def test_garbage_is_refused(garbage: bytes) -> None:
 
 
 def test_a_size_of_zero_does_not_hang() -> None:
-    with pytest.raises(RecordError, match="record of 0 bytes"):
+    with pytest.raises(RecordError, match="invalid size of 0 bytes"):
         rows(RecordDecoder(QUEUE, DEFAULT_COLUMNS), bytes(200))
 
 

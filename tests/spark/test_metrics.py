@@ -50,7 +50,7 @@ def test_the_listener_reports_both(caplog: pytest.LogCaptureFixture) -> None:
     assert (found[0].total, found[0].largest, found[0].total_lost) == (100, 100, 190)
     with caplog.at_level(logging.INFO):
         LagListener().onQueryProgress(event)
-    assert caplog.messages[1:] == ["query flights, batch 3: 190 offsets were deleted unread"]
+    assert caplog.messages[1:] == ["query flights, batch 3: 190 offsets were deleted before they were read"]
 
 
 @pytest.mark.parametrize("other", [None, "", "5", '{"topic": {"0": 5}}', "not json"])
@@ -68,7 +68,7 @@ def test_sums() -> None:
 def test_the_log_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         log_lag(Lag("flights", 3, {Q0: 4, Q1: 2}))
-    assert caplog.messages == ["query flights, batch 3: 6 offsets behind, at most 4 in a queue"]
+    assert caplog.messages == ["query flights, batch 3: lag 6 offsets, at most 4 in one queue"]
 
 
 def test_prometheus_has_what_the_listener_was_told_until_the_query_ends() -> None:

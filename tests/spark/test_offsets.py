@@ -92,7 +92,7 @@ def test_relative_offsets_are_for_options_only() -> None:
         ("null", "not null"),
         ('{"v": 3, "q": {}}', "version 3"),
         ('{"v": 1, "q": {}, "i": {}}', "unknown field 'i'"),
-        ('{"v": 2, "q": {}, "i": {"t": {"b": 7}}}', "the id of t@b must be a text"),
+        ('{"v": 2, "q": {}, "i": {"t": {"b": 7}}}', "the id of t@b must be a string"),
         ('{"v": 2, "q": {}, "i": {"t": "b"}}', "must be a JSON object"),
         ('{"v": true, "q": {}}', "version True"),
         ('{"v": 1}', "field 'q'"),
@@ -108,7 +108,7 @@ def test_relative_offsets_are_for_options_only() -> None:
         ('{"t": {"b": {"0": true}}}', "must be a whole number"),
         ('{"t": {"b": {"0": "1"}}}', "must be a whole number"),
         ('{"t": {"b": {"0": 9223372036854775808}}}', "must be a whole number"),
-        ("[" * 100_000, "nested too deep"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_what_is_refused(text: str, reason: str) -> None:

@@ -132,7 +132,7 @@ def test_a_filter_by_properties() -> None:
     assert filtered.tags == frozenset()
     with pytest.raises(OptionError, match="option subExpression: not a filter"):
         options(subExpression="price >", expressionType="sql92")
-    with pytest.raises(OptionError, match="say the filter in option subExpression"):
+    with pytest.raises(OptionError, match="set the filter in option subExpression"):
         options(expressionType="sql92")
     with pytest.raises(OptionError, match="option expressionType: must be tag or sql92, not 'regex'"):
         options(subExpression="x", expressionType="regex")
@@ -163,15 +163,18 @@ def test_properties_bring_their_column() -> None:
         ({"minPartitions": "0"}, "option minPartitions: must be a whole number of at least 1, not '0'"),
         ({"failOnDataLoss": "yes"}, "option failOnDataLoss: must be true or false"),
         ({"subExpression": "||"}, "option subExpression"),
-        ({"subExpression": "JFK && LGA"}, "option subExpression: 'JFK && LGA' is no tag: tags are separated by ||"),
-        ({"subExpression": "JFK | LGA"}, "is no tag"),
-        ({"subExpression": "TAGS = 'JFK'"}, "is no tag"),
-        ({"subExpression": "JFK or LGA"}, "is no tag"),
+        (
+            {"subExpression": "JFK && LGA"},
+            "option subExpression: 'JFK && LGA' is not a tag: tags can only be combined with ||",
+        ),
+        ({"subExpression": "JFK | LGA"}, "is not a tag"),
+        ({"subExpression": "TAGS = 'JFK'"}, "is not a tag"),
+        ({"subExpression": "JFK or LGA"}, "is not a tag"),
         ({"subscribe": " , "}, "option subscribe: names nothing"),
         ({"nameServer": "localhost"}, "option nameServer: address 'localhost' is not host:port"),
         ({"columns": "key,valu"}, "there is no column 'valu'; did you mean value"),
         ({"columns": "key,properties"}, "set includeProperties"),
-        ({"columns": "key", "includeProperties": "map"}, "leaves 'properties' out"),
+        ({"columns": "key", "includeProperties": "map"}, "does not contain 'properties'"),
         ({"includeProperties": "all"}, "must be none, raw or map"),
         ({"arrowBatchBytes": "1g"}, "must be a size from 1k to 64m"),
         ({"arrowBatchBytes": "100"}, "must be a size from 1k to 64m"),

@@ -238,7 +238,7 @@ def test_a_topic_that_was_made_again_is_a_loss_or_read_from_its_first_message() 
     read = StreamProgress(OPTIONS, topic).advance(start, None)
     assert read.topic_ids == {("t", "broker-a"): "old"}
     topic.topic_id, topic.bounds = "new", {Q0: (2, 30)}
-    with pytest.raises(DataLoss, match="topic t of broker-a was deleted and made again"):
+    with pytest.raises(DataLoss, match="topic t of broker-a was deleted and created again"):
         StreamProgress(OPTIONS, topic).advance(read, None)
     progress = StreamProgress(LENIENT, topic)
     following = progress.advance(read, 5)
@@ -335,5 +335,5 @@ def test_a_time_per_queue() -> None:
     by_time = replace(OPTIONS, start=Position(timestamps={Q0: 4, Q1: 5}))
     assert StreamProgress(by_time, topic).initial().queues == {Q0: 7, Q1: 7, Q2: 1}
     wrong = replace(OPTIONS, start=Position(timestamps={MessageQueue("t", "broker-a", 7): 4}))
-    with pytest.raises(OptionError, match="offsets are given for t@broker-a:7, which is not among"):
+    with pytest.raises(OptionError, match="offsets are given for t@broker-a:7, which is not one of"):
         StreamProgress(wrong, topic).initial()

@@ -47,7 +47,7 @@ def test_a_stream_ends_or_begins_anew(
     make_again(name_server, topic, 1)
     new = numbered(topic, "new", stored)
     send(name_server, new, 1)
-    with pytest.raises(StreamingQueryException, match=f"topic {topic} of {BROKER} was deleted and made again"):
+    with pytest.raises(StreamingQueryException, match=f"topic {topic} of {BROKER} was deleted and created again"):
         run(spark, name_server, topic, checkpoint, Sink())
     sink = Sink()
     run(spark, name_server, topic, checkpoint, sink, failOnDataLoss="false")
@@ -85,7 +85,7 @@ def test_a_checkpoint_from_before_there_were_ids_is_read_and_gets_them(
     assert sink.keys == keys(old[5:])
     make_again(name_server, topic, 1)
     send(name_server, numbered(topic, "new", 30), 1)
-    with pytest.raises(StreamingQueryException, match="was deleted and made again"):
+    with pytest.raises(StreamingQueryException, match="was deleted and created again"):
         run(spark, name_server, topic, checkpoint, Sink())
 
 
@@ -103,10 +103,10 @@ def test_a_batch_that_was_planned_for_the_old_topic_reads_nothing_of_the_new_one
         assert sum(batch.num_rows for batch in scan(wanted, strict, cluster, topic_id=topic_id)) == 10
         make_again(name_server, topic, 1)
         send(name_server, numbered(topic, "new", 30), 1)
-        with pytest.raises(DataLoss, match="was deleted and made again"):
+        with pytest.raises(DataLoss, match="was deleted and created again"):
             list(scan(wanted, strict, cluster, topic_id=topic_id))
         assert list(scan(wanted, lenient, cluster, topic_id=topic_id)) == []
-        with pytest.raises(DataLoss, match="was deleted and made again"):
+        with pytest.raises(DataLoss, match="was deleted and created again"):
             StreamProgress(strict, cluster).ranges(start, end)
         progress = StreamProgress(lenient, cluster)
         assert progress.ranges(start, end) == []
@@ -132,6 +132,6 @@ def test_offsets_in_an_option_may_say_which_topic_they_are_of(spark: SparkSessio
     make_again(name_server, topic, 1)
     send(name_server, numbered(topic, "new", 30), 1)
     reading = spark.read.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
-    with pytest.raises(Exception, match="was deleted and made again"):
+    with pytest.raises(Exception, match="was deleted and created again"):
         reading.option("startingOffsets", text).load().count()
     assert reading.option("startingOffsets", text).option("failOnDataLoss", "false").load().count() == 30

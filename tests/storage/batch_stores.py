@@ -1,4 +1,4 @@
-"""Batches for tests of BatchCQ topics, and what readers see of them."""
+"""Batches for tests of BatchCQ topics, and helpers that read them."""
 
 from __future__ import annotations
 

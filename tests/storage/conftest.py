@@ -1,4 +1,4 @@
-"""What several of the store's test files set up alike."""
+"""Fixtures that several test files of the store share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions of queues in stores on a volume in memory, as the broker would run them but without its threads."""
+"""Conversions of queues in stores on an in-memory volume, run like the broker does but without its threads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A file system that fails on purpose: an errno, or the end of the process, at a chosen operation.
 
-Neighbour: wraps any :mod:`~raptormq.storage.fs.filesystem`; crash-point tests wrap the one in memory and ask it for
+See also: wraps any :mod:`~raptormq.storage.fs.filesystem`; crash-point tests wrap the one in memory and ask it for
 what survived. Operations that change something are counted from 1 and listed in :attr:`FaultyFileSystem.operations`, so
 that a test can visit each of them.
 """

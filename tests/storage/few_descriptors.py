@@ -1,4 +1,4 @@
-"""A disk for a process that may have few descriptors."""
+"""A file system with a limit of open descriptors."""
 
 from __future__ import annotations
 

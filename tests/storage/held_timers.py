@@ -1,4 +1,4 @@
-"""The timers of a store whose time a test has in its hand: nothing is waited for, and no machine is too slow."""
+"""Timers of a store that a test advances by hand, so that tests do not depend on the speed of the machine."""
 
 from __future__ import annotations
 

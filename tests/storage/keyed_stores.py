@@ -1,4 +1,4 @@
-"""Stores with small files of the index by keys, and what of their messages is not found."""
+"""Stores with small index files, and helpers that list messages that are not found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that have lived for a while: a log of many segments, queues of several files, idle ones and busy ones."""
+"""Stores with history: a log of many segments, queues of several files, idle and active queues."""
 
 from __future__ import annotations
 

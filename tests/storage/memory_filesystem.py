@@ -1,6 +1,6 @@
 """A volume in memory that knows what would survive a crash.
 
-Neighbours: :mod:`~raptormq.storage.fs.filesystem` (the promises), :mod:`~tests.storage.faulty_filesystem` (when things
+See also: :mod:`~raptormq.storage.fs.filesystem` (the promises), :mod:`~tests.storage.faulty_filesystem` (when things
 go wrong).
 
 Each file has its contents now and its contents at the last ``sync``; names are durable after ``sync_directory`` of

@@ -1,4 +1,4 @@
-"""What of a file is in the page cache, asked of the kernel; and a volume in memory that notes what is given back."""
+"""The resident pages of a file according to the kernel, and an in-memory volume that records evictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store whose log is given back page by page, under a clock that is moved by hand."""
+"""A store that evicts pages of its log, with a clock that the test advances."""
 
 from __future__ import annotations
 

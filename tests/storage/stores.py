@@ -1,4 +1,4 @@
-"""Small stores on a volume in memory, and what tests read from them."""
+"""Small stores on an in-memory volume, and helpers that read them."""
 
 from __future__ import annotations
 

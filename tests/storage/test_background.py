@@ -1,4 +1,4 @@
-"""Work in turns with others: after a time, not after a number of items."""
+"""Cooperative work yields after a time, not after a number of items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders and deletions that come while the converter waits for something: what counts stays, and keeps its files."""
+"""Conversions and deletions requested while the converter waits: the queues in use keep their files."""
 
 from __future__ import annotations
 

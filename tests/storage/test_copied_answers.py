@@ -1,4 +1,4 @@
-"""Which answers are copies in memory, how large they are, and readers that want none."""
+"""Reads that return copies in memory, their sizes, and readers that do not allow copies."""
 
 from __future__ import annotations
 

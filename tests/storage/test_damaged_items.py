@@ -1,4 +1,4 @@
-"""Items of a consume queue that a disk has damaged cost their own messages and no others."""
+"""A damaged item of a consume queue hides only its own messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that was deleted stays deleted, whatever happens to the broker and to the files of its queues."""
+"""A deleted topic stays deleted after crashes and after the loss of queue files."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ async def test_what_is_deleted_while_another_deletion_is_saved_is_saved_too() ->
     assert store._parts.deletions.is_saved
 
 
-def made_again(volume: MemoryFileSystem, store: MessageStore, *, is_batch: bool) -> list[str]:
+def recreated(volume: MemoryFileSystem, store: MessageStore, *, is_batch: bool) -> list[str]:
     """Delete the topic and make it again as the broker does, but for saving what a deletion changes."""
     store.delete_topic(conversions.TOPIC)
     conversions.declare(volume, is_batch=is_batch)
@@ -321,7 +321,7 @@ def test_no_conversion_of_a_deleted_topic_outlives_it(to_batch: bool, again_as_b
     volume = MemoryFileSystem()
     store = conversions.filled(volume, is_batch=not to_batch)
     asyncio.run(conversions.order(store, to_batch=to_batch))
-    found = made_again(volume, store, is_batch=again_as_batch)
+    found = recreated(volume, store, is_batch=again_as_batch)
     assert found == ["one", "two"]
     if how == "close":
         store.close()
@@ -357,7 +357,7 @@ def test_a_topic_made_again_before_its_deletion_was_noted_can_hold_its_batches(t
 
         asyncio.run(run())
     assert store.converter.types() == {conversions.TOPIC: False}
-    assert made_again(volume, store, is_batch=True) == ["one", "two"]
+    assert recreated(volume, store, is_batch=True) == ["one", "two"]
     store.flush()
     store = conversions.open_store(volume.after_kill())
     assert store.is_batch_topic(conversions.TOPIC)
@@ -367,7 +367,7 @@ def test_a_topic_made_again_before_its_deletion_was_noted_can_hold_its_batches(t
 def test_the_conversion_of_a_topic_that_was_made_again_survives() -> None:
     volume = MemoryFileSystem()
     store = conversions.filled(volume, is_batch=False, count=4)
-    found = made_again(volume, store, is_batch=False)
+    found = recreated(volume, store, is_batch=False)
     asyncio.run(conversions.order(store, to_batch=True))
     checkpoint(store)
     store = conversions.open_store(volume.after_kill())

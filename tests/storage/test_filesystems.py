@@ -1,4 +1,4 @@
-"""The seam: the disk and the volume in memory keep the same promises."""
+"""The real and the in-memory file system have the same semantics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small files that a recovery believes: with any bit flipped nothing acknowledged is missing, or it is said."""
+"""Files that a recovery trusts, with any bit flipped: no acknowledged message is lost without a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts on a full volume: what has to be written waits, consumers are served, and nothing is lost or moved."""
+"""Starts on a full volume: writes wait, consumers are served, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def test_so_many_messages_may_wait_for_room(monkeypatch: pytest.MonkeyPatch, mos
     if starts:
         assert contents(open_again(volume, clock)) == before
     else:
-        with pytest.raises(DiskFull, match="in /store/consumequeue: No space left on device, and 61 messages wait"):
+        with pytest.raises(DiskFull, match="in /store/consumequeue: No space left on device; 61 messages are waiting"):
             open_again(volume, clock)
     assert contents(open_again(disk.after_kill(), clock)) == before
 

@@ -1,4 +1,4 @@
-"""A store that Apache RocketMQ 5.3.3 has written opens here, and what is written here has its bytes."""
+"""A store written by Apache RocketMQ 5.3.3 can be opened, and RaptorMQ writes the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start makes of what it finds in the folder of the index by keys."""
+"""Start with various contents of the folder of the key index."""
 
 from __future__ import annotations
 

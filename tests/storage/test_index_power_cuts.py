@@ -1,4 +1,4 @@
-"""What the index by keys has after a power cut that let any part of what was written through to the disk."""
+"""The key index after a power cut that preserved any part of the writes."""
 
 from __future__ import annotations
 

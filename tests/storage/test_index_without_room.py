@@ -1,4 +1,4 @@
-"""Keys that find no room in the index: they wait, writes stop, and nothing is lost for good."""
+"""Keys on a full volume: they wait, writes are refused, and no key is lost."""
 
 from __future__ import annotations
 

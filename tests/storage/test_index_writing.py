@@ -1,4 +1,4 @@
-"""How the entries of the index by keys are written by a thread, beside the event loop and the checkpoint."""
+"""A thread writes entries of the key index while the event loop and checkpoints run."""
 
 from __future__ import annotations
 

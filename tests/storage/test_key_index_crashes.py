@@ -1,4 +1,4 @@
-"""What the index by keys has after a stop, a kill, a full disk or a power cut in the middle of its writing."""
+"""The key index after a stop, a kill, a full disk or a power cut during its writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of messages: stored in one piece, they must leave what the same messages leave when they come one by one."""
+"""Lists of messages leave the same records, items and keys as single messages."""
 
 from __future__ import annotations
 

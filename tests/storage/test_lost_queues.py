@@ -1,4 +1,4 @@
-"""Queue files that were deleted, emptied or cut while the broker was down come back from the log, offsets and all."""
+"""Queue files that were deleted or truncated while the broker was down are rebuilt from the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the releaser of pages remembers: nothing of topics that are gone, nor of groups that have caught up."""
+"""The page evictor drops its state of deleted topics and of groups that have caught up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store gives pages of its log back, and they leave the memory."""
+"""A store evicts pages of its log from the page cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes on a real disk: one is killed in the middle of its work, one comes while another is there."""
+"""Real processes on a real disk: kill -9 during writes, and a second process on the same store."""
 
 from __future__ import annotations
 

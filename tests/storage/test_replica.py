@@ -1,16 +1,19 @@
-"""Copies of one log: ranges go over, are cut and confirmed, and queues and index of all copies are equal."""
+"""Replicas of a log: transfer, truncation and confirmation of ranges; all queues and indexes become equal."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import random
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from raptormq.errors import NotLeader, RecordError, StorageError
-from raptormq.storage import MessageStore
-from raptormq.storage.replica import Replica
+from raptormq.errors import DiskFull, NotLeader, RecordError, StorageError
+from raptormq.storage import FlushDiskType, MessageStore
+from raptormq.storage.replica import EVERYTHING, Replica
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, read_queue, small_config
 
@@ -125,7 +128,7 @@ def test_a_range_that_does_not_fit_changes_nothing() -> None:
             target.write(0, damaged)
         assert target.end_offset == 0
     target.write(0, data)
-    with pytest.raises(ValueError, match="leads"):
+    with pytest.raises(ValueError, match="the leader accepts no ranges"):
         replica_of(leader).write(leader.end_offset, data)
 
 
@@ -248,3 +251,62 @@ def test_a_replica_ends_at_damage_and_fetches_the_rest() -> None:
     copy(leader, again)
     confirm(leader, again)
     assert contents(again) == contents(leader)
+
+
+def test_an_empty_copy_begins_where_its_master_does() -> None:
+    volume = MemoryFileSystem()
+    store = open_copy(volume, EVERYTHING)
+    for offset in (SEGMENT_BYTES + 1, SEGMENT_BYTES - 8):
+        with pytest.raises(ValueError, match="cannot begin at"):
+            replica_of(store).begin_at(offset)
+    source = leading(open_copy())
+    while source.end_offset < SEGMENT_BYTES:
+        source.append([message("x" * 100)])
+        confirm(source)
+    source.append([message("last")])
+    begin, end = SEGMENT_BYTES, source.end_offset
+    replica_of(store).begin_at(begin)
+    replica_of(store).write(begin, b"".join(map(bytes, source.read_log(begin, end, wait=True))))
+    confirm(store, offset=end)
+    assert bodies(read_queue(store))[-1] == "last"
+    assert replica_of(store).last_queued_record is not None
+    with pytest.raises(ValueError, match="cannot begin at"):
+        replica_of(store).begin_at(2 * SEGMENT_BYTES)
+    store.close()
+    again = open_copy(volume, EVERYTHING)
+    assert (replica_of(again).start_offset, again.end_offset) == (begin, end)
+
+
+def test_a_copy_without_room_says_that_and_not_who_leads() -> None:
+    disk = FaultyFileSystem(MemoryFileSystem())
+    store = open_copy(cast("MemoryFileSystem", disk))
+    source = leading(open_copy())
+    source.append([message("one")])
+    data = b"".join(map(bytes, source.read_log(0, source.end_offset, wait=True)))
+    disk.faults.append(Fault(kind="write", path="commitlog", error=errno.ENOSPC))
+    with pytest.raises(DiskFull, match="No space left"):
+        replica_of(store).write(0, data)
+    replica_of(store).write(0, data)
+    assert store.end_offset == source.end_offset
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+async def test_a_promoted_copy_confirms_by_its_own_disk(flush: FlushDiskType) -> None:
+    store = open_copy(confirmed=EVERYTHING, flush_disk_type=flush)
+    source = leading(open_copy())
+    source.append([message("one")])
+    copy(source, store)
+    replica_of(store).confirm(store.end_offset)
+    store.set_loop(asyncio.get_running_loop())
+    try:
+        store.consumer_offsets.commit("topic", "g", 0, 5)
+        await store.promote()
+        assert store.replica is None
+        assert store.consumer_offsets.get("topic", "g", 0) == 1, "offsets are not beyond what is here"
+        end = store.append([message("two")]).end_offset
+        assert (store.confirmed_offset == end) is (flush is FlushDiskType.ASYNC_FLUSH)
+        await store.wait_confirmed(end)
+        store.dispatch()
+        assert bodies(read_queue(store)) == ["one", "two"]
+    finally:
+        store.close()

@@ -1,4 +1,4 @@
-"""Deletion of segments that fails half way, or runs twice at the same time: the log has no hole afterwards."""
+"""Deletion of segments that fails or runs twice concurrently leaves no hole in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facade: what is appended comes back, in the reference's layout and with its outcomes."""
+"""The facade: appended messages are read back, in RocketMQ's layout and with its outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys are parted by blanks, and by nothing else that counts as white space somewhere, as in RocketMQ."""
+"""KEYS are separated by blanks only, not by other white space, as in RocketMQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that refuse: full, failing, read-only. A refused group leaves no trace; reads go on."""
+"""Full, failing and read-only disks: a refused group leaves no trace, and reads continue."""
 
 from __future__ import annotations
 

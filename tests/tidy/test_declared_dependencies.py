@@ -50,12 +50,16 @@ installed = cache(packages_distributions)
 
 
 @pytest.mark.parametrize(
-    ("folder", "extra"),
-    [("src/raptormq", "encryption"), ("operator/raptormq_operator", "operator"), ("spark/pyspark_raptormq", "spark")],
+    ("folder", "extras"),
+    [
+        ("src/raptormq", ["encryption", "faststream", "opentelemetry", "testcontainers", "testing"]),
+        ("operator/raptormq_operator", ["operator"]),
+        ("spark/pyspark_raptormq", ["spark"]),
+    ],
 )
-def test_every_import_is_declared(folder: str, extra: str | None) -> None:
+def test_every_import_is_declared(folder: str, extras: list[str]) -> None:
     declared = distribution_names(project()["dependencies"])
-    if extra is not None:
+    for extra in extras:
         declared |= distribution_names(project()["optional-dependencies"][extra])
     distributions = installed()
     modules = imported_modules(ROOT / folder)
@@ -76,7 +80,7 @@ def test_every_declared_distribution_is_imported() -> None:
 
 def test_the_lock_has_every_declared_distribution() -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    locked = {match[1] for match in re.finditer(r"^([a-z0-9-]+)==", lock, flags=re.MULTILINE)}
+    locked = {match[1] for match in re.finditer(r"^([a-z0-9-]+)(?:\[[a-z0-9,-]+\])?==", lock, flags=re.MULTILINE)}
     extras = project()["optional-dependencies"].values()
     wanted = [*project()["dependencies"], *(requirement for extra in extras for requirement in extra)]
     assert distribution_names(wanted) - locked == set()

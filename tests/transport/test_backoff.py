@@ -1,4 +1,4 @@
-"""Pauses between attempts."""
+"""Exponential backoff."""
 
 from __future__ import annotations
 

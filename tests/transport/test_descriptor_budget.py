@@ -1,4 +1,4 @@
-"""How descriptors are shared."""
+"""Division of the descriptors of a process."""
 
 from __future__ import annotations
 

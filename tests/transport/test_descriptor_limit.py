@@ -1,4 +1,4 @@
-"""The limit of open files of a server's process, tried in processes of their own."""
+"""The descriptor limit of a server process, tested in separate processes."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_a_limit_that_cannot_be_raised_is_told_and_kept(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, resource.RLIM_INFINITY))
     monkeypatch.setattr(resource, "setrlimit", refuse)
     raise_descriptor_limit()
-    assert caplog.messages == ["the limit of open files stays at 1024: not allowed to raise maximum limit"]
+    assert caplog.messages == ["cannot raise the limit of open files from 1024: not allowed to raise maximum limit"]
     assert descriptor_limit.descriptor_limit() == 1_024

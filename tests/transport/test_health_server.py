@@ -1,4 +1,4 @@
-"""The probe and metrics server: the three pages, and peers that do not behave."""
+"""The probe and metrics server: its three pages, and misbehaving peers."""
 
 from __future__ import annotations
 
@@ -53,6 +53,16 @@ async def test_pages(request_line: bytes, status: bytes) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 " + status)
     assert f"Content-Length: {len(body)}".encode() in head
+
+
+async def test_a_body_is_labelled_by_what_it_is() -> None:
+    server = HealthServer({"/state": page(200, b'{"mode":"none"}'), "/metrics": page(200, b"up 1\n")}, "127.0.0.1", 0)
+    await server.start()
+    assert b"\r\nContent-Type: application/json\r\n" in await exchange(server.port, b"GET /state HTTP/1.1\r\n\r\n")
+    assert b"\r\nContent-Type: text/plain; version=0.0.4" in await exchange(
+        server.port, b"GET /metrics HTTP/1.1\r\n\r\n"
+    )
+    await server.stop()
 
 
 async def test_an_endless_request_is_cut() -> None:

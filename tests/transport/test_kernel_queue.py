@@ -1,4 +1,4 @@
-"""What the kernel has taken for a peer."""
+"""The number of sent bytes that the peer has not acknowledged."""
 
 from __future__ import annotations
 

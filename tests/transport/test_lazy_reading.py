@@ -1,4 +1,4 @@
-"""Lazily read connections: everything arrives, together; ends, errors and hurry are noticed."""
+"""Lazily read connections: all data arrives in batches; closes and errors are detected."""
 
 from __future__ import annotations
 

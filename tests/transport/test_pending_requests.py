@@ -1,4 +1,4 @@
-"""Requests that wait for their answers, against a plain dictionary that is searched as a whole."""
+"""Pending requests against a model: a dictionary that is scanned as a whole."""
 
 from __future__ import annotations
 

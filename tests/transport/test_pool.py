@@ -1,8 +1,10 @@
-"""What callers are told of a connection that could not be made."""
+"""Errors of callers whose connection cannot be opened."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 
 import pytest
 
@@ -10,6 +12,7 @@ from raptormq.errors import ConnectError, ConnectionClosed, RequestTimeout
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.transport.connection import Connection
+from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, RefuseRequests
 from raptormq.transport.server import Server
 from raptormq.transport.tls.contexts import ClientTls
@@ -93,3 +96,20 @@ async def test_a_peer_that_ends_connections_at_once_is_not_asked_at_once_again(f
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     await pool.close()
     await server.stop()
+
+
+async def test_a_machine_that_acknowledges_nothing_is_given_up_by_the_kernel() -> None:
+    server = Server(RefuseRequests(), "127.0.0.1", 0)
+    await server.start()
+    pool = ConnectionPool(None, ConnectionLimits(unacknowledged_ms=1_234))
+    other = ConnectionPool()
+    try:
+        address = f"127.0.0.1:{server.port}"
+        for made, expected in ((await pool.connection(address), 1_234), (await other.connection(address), 0)):
+            own: socket.socket = made._transport.get_extra_info("socket")
+            with socket.socket(fileno=os.dup(own.fileno())) as same:
+                assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == expected
+    finally:
+        await pool.close()
+        await other.close()
+        await server.stop()

@@ -1,4 +1,4 @@
-"""Requests that are worked off in turns, and those of the same connection that come behind them."""
+"""Requests that are handled cooperatively, and later requests of the same connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raptormq.errors import StorageError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import SINGLES_AT_A_TIME, Answer, InOrder, Router
+from raptormq.transport.router import SINGLES_AT_A_TIME, Answer, Router, SequentialTask
 
 LONG, SHORT, GROUPED, LATE = 1, 2, 3, 4
 
@@ -49,12 +49,12 @@ class Handlers:
         self.begun.append(asked.code)
         return response_to(asked)
 
-    def _long(self, _: Connection, asked: RemotingCommand, __: None) -> InOrder:
+    def _long(self, _: Connection, asked: RemotingCommand, __: None) -> SequentialTask:
         self.begun.append(asked.code)
-        return InOrder(self._work(asked))
+        return SequentialTask(self._work(asked))
 
-    def _late(self, _: Connection, asked: RemotingCommand, __: None) -> InOrder:
-        return InOrder(self._begin_to_wait(asked))
+    def _late(self, _: Connection, asked: RemotingCommand, __: None) -> SequentialTask:
+        return SequentialTask(self._begin_to_wait(asked))
 
     async def _work(self, asked: RemotingCommand) -> Answer:
         await self.released.wait()

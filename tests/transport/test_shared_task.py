@@ -1,4 +1,4 @@
-"""Many callers of one task: each has its own deadline, and the event loop goes on meanwhile."""
+"""Many callers of one task: each has its own deadline, and the event loop is not blocked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def never() -> str:
 
 async def test_callers_whose_time_is_over_are_woken_in_turns_and_the_task_goes_on() -> None:
     shared = SharedTask(never(), "t", "closed")
-    deadline = asyncio.get_running_loop().time() + BUCKET_S
+    deadline = asyncio.get_running_loop().time() + 20 * BUCKET_S  # all have to wait before it, on a busy machine too
     callers = [asyncio.create_task(shared.wait(deadline)) for _ in range(MANY)]
     assert 0 < await most_per_turn(callers) <= COMPLETED_PER_TURN
     assert all(isinstance(caller.exception(), TimeoutError) for caller in callers)

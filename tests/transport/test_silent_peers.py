@@ -1,4 +1,4 @@
-"""Peers that keep the connection and say nothing: a machine that lost its power looks like that."""
+"""Peers that stay connected and send nothing, as after a power failure of their machine."""
 
 from __future__ import annotations
 
@@ -137,5 +137,5 @@ async def test_who_is_stopped_again_and_again_gives_up_all_the_same() -> None:
             stop_the_process(1.2)  # until after a pause that follows a stop, too
         await turns()
         assert asked.done()
-        with pytest.raises(RequestTimeout, match="no answer from"):
+        with pytest.raises(RequestTimeout, match="no response from"):
             await asked

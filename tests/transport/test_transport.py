@@ -1,4 +1,4 @@
-"""Connections, server, router and pool over real sockets: multiplexing, time-outs, limits, and peers that misbehave."""
+"""Connections, server, router and pool over real sockets: multiplexing, time-outs, limits, misbehaving peers."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ async def test_connections_beyond_the_limit_are_refused() -> None:
 
 
 async def test_a_peer_that_does_not_read_is_dropped() -> None:
-    limits = ConnectionLimits(max_owed_bytes=1 << 20, write_high_water_bytes=1 << 16)
+    limits = ConnectionLimits(max_unsent_bytes=1 << 20, write_high_water_bytes=1 << 16)
     async with serving(ServerLimits(connection=limits)) as (peer, pool):
         _, writer = await asyncio.open_connection("127.0.0.1", peer.server.port)
         writer.transport.pause_reading()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Commands with text that UTF-8 cannot hold: each costs itself and not the connection."""
+"""A command with text that is not UTF-8 fails alone; its connection stays open."""
 
 from __future__ import annotations
 

@@ -56,18 +56,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* What the operator may do in each namespace that it watches. */}}
 {{- define "raptormq.rules" -}}
 - apiGroups: [raptormq.io]
-  resources: [brokerclusters, topics]
+  resources: [brokerclusters, sparkpipelines, topics]
   verbs: [get, list, watch]
 # The finalizer of a Topic whose deletionPolicy is Delete.
 - apiGroups: [raptormq.io]
   resources: [topics]
   verbs: [patch]
 - apiGroups: [raptormq.io]
-  resources: [brokerclusters/status, topics/status]
+  resources: [brokerclusters/status, sparkpipelines/status, topics/status]
   verbs: [patch]
-# Owner references that block deletion, where the API server checks them.
+# For owner references with blockOwnerDeletion, if the API server enforces the permission.
 - apiGroups: [raptormq.io]
-  resources: [brokerclusters/finalizers]
+  resources: [brokerclusters/finalizers, sparkpipelines/finalizers]
   verbs: [update]
 - apiGroups: [""]
   resources: [configmaps, services]
@@ -78,23 +78,40 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
-# Claims that were taken up with another size or class, or are others than before.
+# Detects volume claims with another size or class, and replaced claims.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [list]
-# The last words of pods that fail, and what keeps pods from beginning.
+# Messages of failing pods, and reasons why pods do not start.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list]
-# A roll evicts pods, so that disruption budgets count it.
+# Rolling updates evict pods, so that disruption budgets apply.
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create]
 {{- if .Values.accessControl.enabled }}
-# Secrets that BrokerClusters with spec.accessControl name: read one by one, and made when there is none.
+# Secrets named in BrokerClusters with spec.accessControl. Missing Secrets are created.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create]
+{{- end }}
+{{- if .Values.sparkPipelines.enabled }}
+# Drivers of SparkPipelines, their accounts and volume claims.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims, pods, serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, create, patch]
+# What drivers may do. The API server lets the operator grant only rights that it has itself.
+- apiGroups: [""]
+  resources: [configmaps, persistentvolumeclaims, pods, services]
+  verbs: [update, deletecollection]
+# Whether the Secrets that a SparkPipeline names have the keys that it needs.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
 {{- end }}
 - apiGroups: [""]
   resources: [events]

@@ -1,1 +1,1 @@
-"""The asyncio shell around the Kubernetes API: requests, credentials, the leader's Lease, Events. Decides nothing."""
+"""Access to the Kubernetes API: requests, credentials, watches, the leader's Lease and Events."""

@@ -1,9 +1,8 @@
-"""The few verbs of the Kubernetes API that the operator needs, over the official client (`kubernetes.aio`).
+"""Requests to the Kubernetes API, sent with the official client (`kubernetes.aio`).
 
-Writes are server-side apply under our own field manager with force: what the operator sets it owns, what others
-add stays. Objects are JSON values, not the client's models: both resources are our own, and what is compared is what
-the API server has.
-`KubeApi` is a protocol so that tests can put a table of objects in its place; `KubeClient` is the real one.
+Writes are forced server-side applies with the operator's field manager: the operator owns the fields that it sets, and
+fields set by others remain. Objects are plain JSON values, because the client has no models for custom resources and
+comparisons need the exact values of the API server. Tests replace the protocol `KubeApi`.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from raptormq_operator.model import names
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 CALLS_AT_ONCE = 32
-"""Requests under way. Others wait in the order in which they came, and a lane has a few of them at most: so the wait is
-short for everyone, whatever some clusters have to write."""
+"""Maximum number of concurrent requests. Further requests wait in FIFO order. As each lane sends only a few at a time,
+a cluster with many writes does not delay the others."""
 PAGE_SIZE = 500
 
 RESOURCES = {
@@ -41,8 +40,12 @@ RESOURCES = {
     "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "Pod": ("v1", "pods"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "Role": ("rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": ("rbac.authorization.k8s.io/v1", "rolebindings"),
     "Secret": ("v1", "secrets"),
     "Service": ("v1", "services"),
+    "ServiceAccount": ("v1", "serviceaccounts"),
+    "SparkPipeline": (names.API_VERSION, "sparkpipelines"),
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Topic": (names.API_VERSION, "topics"),
 }
@@ -51,45 +54,46 @@ _KINDS = {plural: kind for kind, (_, plural) in RESOURCES.items()}
 
 
 class KubeApi(Protocol):
-    """Every call raises `KubeError` and nothing else."""
+    """Requests to the API server. Every call raises only `KubeError`."""
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """The object, None when there is none."""
+        """Return the object; None if it does not exist."""
 
     async def select(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
-        """Objects with these labels; each has its kind, which the API leaves out of list items."""
+        """Return the objects with these labels. `kind` and `apiVersion`, which list items lack, are filled in."""
 
     async def warnings(self, namespace: str, kind: str, name: str) -> list[Manifest]:
-        """The Events of type Warning about an object that the API server still has."""
+        """Return the existing Events of type Warning about an object."""
 
     async def apply(self, manifest: Manifest, manager: str = names.FIELD_MANAGER) -> Manifest:
-        """Makes the object or changes the fields that `manager` owns."""
+        """Create the object, or update the fields that `manager` owns, by server-side apply."""
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
-        """The same for the status of an object that exists."""
+        """Update the status of an existing object by server-side apply."""
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """Makes the object; `Conflict` when it is there."""
+        """Create the object. Raises `Conflict` if it exists."""
 
     async def replace(self, manifest: Manifest) -> Manifest:
-        """Writes the whole object; `Conflict` when its resourceVersion is not the newest."""
+        """Replace the object. Raises `Conflict` if its resourceVersion is out of date."""
 
     async def merge(self, kind: str, namespace: str, name: str, patch: Manifest) -> Manifest:
-        """JSON merge patch."""
+        """Apply a JSON merge patch."""
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Deletes exactly this object; nothing happens when it is gone or another one has its name."""
+        """Delete the object with this uid. An object that is already deleted or was recreated is ignored."""
 
     async def evict(self, namespace: str, pod: str, uid: str) -> bool:
-        """Evicts exactly this pod. False when its disruption budget does not allow that now."""
+        """Evict the pod with this uid. Return False if its disruption budget does not allow the eviction now."""
 
 
 async def configuration() -> Configuration:
-    """Where the API server is and who we are: the pod's service account, whose token is read again every minute, or the
-    current context of the kubeconfig.
+    """Return address and credentials of the API server, from the pod's service account or else from the kubeconfig.
+
+    The client reads the service account's token again every minute.
 
     Raises:
-        ConfigError: neither is there.
+        ConfigError: Neither exists.
     """
     found = Configuration()
     found.connection_pool_maxsize = 0  # each watch holds a connection; `CALLS_AT_ONCE` is the limit for the others
@@ -99,18 +103,18 @@ async def configuration() -> Configuration:
         try:
             await load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=found)
         except ConfigException as error:
-            text = "neither a service account nor a kubeconfig says where the Kubernetes API server is"
+            text = "no service account and no kubeconfig found to connect to the Kubernetes API server"
             raise ConfigError(f"{text}: {error}") from error
     return found
 
 
 class KubeClient:
-    """`KubeApi` over HTTPS, with the connections of `api`."""
+    """`KubeApi` over the connections of `api`."""
 
     def __init__(
         self, api: ApiClient, *, timeout: float = REQUEST_TIMEOUT_S, at_once: int | None = CALLS_AT_ONCE
     ) -> None:
-        """Without `at_once` no request waits for another: for those that are few and must not be late."""
+        """`at_once` limits concurrent requests; None removes the limit, for the few urgent requests for the lease."""
         self._api = api
         self._timeout = timeout
         self._line: AbstractAsyncContextManager[Any] = asyncio.Semaphore(at_once) if at_once else nullcontext()
@@ -173,11 +177,11 @@ class KubeClient:
     async def page(
         self, kind: str, namespace: str | None, selector: str = "", limit: int = PAGE_SIZE, after: str = ""
     ) -> Manifest:
-        """A part of a list, as the API server answers: `items`, and in `metadata` the resourceVersion and, where there
-        is more, what to go on with (`continue`). Without a namespace it is that of all.
+        """Return one page of a list: `items`, and in `metadata` the resourceVersion and the token of the next page
+        (`continue`). `after` is the token of the previous page. Without a namespace all namespaces are listed.
 
         Raises:
-            KubeError: 410 when `after` is too old.
+            KubeError: The request failed; status 410 if `after` has expired.
         """
         query = {"limit": str(limit), "labelSelector": selector, "continue": after}
         return await self._request(
@@ -187,12 +191,12 @@ class KubeClient:
     async def watch(
         self, kind: str, namespace: str | None, selector: str, version: str, *, seconds: int, quiet: float
     ) -> AsyncIterator[tuple[str, Manifest]]:
-        """What happens from a resourceVersion on: `ADDED`, `MODIFIED`, `DELETED` with the object, and `BOOKMARK` with
-        nothing but a newer resourceVersion. A first `BOOKMARK`, with this one, says that the watch has begun. The API
-        server ends it after `seconds`.
+        """Yield events after a resourceVersion: `ADDED`, `MODIFIED` or `DELETED` with the object, or `BOOKMARK` with
+        only a newer resourceVersion. An initial `BOOKMARK` with the given version signals that the watch has started.
+        The API server ends the watch after `seconds`.
 
         Raises:
-            KubeError: 410 when the version is too old; it was refused, or nothing has come for `quiet` seconds.
+            KubeError: The request failed (status 410 if the version is too old), or nothing arrived for `quiet` s.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=quiet)
         query = {
@@ -259,7 +263,7 @@ class KubeClient:
         query: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """The response, whose status is one of success and whose body is still to be read."""
+        """Return a successful response whose body has not been read yet."""
         headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content_type else {})
         try:
             verb, url, headers, data, _ = await self._api.param_serialize(
@@ -283,7 +287,7 @@ class KubeClient:
 
 
 def path(kind: str, namespace: str | None, name: str | None = None) -> str:
-    """Path of a collection, of one of all namespaces, or of one object."""
+    """Return the path of a collection in one or all namespaces, or of an object."""
     version, plural = RESOURCES[kind]
     prefix = f"/api/{version}" if "/" not in version else f"/apis/{version}"
     collection = f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"
@@ -291,7 +295,9 @@ def path(kind: str, namespace: str | None, name: str | None = None) -> str:
 
 
 def _kind_in(where: str) -> str:
-    """Kind of what a path leads to: `/api/v1[/namespaces/NAME]/PLURAL...`, `/apis/GROUP/VERSION...` alike."""
+    """Return the kind of the object or collection at a path: `/api/v1[/namespaces/NAME]/PLURAL...`, or
+    `/apis/GROUP/VERSION...`.
+    """
     parts = where.split("/")[3 if where.startswith("/api/") else 4 :]
     plural = parts[2] if parts[0] == "namespaces" and len(parts) > 2 else parts[0]
     return _KINDS.get(plural, "")
@@ -303,7 +309,7 @@ def _path_of(manifest: Manifest) -> str:
 
 
 def _message(text: str, otherwise: str) -> str:
-    """The words of a Status object; proxies in front of the API server answer with pages of their own."""
+    """Return the message of a Status object. Proxies in front of the API server may return other documents."""
     try:
         answer = json.loads(text)
     except ValueError:

@@ -1,22 +1,23 @@
 """Errors of the Kubernetes API::
 
 RaptorMQError
-`- KubeError             the API server answered with an error, or not at all (status 0)
-   |- Conflict           409: someone else changed or made the object first      (retriable)
-   |- Gone               410: begin with a new list                              (retriable)
-   `- Invalid            400, 403, 422: the request will not get better by itself; nor after a 500 for a field that a
-                         built-in kind does not have, which server-side apply answers
+`- KubeError             the API server returned an error, or did not respond (status 0)
+   |- Conflict           409: the object was changed or created by another client   (retriable)
+   |- Gone               410: a new list is required                                (retriable)
+   `- Invalid            400, 403, 422: a retry does not help. Also 500 for a field that a built-in kind does not have
+                         (server-side apply) and for a pod that several disruption budgets select (eviction)
 """
 
 from __future__ import annotations
 
 from raptormq.errors import RaptorMQError
 
-_NOT_IN_SCHEMA = "failed to create typed patch object"
+_FOR_EVER = ("failed to create typed patch object", "more than one PodDisruptionBudget")
+"""Texts of permanent errors with status 500."""
 
 
 class KubeError(RaptorMQError):
-    """A request that failed. `status` is the HTTP status, 0 when no answer came."""
+    """A failed request. `status` is the HTTP status, or 0 without a response."""
 
     retriable = True
 
@@ -26,25 +27,25 @@ class KubeError(RaptorMQError):
 
 
 class Conflict(KubeError):
-    """Someone else was first."""
+    """The object was changed or created by another client."""
 
 
 class Gone(KubeError):
-    """A resourceVersion, or a place in a list, that the API server no longer remembers."""
+    """A resourceVersion or page token has expired."""
 
 
 class Invalid(KubeError):
-    """The API server does not take the object, or not from us."""
+    """The API server rejected the object, or denied access."""
 
     retriable = False
 
 
 def error_for(status: int, text: str) -> KubeError:
-    """The error class of an HTTP status."""
+    """Return the exception for an HTTP status."""
     if status == 409:
         return Conflict(status, text)
     if status == 410:
         return Gone(status, text)
-    if status in (400, 403, 422) or (status == 500 and _NOT_IN_SCHEMA in text):
+    if status in (400, 403, 422) or (status == 500 and any(words in text for words in _FOR_EVER)):
         return Invalid(status, text)
     return KubeError(status, text)

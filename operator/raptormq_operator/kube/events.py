@@ -1,8 +1,7 @@
-"""Events for people: a few, with fixed reasons. They expire within an hour; the conditions hold the truth, and the log
-has one line for each.
+"""Kubernetes Events with fixed reasons. Each Event is also logged as one line.
 
-The name of an Event is made of the object, the reason and the message, so the same thing said again counts up the Event
-that is there and makes no new one.
+Events expire after an hour; the conditions have the current state. The name of an Event is a hash of the object, the
+reason and the message, so a repeated Event increments the count of the existing one.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ class EventRecorder:
         self._now = now
 
     async def normal(self, about: Manifest, reason: str, message: str) -> None:
-        """Something went as it should."""
+        """Record an Event of type Normal."""
         await self._record(about, "Normal", reason, message)
 
     async def warning(self, about: Manifest, reason: str, message: str) -> None:
-        """Something needs attention."""
+        """Record an Event of type Warning."""
         await self._record(about, "Warning", reason, message)
 
     async def _record(self, about: Manifest, kind: str, reason: str, message: str) -> None:
@@ -56,7 +55,7 @@ class EventRecorder:
 
 
 def log_about(about: Manifest, warning: bool, reason: str, message: str) -> None:
-    """One line about a resource: `BrokerCluster shop/demo: Created: made Service demo-namesrv`."""
+    """Log one line about a resource: `BrokerCluster shop/demo: Created: made Service demo-namesrv`."""
     level = logging.WARNING if warning else logging.INFO
     where = {key: about["metadata"][key] for key in ("namespace", "name")}
     fields = {"kind": about["kind"], **where, "reason": reason}

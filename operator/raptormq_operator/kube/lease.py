@@ -1,9 +1,9 @@
-"""One operator acts at a time: leader election over a coordination.k8s.io Lease.
+"""Leader election with a coordination.k8s.io Lease.
 
-Clocks of different machines are never compared. A candidate watches the Lease by its own clock: when the record has not
-changed for the lease's duration, its holder is gone. The holder in turn gives up after `RENEW_DEADLINE_S` without a
-successful renewal, well before anyone may take over, and the process ends: two never act at the same time as long as
-clocks tick at about the same speed.
+Clocks of different machines are never compared. A candidate takes over when the Lease has not changed for its duration,
+measured with the candidate's own clock. The holder ends after `RENEW_DEADLINE_S` without a successful renewal, before a
+candidate may take over. Two processes therefore never lead at the same time, provided that their clocks run at about
+the same rate.
 
     holder      renew .. renew .. X ----- deadline 10 s: exit
     candidate                     | no change seen for 15 s -------- take over
@@ -25,18 +25,18 @@ LEASE_DURATION_S = 15
 RENEW_DEADLINE_S = 10.0
 RETRY_PERIOD_S = 2.0
 RELEASE_S = 5.0
-"""Who ends does not wait longer for an API server that does not answer."""
+"""Timeout for releasing the lease at the end of the process."""
 
 log = get_logger(__name__)
 
 
 class LeaseLost(RaptorMQError):
-    """This process may no longer act; it has to end."""
+    """This process is no longer the leader and must end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Who competes for which Lease."""
+    """A Lease, and the identity of this candidate."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class Candidate:
 
 
 class Lease:
-    """`await acquire(fit)`, then `await keep()` for as long as this process acts, then `await release()`."""
+    """Leader election: `await acquire(fit)`, then `await keep()` while leading, then `await release()`."""
 
     def __init__(
         self, api: KubeApi, candidate: Candidate, *, monotonic: Callable[[], float], now: Callable[[], str]
@@ -59,8 +59,8 @@ class Lease:
         """Why this process cannot lead."""
 
     async def acquire(self, fit: Callable[[], Awaitable[None]]) -> None:
-        """Returns when this process is the leader. `fit` raises `KubeError` while it could not do a leader's work: then
-        it leaves the lease to others."""
+        """Wait until this process is the leader. While `fit` raises `KubeError`, the process does not take the
+        lease."""
         while True:
             try:
                 await fit()
@@ -75,7 +75,11 @@ class Lease:
             await asyncio.sleep(RETRY_PERIOD_S)
 
     async def keep(self) -> None:
-        """Renews for ever; raises `LeaseLost` when it could not for `RENEW_DEADLINE_S`, or when another holds it."""
+        """Renew the lease until cancelled.
+
+        Raises:
+            LeaseLost: The lease could not be renewed for `RENEW_DEADLINE_S`, or another process holds it.
+        """
         renewed_at = self._monotonic()
         while True:
             await asyncio.sleep(RETRY_PERIOD_S)
@@ -93,17 +97,17 @@ class Lease:
                 raise LeaseLost(f"the lease could not be renewed for {RENEW_DEADLINE_S:.0f} s")
 
     async def release(self) -> None:
-        """Lets the next one start at once."""
+        """Release the lease, so that another candidate can take it immediately."""
         try:
             async with asyncio.timeout(RELEASE_S):
                 current = await self._read()
                 if current is not None and current["spec"].get("holderIdentity") == self._candidate.identity:
                     await self._api.replace({**current, "spec": {**current["spec"], "holderIdentity": ""}})
         except (KubeError, TimeoutError) as error:
-            log.warning("the lease was not released: %s", str(error) or "no answer in time")
+            log.warning("the lease was not released: %s", str(error) or "timeout")
 
     async def try_once(self) -> bool:
-        """One attempt to take or renew; False when another one holds it. Raises `KubeError`."""
+        """Try once to acquire or renew the lease. Return False if another process holds it. Raises `KubeError`."""
         current = await self._read()
         try:
             if current is None:

@@ -2,17 +2,17 @@
 
                  +-------------------------- 410: the version is too old
                  v                                   |
-    list, page by page -- version --> watch from that version -- ended by the server, or its time is up
+    list, page by page -- version --> watch from that version -- ended by the server, or timeout
          ^                                ^          |                       |
-         | back-off                       |          | any other error       |
+         | backoff                        |          | any other error       |
          +--------------------------------|----------+                       |
                                           +--------------- newest version ---+
 
-Whatever ends a watch, it runs again: an error is kept in `state` for those who judge whether this process sees its
-objects, and is never raised. Bookmarks keep the version young while nothing happens, so that a watch that is begun
-again needs no list. A list tells what is no longer there: what was known and is not in it counts as deleted.
+A watch is restarted after every error; errors are recorded in `state` and never raised. Bookmarks advance the version
+while no events arrive, so that a restarted watch needs no list. A known object that is missing from a list is reported
+as deleted.
 
-The API server is asked for objects with our labels alone: others' cost neither of us anything.
+The label selector restricts the requests to the operator's own objects.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from raptormq_operator.metrics import WATCH_RESTARTS
 from raptormq_operator.retries import Retries
 
 WATCH_S = 300
-"""After this the API server ends a watch: connections that load balancers have forgotten are not kept."""
+"""Duration of a watch. The API server then ends it, before load balancers drop the connection."""
 QUIET_S = 90.0
-"""The API server sends a bookmark about every minute."""
+"""Read timeout of a watch. The API server sends a bookmark about every minute."""
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
 
@@ -42,12 +42,12 @@ log = get_logger(__name__)
 ADDED, DELETED = "ADDED", "DELETED"
 
 Handler = Callable[[str, Mapping[str, Any]], None]
-"""(ADDED, MODIFIED or DELETED, object). A deletion that only a list told of has the object as it was seen last, or what
-was kept of it."""
+"""Callback (ADDED, MODIFIED or DELETED, object). For a deletion detected by a list, the object has only the metadata
+that the reflector keeps."""
 
 
 class Source(Protocol):
-    """The part of `KubeClient` that is needed."""
+    """The methods of `KubeClient` that a reflector uses."""
 
     async def page(
         self, kind: str, namespace: str | None, selector: str = "", limit: int = ..., after: str = ""
@@ -62,25 +62,25 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class WatchState:
-    """Whether a watch shows what there is."""
+    """State of a watch, for the probes."""
 
     name: str
-    """For people: `statefulsets in shop`."""
+    """Display name: `StatefulSet in shop`."""
     moved_at: float
-    """When it last heard anything, or failed: one that does neither hangs."""
+    """Time of the last event or error; it does not advance while the watch hangs."""
     synced: bool = False
-    """Everything that there is was seen."""
+    """True after the first complete list."""
     fault: str | None = None
-    """Why it does not run."""
+    """The current error."""
     failing_since: float | None = None
 
     def runs(self, now: float) -> None:
-        """A sign of life."""
+        """Record that the watch works."""
         self.moved_at = now
         self.fault = self.failing_since = None
 
     def fails(self, now: float, fault: str) -> None:
-        """It ended with an error."""
+        """Record an error."""
         self.moved_at = now
         self.fault = fault
         if self.failing_since is None:
@@ -88,7 +88,7 @@ class WatchState:
 
 
 class Reflector:
-    """`await run()` for as long as objects are to be seen."""
+    """Lists and watches the objects of one kind, and calls a handler for each event."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Reflector:
         self.state = WatchState(f"{kind} in {namespace or 'all namespaces'}", clock())
 
     async def run(self) -> None:
-        """Lists and watches until cancelled."""
+        """List and watch until cancelled."""
         version = ""
         while True:
             try:
@@ -125,7 +125,7 @@ class Reflector:
             except Gone as error:
                 log.debug("%s: %s", self.state.name, error)
                 version = ""
-            except _Interrupted as interrupted:  # what was seen until then was seen
+            except _Interrupted as interrupted:  # continue after the last delivered event
                 version = interrupted.version
                 await self._failed(interrupted.error)
             except KubeError as error:
@@ -134,7 +134,7 @@ class Reflector:
             WATCH_RESTARTS.labels(self._kind).inc()
 
     async def _list(self) -> str:
-        """Shows everything that there is and what is no longer there; returns the list's version."""
+        """Deliver all existing objects and the deletions since the last list. Return the list's resourceVersion."""
         seen: set[tuple[str, str]] = set()
         after = ""
         while True:
@@ -152,7 +152,7 @@ class Reflector:
         return version
 
     async def _watch(self, version: str) -> str:
-        """Shows what happens; returns the newest version when the API server ends the watch."""
+        """Deliver events. Return the newest resourceVersion when the API server ends the watch."""
         began = self._clock()
         try:
             events = self._source.watch(
@@ -170,7 +170,7 @@ class Reflector:
                 raise _Interrupted(version, error) from error
             raise
         self._well()
-        if self._clock() - began < BACKOFF_FIRST_S:  # a server that ends every watch at once is not to be stormed
+        if self._clock() - began < BACKOFF_FIRST_S:  # do not flood a server that ends every watch immediately
             await self._sleep(BACKOFF_FIRST_S)
         return version
 
@@ -199,7 +199,7 @@ _KEPT = frozenset({"labels", "name", "namespace", "uid"})
 
 
 class _Interrupted(Exception):
-    """A watch whose connection ended: the next one goes on from the version."""
+    """The connection of a watch ended. The next watch continues from `version`."""
 
     def __init__(self, version: str, error: KubeError) -> None:
         super().__init__(str(error))

@@ -1,1 +1,1 @@
-"""Pure builders: values of `raptormq_operator.model` in, Kubernetes objects as plain dicts out. No request made."""
+"""Pure builders of Kubernetes objects, as plain dicts, from the values of `raptormq_operator.model`."""

@@ -1,23 +1,27 @@
-"""StatefulSet of one broker. Each member has its own, of one pod: it is rolled, placed and lost alone.
+"""StatefulSet of one broker. Each member has its own StatefulSet with one pod, so that brokers are updated
+independently.
 
-The pod is found under `<statefulset>-0.<group service>`, its volume claim is `store-<statefulset>-0`; both names
-are the same for ever, so a broker that comes back finds its store and its clients find it.
+The pod's DNS name is `<statefulset>-0.<group service>`, its volume claim is `store-<statefulset>-0`. Both names are
+stable: a restarted broker finds its store, and clients find the broker.
 """
 
 from __future__ import annotations
 
-from raptormq_operator.manifests import config, pod
+from raptormq_operator.manifests import config, pod, services
 from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
 
 MAX_START_S = 1800
-"""Recovery reads the log after a crash; a broker that needs longer than this is restarted."""
+"""Time limit of the startup probe. After a crash, recovery scans the commit log before the broker serves."""
 START_PERIOD_S = 2
+NAME_CACHES_S = 35
+"""How long clients may use the address of a replaced pod: the JVM caches it for 30 s (`networkaddress.cache.ttl`),
+CoreDNS for 5 s. A faster rolling update could leave a client without a reachable broker."""
 
 
 def stateful_set(cluster: Cluster, member: Member) -> Manifest:
-    """StatefulSet of a member; its template changes whenever its ConfigMap does."""
+    """Return the StatefulSet of a member. A change of its ConfigMap changes the pod template, through a hash."""
     labels = names.broker_labels(cluster.name, member.group, member.index)
     annotations = pod.config_annotations(config.broker_config(cluster, member)) | pod.scrape_annotations(cluster)
     return {
@@ -27,23 +31,35 @@ def stateful_set(cluster: Cluster, member: Member) -> Manifest:
         "spec": {
             "replicas": 1,
             "serviceName": names.group_service(cluster.name, member.group),
-            # Parallel, because an ordered set never replaces a pod that does not become ready.
+            # With OrderedReady, a pod that does not become ready is never replaced.
             "podManagementPolicy": "Parallel",
-            # The operator evicts the pod in its turn: so the disruption budget counts rolls and drains as one.
+            "minReadySeconds": NAME_CACHES_S,
+            # The operator evicts the pod. The disruption budget then covers rolling updates and node drains.
             "updateStrategy": {"type": "OnDelete"},
             "selector": {"matchLabels": labels},
             "persistentVolumeClaimRetentionPolicy": {
                 "whenDeleted": cluster.storage.when_deleted,
                 "whenScaled": "Retain",
             },
-            "template": pod.template(cluster, labels, annotations, _pod_spec(cluster, member)),
+            "template": pod.template(
+                cluster, labels | _slot_label(cluster, member), annotations, _pod_spec(cluster, member)
+            ),
             "volumeClaimTemplates": [_claim(cluster)],
         },
     }
 
 
+def _slot_label(cluster: Cluster, member: Member) -> dict[str, str]:
+    """Return the label of the pod's place in the interleaved layout. It is not part of the selector, since that of a
+    StatefulSet cannot be changed."""
+    slot = cluster.slot(member)
+    return {} if slot is None else {names.SLOT_LABEL: str(slot)}
+
+
 def _pod_spec(cluster: Cluster, member: Member) -> Manifest:
-    ports = {"remoting": names.BROKER_PORT, "metrics": cluster.metrics_port}
+    ports = {"remoting": names.BROKER_PORT, "metrics": cluster.metrics_port, **services.replication_ports(cluster)}
+    if cluster.is_dledger:
+        ports["leader"] = names.LEADER_PORT
     container = pod.container(cluster, "broker", config.BROKER_FILE, cluster.resources, ports)
     container["volumeMounts"].append({"name": "store", "mountPath": config.DATA_DIRECTORY})
     container |= {
@@ -54,7 +70,17 @@ def _pod_spec(cluster: Cluster, member: Member) -> Manifest:
     spec = pod.pod_spec(cluster, cluster.scheduling, container, member.name)
     if cluster.authenticates:
         pod.add_access_secrets(cluster, spec)
+    slot = cluster.slot(member)
+    if slot is not None:
+        # No spread constraint beside it: with more nodes than slots, a strict one would keep two brokers from sharing.
+        spec["affinity"] = pod.together(spec.get("affinity", {}), names.broker_labels(cluster.name), slot)
+        return spec
     spec["topologySpreadConstraints"] = [pod.spread(names.broker_labels(cluster.name), strictly=cluster.storage.local)]
+    if cluster.is_replicated:
+        # A group survives the loss of one node only if each member has a node of its own. Required, it would leave a
+        # cluster on fewer nodes without any broker; preferred, the brokers serve and the scheduler does what it can.
+        group = names.broker_labels(cluster.name, member.group)
+        spec["affinity"] = pod.apart(spec.get("affinity", {}), group)
     return spec
 
 

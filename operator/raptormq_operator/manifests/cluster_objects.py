@@ -1,12 +1,14 @@
-"""Everything a BrokerCluster wants to exist, grouped by what is changed together.
+"""All objects of a BrokerCluster, grouped into units that are changed as a whole.
 
-A `Unit` is changed as one: a broker's ConfigMap only ever changes together with its StatefulSet, so that a pod which
-happens to restart does not pick up a configuration before its turn.
+A broker's ConfigMap changes only together with its StatefulSet. Otherwise a pod that restarts for another reason would
+read a new configuration before its rolling update.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from raptormq_operator.manifests import broker, config, name_server, services
 from raptormq_operator.manifests.metadata import Manifest, sealed
@@ -15,14 +17,15 @@ from raptormq_operator.model.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Objects in the order in which they are applied. The last of a broker's or name server's unit is its workload."""
+    """Objects in the order of their applies. The last object of a broker or name server unit is the StatefulSet."""
 
     objects: tuple[Manifest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`shared` may change at any time, `name_servers` is rolled by Kubernetes, `brokers` are rolled one at a time."""
+    """Wanted objects. `shared` may change at any time; Kubernetes rolls the name servers; the operator rolls `brokers`
+    one at a time."""
 
     shared: Unit
     name_servers: Unit
@@ -35,17 +38,26 @@ class Wanted:
         return tuple(manifest for unit in units for manifest in unit.objects)
 
 
-def wanted(cluster: Cluster, *, name_servers_authenticate: bool = False) -> Wanted:
-    """The objects of a cluster whose spec was found acceptable. `name_servers_authenticate` says that all brokers sign
-    (`plan.name_servers_may_authenticate`)."""
+def wanted(
+    cluster: Cluster,
+    *,
+    name_servers_authenticate: bool = False,
+    forming: Collection[int] = (),
+    leaders: Mapping[int, int] = MappingProxyType({}),
+) -> Wanted:
+    """Return the objects of a cluster with a valid spec. `name_servers_authenticate` is True if all brokers sign
+    (`plan.name_servers_may_authenticate`). `forming` has the groups with a broker that will become the first member
+    (`ClusterProbe.forming`), `leaders` the leading member by group (`Leaders`).
+    """
     authenticate = cluster.authenticates and name_servers_authenticate
     groups = range(cluster.groups)
     return Wanted(
         shared=_unit(
             services.name_server_service(cluster),
             *(services.group_service(cluster, group) for group in groups),
+            *(services.leader_service(cluster, group, leaders.get(group)) for group in groups if cluster.is_dledger),
             services.name_server_budget(cluster),
-            *services.broker_budgets(cluster),
+            *services.broker_budgets(cluster, forming),
         ),
         name_servers=_unit(
             config.name_server_config(cluster, authenticate=authenticate),

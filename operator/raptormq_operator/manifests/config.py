@@ -1,7 +1,7 @@
-"""ConfigMaps with broker.conf and namesrv.conf, in RocketMQ's keys, and the keys that only the operator may set.
+"""ConfigMaps with broker.conf and namesrv.conf, and the list of keys that only the operator may set.
 
-A key is denied when another value would make a broker unreachable, give it a foreign identity, or contradict the
-resource. Operator keys and user keys never overlap: `denied_keys` is asked before anything is built.
+A key is denied when another value could make a broker unreachable, change its identity, or contradict the resource.
+`denied_keys` rejects them before objects are built, so the operator's keys and the user's keys never overlap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from raptormq.config_file import format_properties, integer
+from raptormq.config_file import format_properties, integer, parse_properties
 from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
@@ -18,13 +18,16 @@ from raptormq_operator.quantity import quantity
 DATA_DIRECTORY = "/var/lib/raptormq"
 CONFIG_DIRECTORY = "/etc/raptormq"
 TLS_DIRECTORY = "/etc/raptormq-tls"
-"""Beside the configuration and not in it: a volume cannot be mounted into another one that is read-only."""
+"""Not below `CONFIG_DIRECTORY`: a volume cannot be mounted into another read-only volume."""
 TLS_CERTIFICATE = f"{TLS_DIRECTORY}/tls.crt"
 TLS_KEY = f"{TLS_DIRECTORY}/tls.key"
 ADMIN_DIRECTORY = "/etc/raptormq-admin"
 OPERATOR_DIRECTORY = "/etc/raptormq-operator"
-"""Where the Secrets of access control are."""
+"""Mount points of the two Secrets of access control."""
 BROKER_FILE = "broker.conf"
+ROLE_KEY, SLAVE = "brokerRole", "SLAVE"
+PEERS_KEY = "dLegerPeers"
+SLAVE_ADDRESSES_KEY = "haSlaveAddresses"
 NAME_SERVER_FILE = "namesrv.conf"
 
 _ACCESS_KEYS = frozenset(
@@ -37,7 +40,7 @@ _ACCESS_KEYS = frozenset(
         "superUserPaths",
     }
 )
-"""Access control, and secrets, which everybody who reads ConfigMaps would read."""
+"""Keys of access control. Some are secrets, which must not be in a ConfigMap."""
 DENIED_BROKER_KEYS = _ACCESS_KEYS | frozenset(
     {
         "aclEnable",
@@ -48,6 +51,7 @@ DENIED_BROKER_KEYS = _ACCESS_KEYS | frozenset(
         "brokerIP2",
         "brokerName",
         "brokerRole",
+        "preferredLeaderId",
         "controllerAddr",
         "enableControllerMode",
         "enableDLegerCommitLog",
@@ -86,22 +90,22 @@ DENIED_NAME_SERVER_PREFIXES = ("tls.",)
 _REGISTRATION_KEY = "registerNameServerPeriod"
 _DEFAULT_PERIOD = "10000"
 _PERIOD_MS = integer(10_000, 60_000)
-"""What a broker takes as its period."""
+"""Valid range of the registration period in ms."""
 _MOST_KEPT_MIB, _LEAST_KEPT_MIB = 1024, 96
-"""What brokers keep in the page cache by themselves, and the least that they can be told."""
+"""Default and minimum amount of message data that brokers keep in the page cache, in MiB."""
 _SPEC_FIELDS = dict.fromkeys(_ACCESS_KEYS | {"aclEnable"}, "spec.accessControl") | {
     "flushDiskType": "spec.flush",
     "metricsPort": "spec.metrics.port",
     "metricsPromExporterPort": "spec.metrics.port",
+    "brokerRole": "spec.replication",
     "useTLS": "spec.tls",
 }
-"""Where the spec says what a denied key would."""
+"""Denied key -> field of the spec with the same meaning."""
 
 
 def denied_keys(cluster: Cluster) -> tuple[str, ...]:
-    """Paths of the keys in the spec that the operator refuses, sorted: `config.brokerId`, `nameServers.config.…`, with
-    the field of the spec that says the same: `config.flushDiskType (spec.flush)`.
-    """
+    """Return the sorted paths of denied keys in the spec: `config.brokerId`, `nameServers.config.…`. A field of the
+    spec with the same meaning is appended: `config.flushDiskType (spec.flush)`."""
     broker = (
         f"config.{_with_field(key)}"
         for key in cluster.config
@@ -121,11 +125,11 @@ def _with_field(key: str) -> str:
 
 
 def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
-    """broker.conf of a member.
+    """Return the properties of a member's broker.conf.
 
-    Topics come from Topic resources, so auto-creation is off unless the user wants it. A broker registers every 10 s,
-    the shortest time RocketMQ allows, unless the user wants another, with every address that the name servers' Service
-    has then: name servers may restart and be scaled without a broker noticing.
+    By default topics are not created automatically, as Topic resources define them. By default a broker registers every
+    10 s, the minimum of RocketMQ. It resolves the name servers' Service at each registration, so name servers may be
+    restarted and scaled.
     """
     return {
         "autoCreateTopicEnable": "false",
@@ -134,9 +138,8 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
         **cluster.config,
         "brokerClusterName": cluster.name,
         "brokerName": member.broker_name,
-        "brokerId": str(member.index),
         "brokerIP1": member.host,
-        "brokerRole": "ASYNC_MASTER",
+        **_replication_properties(cluster, member),
         "flushDiskType": f"{cluster.flush}_FLUSH",
         "listenPort": str(names.BROKER_PORT),
         "metricsPort": str(cluster.metrics_port),
@@ -148,9 +151,35 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
     }
 
 
+def _replication_properties(cluster: Cluster, member: Member) -> dict[str, str]:
+    """In a Dledger group the broker id depends on the role, and the group is named like its brokers.
+
+    Slaves find their master through the name servers, where it registers its port for slaves under a stable DNS name.
+    Without `haMasterAddress` they follow a promoted master without a restart.
+    """
+    if cluster.is_master_slave:
+        is_master = cluster.is_master(member)
+        return {
+            "brokerId": "0" if is_master else str(cluster.slave_id(member)),
+            ROLE_KEY: f"{cluster.replication.acknowledge}_MASTER" if is_master else SLAVE,
+            "haListenPort": str(names.HA_PORT),
+        }
+    if not cluster.is_dledger:
+        return {"brokerId": "0"}  # no brokerRole: a master that is named one opens a port for slaves
+    return {
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": member.broker_name,
+        PEERS_KEY: ";".join(each.peer for each in cluster.peers(member.group)),
+        "dLegerSelfId": member.id,
+        "dLegerLeaderAddress": cluster.leader_address(member.group),
+        "dLegerLeaderPort": str(names.LEADER_PORT),
+    }
+
+
 def _kept_in_page_cache(cluster: Cluster) -> dict[str, str]:
-    """A quarter of the memory limit, where that is less than what brokers keep: of a topic without a group they keep
-    three times as much, and where a container's memory is full every write waits for the kernel to free some.
+    """A quarter of the memory limit, if that is less than the broker's default. For topics without a consumer group
+    brokers keep three times as much in memory. If the memory of the container is full, every write waits for the kernel
+    to free pages.
     """
     limit = quantity(cluster.resources.get("limits", {}).get("memory"))
     kept = int((limit or 0) / 4) >> 20
@@ -160,8 +189,8 @@ def _kept_in_page_cache(cluster: Cluster) -> dict[str, str]:
 
 
 def registration_seconds(cluster: Cluster) -> int:
-    """Return the time between two registrations of a broker, in whole seconds, at least. A period that brokers do not
-    take counts as the default: none starts with it.
+    """Return the time between two registrations of a broker in seconds, rounded down. For an invalid period, with which
+    no broker starts, return the default.
     """
     try:
         period_ms: int = _PERIOD_MS(cluster.config.get(_REGISTRATION_KEY, _DEFAULT_PERIOD))
@@ -171,8 +200,8 @@ def registration_seconds(cluster: Cluster) -> int:
 
 
 def name_server_properties(cluster: Cluster, *, authenticate: bool = False) -> dict[str, str]:
-    """namesrv.conf, the same for every name server. With `authenticate` it takes signed requests only, but for those
-    that every client sends: brokers have to sign by then.
+    """Return namesrv.conf, which is the same for all name servers. With `authenticate` it accepts only signed requests,
+    except for those that every client sends. Brokers must already sign then.
     """
     return {
         **cluster.name_servers.config,
@@ -211,14 +240,29 @@ def _tls_properties(cluster: Cluster) -> dict[str, str]:
 
 
 def _own_tls_properties(cluster: Cluster) -> dict[str, str]:
-    """Name servers are rolled first, so that brokers with `useTLS` always find them speaking TLS."""
+    """Return the properties of outgoing TLS connections. Name servers are updated before brokers, so they already
+    accept TLS."""
     if cluster.tls is None:
         return {}
     return {"useTLS": "true", "tls.client.certPath": TLS_CERTIFICATE, "tls.client.keyPath": TLS_KEY}
 
 
+def role_in(config_map: Manifest) -> str:
+    """Return the `brokerRole` in the ConfigMap of a member; empty without one."""
+    return _setting(config_map, ROLE_KEY)
+
+
+def peer_count_in(config_map: Manifest) -> int:
+    """Return the number of members in `dLegerPeers` of the ConfigMap of a broker; 0 without this key."""
+    return len(list(filter(None, _setting(config_map, PEERS_KEY).split(";"))))
+
+
+def _setting(config_map: Manifest, key: str) -> str:
+    return parse_properties(config_map.get("data", {}).get(BROKER_FILE, "")).get(key, "")
+
+
 def broker_config(cluster: Cluster, member: Member) -> Manifest:
-    """ConfigMap of a member."""
+    """Return the ConfigMap of a member."""
     labels = names.broker_labels(cluster.name, member.group, member.index)
     return _config_map(
         cluster, member.name, labels, {BROKER_FILE: format_properties(broker_properties(cluster, member))}
@@ -226,7 +270,7 @@ def broker_config(cluster: Cluster, member: Member) -> Manifest:
 
 
 def name_server_config(cluster: Cluster, *, authenticate: bool) -> Manifest:
-    """ConfigMap of the name servers."""
+    """Return the ConfigMap of the name servers."""
     name = names.name_server(cluster.name)
     labels = names.name_server_labels(cluster.name)
     properties = name_server_properties(cluster, authenticate=authenticate)

@@ -1,4 +1,4 @@
-"""StatefulSet of the name servers: they keep nothing on disk that brokers would not tell them again."""
+"""StatefulSet of the name servers. They need no persistent volume, because brokers register again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 
 _DNS_S = 5
-"""So old may be the addresses that CoreDNS tells brokers, unless it is told otherwise."""
+"""Default cache time of CoreDNS for pod addresses."""
 
 _START_S = 60
 
 
 def stateful_set(cluster: Cluster, *, authenticate: bool) -> Manifest:
-    """StatefulSet of all name servers; Kubernetes rolls them one by one, as they share nothing."""
+    """Return the StatefulSet of all name servers. Kubernetes updates them one at a time."""
     name = names.name_server(cluster.name)
     labels = names.name_server_labels(cluster.name)
     annotations = pod.config_annotations(config.name_server_config(cluster, authenticate=authenticate))
@@ -27,8 +27,8 @@ def stateful_set(cluster: Cluster, *, authenticate: bool) -> Manifest:
             "replicas": cluster.name_servers.replicas,
             "serviceName": name,
             "podManagementPolicy": "Parallel",
-            # A name server counts as available only after every broker had time to find its address and to register
-            # with it, so that a rolling update never leaves clients with servers that know nothing.
+            # Gives every broker time to resolve the new address and to register, so that a rolling update never leaves
+            # clients with name servers without routes.
             "minReadySeconds": config.registration_seconds(cluster) + _DNS_S,
             "selector": {"matchLabels": labels},
             "template": pod.template(cluster, labels, annotations, _pod_spec(cluster, authenticate=authenticate)),
@@ -43,7 +43,7 @@ def _pod_spec(cluster: Cluster, *, authenticate: bool) -> Manifest:
     container["volumeMounts"].append({"name": "state", "mountPath": config.DATA_DIRECTORY})
     check = {"tcpSocket": {"port": "remoting"}, "periodSeconds": 5, "timeoutSeconds": 3}
     container |= {
-        # A second after it listens it is ready, not at the end of a period.
+        # A short period, so that a pod is ready within a second after it listens.
         "startupProbe": check | {"periodSeconds": 1, "failureThreshold": _START_S},
         "readinessProbe": check | {"failureThreshold": 2},
         "livenessProbe": check | {"failureThreshold": 6},

@@ -1,6 +1,7 @@
-"""What the pods of brokers and name servers have in common: the restricted security context, scheduling, volumes.
+"""Common parts of the pods of brokers and name servers: security context, scheduling, volumes.
 
-The containers fit the `restricted` Pod Security Standard: not root, no capability, read-only root file system.
+The pods comply with the `restricted` Pod Security Standard: no root user, no capabilities. The root file system is
+read-only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CONTAINER_SECURITY = {
 
 
 def template(cluster: Cluster, labels: Mapping[str, str], annotations: Mapping[str, str], spec: Manifest) -> Manifest:
-    """Pod template: the user's labels and annotations never replace ours."""
+    """Return a pod template. Labels and annotations of the operator take precedence over the user's."""
     user = cluster.pod_template
     return {
         "metadata": {"labels": {**user.labels, **labels}, "annotations": {**user.annotations, **annotations}},
@@ -33,7 +34,7 @@ def template(cluster: Cluster, labels: Mapping[str, str], annotations: Mapping[s
 
 
 def pod_spec(cluster: Cluster, scheduling: Scheduling, container: Manifest, config_map: str) -> Manifest:
-    """Pod with one container that finds its configuration and a writable /tmp."""
+    """Return the spec of a pod with one container, its ConfigMap and a writable /tmp."""
     spec: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -63,7 +64,7 @@ def pod_spec(cluster: Cluster, scheduling: Scheduling, container: Manifest, conf
 def container(
     cluster: Cluster, role: str, file: str, resources: Mapping[str, Any], ports: Mapping[str, int]
 ) -> Manifest:
-    """The one container of a pod; the image's entrypoint takes `role` as its first argument."""
+    """Return the container of a pod. The entrypoint of the image takes `role` as its first argument."""
     mounts: list[Manifest] = [
         {"name": "config", "mountPath": config.CONFIG_DIRECTORY, "readOnly": True},
         {"name": "tmp", "mountPath": "/tmp"},
@@ -84,7 +85,7 @@ def container(
 
 
 def add_access_secrets(cluster: Cluster, spec: Manifest) -> None:
-    """Mounts the Secrets of access control into the one container of a pod spec."""
+    """Mount the Secrets of access control into the container of a pod spec."""
     access = cluster.access_control
     assert access is not None
     mounts = (
@@ -98,13 +99,13 @@ def add_access_secrets(cluster: Cluster, spec: Manifest) -> None:
 
 
 def has_access_secrets(workload: Manifest) -> bool:
-    """Whether the pods of a StatefulSet have the Secrets of access control: brokers sign with them."""
+    """Return whether a StatefulSet mounts the Secrets of access control. Brokers with these Secrets sign requests."""
     volumes = workload["spec"]["template"]["spec"].get("volumes", [])
     return any(volume["name"] == OPERATOR_KEYS for volume in volumes)
 
 
 def spread(labels: Mapping[str, str], *, strictly: bool) -> Manifest:
-    """Evenly over nodes: always where it must be, else where it can be."""
+    """Return a constraint that spreads pods over nodes, as a requirement (`strictly`) or a preference."""
     return {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -113,13 +114,40 @@ def spread(labels: Mapping[str, str], *, strictly: bool) -> Manifest:
     }
 
 
+def apart(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> Manifest:
+    """Return the user's affinity, and a preference for nodes without a pod that has these labels."""
+    anti = affinity.get("podAntiAffinity", {})
+    term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
+    kind = "preferredDuringSchedulingIgnoredDuringExecution"
+    preferred = [*anti.get(kind, ()), {"weight": 100, "podAffinityTerm": term}]
+    return {**affinity, "podAntiAffinity": {**anti, kind: preferred}}
+
+
+def together(affinity: Mapping[str, Any], labels: Mapping[str, str], slot: int) -> Manifest:
+    """Return the user's affinity, and the requirement to share a node with the brokers of the same slot and with no
+    broker of another slot. `labels` are the labels of all brokers.
+
+    The scheduler places the first pod of a slot although no pod matches its affinity yet. Anti-affinity between members
+    alone could place two masters on one node, or leave the last pods without a node.
+    """
+    kind = "requiredDuringSchedulingIgnoredDuringExecution"
+    result = dict(affinity)
+    for name, operator in (("podAffinity", "In"), ("podAntiAffinity", "NotIn")):
+        given = affinity.get(name, {})
+        expression = {"key": names.SLOT_LABEL, "operator": operator, "values": [str(slot)]}
+        selector = {"matchLabels": dict(labels), "matchExpressions": [expression]}
+        term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+        result[name] = {**given, kind: [*given.get(kind, ()), term]}
+    return result
+
+
 def config_annotations(config_map: Manifest) -> dict[str, str]:
-    """Changes with the configuration, and so rolls the pod when the configuration changes."""
+    """Return an annotation with the hash of a ConfigMap, so that a configuration change updates the pods."""
     return {names.CONFIG_HASH_ANNOTATION: digest(config_map["data"])}
 
 
 def scrape_annotations(cluster: Cluster) -> dict[str, str]:
-    """By which Prometheus finds the metrics of a pod, unless that is not wanted."""
+    """Return the annotations for Prometheus scraping; empty if metrics are disabled."""
     if not cluster.metrics_enabled:
         return {}
     return {"prometheus.io/scrape": "true", "prometheus.io/port": str(cluster.metrics_port)}

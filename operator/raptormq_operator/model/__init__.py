@@ -1,1 +1,1 @@
-"""Values of the two resources as frozen dataclasses, read from their spec and knowing nothing of Kubernetes objects."""
+"""The three custom resources as frozen dataclasses, read from their spec. Independent of other Kubernetes objects."""

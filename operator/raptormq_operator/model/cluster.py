@@ -1,22 +1,26 @@
-"""BrokerCluster as values: what `spec` says after the API server filled in its defaults.
+"""Dataclasses for the spec of a BrokerCluster, after the API server has filled in the defaults.
 
-The schema with its defaults and limits is crds/brokerclusters.yaml. The defaults are not repeated here: a field that
-carries one there is always present. `raptormq_operator.manifests` turns the values into Kubernetes objects.
+The schema with defaults and limits is crds/brokerclusters.yaml. A field with a default is always present and has no
+default here. `raptormq_operator.manifests` builds Kubernetes objects from these values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raptormq_operator.model import names
 from raptormq_operator.model.definitions import filled_in
 
+DLEDGER = "dledger"
+MASTER_SLAVE = "masterSlave"
+SPREAD, INTERLEAVED = "Spread", "Interleaved"
+
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """Where pods may run, in the words of a pod spec."""
+    """Scheduling constraints, with the fields of a pod spec."""
 
     node_selector: Mapping[str, str]
     tolerations: tuple[Mapping[str, Any], ...]
@@ -54,7 +58,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class NameServers:
-    """The name servers of a cluster."""
+    """Settings of the name servers."""
 
     replicas: int
     config: Mapping[str, str]
@@ -64,7 +68,7 @@ class NameServers:
 
 @dataclass(frozen=True, slots=True)
 class PodTemplate:
-    """What the user adds to every pod."""
+    """Additions of the user to every pod."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -73,7 +77,7 @@ class PodTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Image of brokers and name servers."""
+    """Container image of brokers and name servers."""
 
     reference: str
     pull_policy: str
@@ -82,7 +86,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Encryption of connections with the certificate of a Secret."""
+    """TLS with the certificate of a Secret."""
 
     secret_name: str
     mode: str
@@ -97,7 +101,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """Who may use the servers."""
+    """Authentication and authorization."""
 
     enabled: bool
     authorization: bool
@@ -115,20 +119,66 @@ class AccessControl:
 
 
 @dataclass(frozen=True, slots=True)
+class Replication:
+    """Replication within a group."""
+
+    mode: str
+    """`none`, `masterSlave` or `dledger`."""
+    acknowledge: str = "ASYNC"
+    """What a master waits for before it acknowledges a message: `ASYNC` for nothing, `SYNC` for a slave."""
+    layout: str = SPREAD
+    """`Spread` or `Interleaved`."""
+    promote: str = ""
+    """Name of the member that is to be the master of its group; empty for no promotion."""
+    accept_loss: str = ""
+    """Name of the member that may become master although it is far behind: an annotation of the resource."""
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Replication:
+        return cls(
+            mode=spec["mode"],
+            acknowledge=spec.get("acknowledge", "ASYNC"),
+            layout=spec.get("layout", SPREAD),
+            promote=spec.get("promote", ""),
+            accept_loss=annotations.get(names.ACCEPT_LOSS_ANNOTATION, ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mastery:
+    """The master of a group according to the configuration of its members."""
+
+    index: int = 0
+    """Index of the member that is the master, or was it until it was fenced."""
+    successor: int | None = None
+    """Index of the member that becomes the master. While this is set, all members are configured as slaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """Number of brokers of a group. In a Dledger group whose `replicas` change it differs from `replicas` for a while
+    (`membership`)."""
+
+    brokers: int
+    """Number of brokers that have a StatefulSet: those with the indices below."""
+    peers: int
+    """Number of members in `dLegerPeers` of each broker."""
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a cluster depends on and its spec does not say."""
+    """Settings of the operator that affect every cluster."""
 
     default_image: str
-    """Image where the spec names none."""
+    """Image for clusters whose spec does not set one."""
     dns_domain: str
-    """Domain of the Kubernetes cluster's Services, mostly cluster.local."""
+    """DNS domain of the Kubernetes cluster, usually cluster.local."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One broker: `index` within group number `group`. Each is a StatefulSet of one pod, so that each can be rolled,
-    placed and lost alone.
-    """
+    """One broker: member `index` of group `group`. Each broker has its own StatefulSet with one pod, so that brokers
+    are updated and scheduled independently."""
 
     cluster: str
     zone: str
@@ -137,27 +187,36 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Name of the StatefulSet, its ConfigMap and its volume claim's suffix."""
+        """Name of the StatefulSet and of the ConfigMap; part of the name of the volume claim."""
         return names.member(self.cluster, self.group, self.index)
 
     @property
     def broker_name(self) -> str:
-        """Name in routes, the same for all members of a group: `broker-0`."""
+        """RocketMQ's brokerName, the same for all members of a group: `broker-0`."""
         return names.broker(self.group)
 
     @property
     def host(self) -> str:
-        """DNS name of the pod; it stays when the pod gets another address.
+        """Fully qualified DNS name of the pod, independent of its address.
 
-        In full, because this form stands in the pod's own hosts file: a broker can resolve its name before DNS knows
-        it.
+        The kubelet writes this form to the pod's hosts file, so a broker can resolve its own name before DNS has it.
         """
         return f"{self.name}-0.{names.group_service(self.cluster, self.group)}.{self.zone}"
 
     @property
     def address(self) -> str:
-        """What the broker registers and clients connect to, `host:port`."""
+        """Address that the broker registers and clients connect to, `host:port`."""
         return f"{self.host}:{names.BROKER_PORT}"
+
+    @property
+    def id(self) -> str:
+        """Id within a Dledger group: `n0`."""
+        return f"n{self.index}"
+
+    @property
+    def peer(self) -> str:
+        """Its entry in `dLegerPeers`, `id-host:port`."""
+        return f"{self.id}-{self.host}:{names.REPLICATION_PORT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +232,7 @@ class Cluster:
     name_servers: NameServers
     groups: int
     replicas: int
-    replication_mode: str
+    replication: Replication
     flush: str
     storage: Storage
     config: Mapping[str, str]
@@ -184,13 +243,17 @@ class Cluster:
     metrics_enabled: bool
     metrics_port: int
     pod_template: PodTemplate
+    masters: Mapping[int, Mastery] = field(default_factory=dict)
+    """Masters by group, in mode masterSlave; by default member 0 of each."""
+    sizes: Mapping[int, GroupSize] = field(default_factory=dict)
+    """Sizes by group, in mode dledger; by default `replicas`."""
 
     @classmethod
     def from_object(cls, body: Mapping[str, Any], surroundings: Surroundings) -> Cluster:
-        """Reads the resource as the API server returns it.
+        """Parse a resource of the API server.
 
         Raises:
-            OldDefinition: it has no value where the definition has a default.
+            OldDefinition: A field with a default is missing.
         """
         with filled_in(body):
             return cls._from_object(body, surroundings)
@@ -219,7 +282,7 @@ class Cluster:
             ),
             groups=spec["groups"],
             replicas=spec["replicas"],
-            replication_mode=spec["replication"]["mode"],
+            replication=Replication.from_spec(spec["replication"], metadata.get("annotations", {})),
             flush=spec["flush"],
             storage=Storage.from_spec(spec["storage"]),
             config=spec["config"],
@@ -240,24 +303,87 @@ class Cluster:
 
     @property
     def authenticates(self) -> bool:
-        """Whether brokers, and then name servers, are to take signed requests only."""
+        """Whether brokers, and then name servers, accept only signed requests."""
         return self.access_control is not None and self.access_control.enabled
 
     @property
     def members(self) -> tuple[Member, ...]:
         """All brokers, group by group."""
-        return tuple(
-            Member(self.name, self.zone, group, index) for group in range(self.groups) for index in range(self.replicas)
-        )
+        return tuple(member for group in range(self.groups) for member in self.group(group))
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether groups are replicated: Dledger groups, or masters with slaves."""
+        return self.is_dledger or self.is_master_slave
+
+    @property
+    def is_dledger(self) -> bool:
+        """Whether the brokers of a group are the members of a Dledger group."""
+        return self.replication.mode == DLEDGER
+
+    @property
+    def is_master_slave(self) -> bool:
+        """Whether the brokers of a group are a master and its slaves."""
+        return self.replication.mode == MASTER_SLAVE
+
+    def with_sizes(self, sizes: Mapping[int, GroupSize]) -> Cluster:
+        """Return the cluster with groups of these sizes."""
+        return replace(self, sizes=sizes)
+
+    def size(self, group: int) -> GroupSize:
+        """Return the size of a group."""
+        return self.sizes.get(group, GroupSize(self.replicas, self.replicas))
+
+    def with_masters(self, masters: Mapping[int, Mastery]) -> Cluster:
+        """Return the cluster with these masters."""
+        return replace(self, masters=masters)
+
+    def mastery(self, group: int) -> Mastery:
+        """Return the master of a group."""
+        return self.masters.get(group, Mastery())
+
+    def is_master(self, member: Member) -> bool:
+        """Return whether the configuration of a member makes it the master of its group."""
+        return self.mastery(member.group) == Mastery(member.index)
+
+    def slave_id(self, member: Member) -> int:
+        """Return the `brokerId` of a member as a slave: its index, or for member 0 the index of the current master,
+        which has id 0. The first slave has id 1, as consumers expect (`whichBrokerWhenConsumeSlowly`).
+        """
+        mastery = self.mastery(member.group)
+        return member.index or (mastery.successor if member.index == mastery.index else mastery.index) or 0
+
+    def slot(self, member: Member) -> int | None:
+        """Return the slot of a member in the interleaved layout, which has one node per group: the master of a group
+        shares its node with a slave of the previous group. None without this layout.
+        """
+        if self.replication.layout != INTERLEAVED or not self.is_master_slave:
+            return None
+        return (member.group + member.index) % self.groups
+
+    def group(self, number: int) -> tuple[Member, ...]:
+        """The brokers of one group."""
+        return self._first(number, self.size(number).brokers)
+
+    def peers(self, number: int) -> tuple[Member, ...]:
+        """The members that the brokers of a Dledger group know, also those that have no broker yet or any more."""
+        return self._first(number, self.size(number).peers)
+
+    def _first(self, group: int, count: int) -> tuple[Member, ...]:
+        return tuple(Member(self.name, self.zone, group, index) for index in range(count))
+
+    def leader_address(self, group: int) -> str:
+        """`host:port` of the Service of the leader of a group."""
+        return f"{names.leader_service(self.name, group)}.{self.zone}:{names.BROKER_PORT}"
 
     @property
     def name_server_service_address(self) -> str:
-        """One name for all name servers; it resolves to the addresses of those that are there."""
+        """`host:port` of the Service, which resolves to the addresses of all existing name servers."""
         return f"{names.name_server(self.name)}.{self.zone}:{names.NAME_SERVER_PORT}"
 
     @property
     def name_server_addresses(self) -> tuple[str, ...]:
-        """`host:port` of each name server; stable while pods come and go."""
+        """`host:port` of each name server, independent of pod addresses."""
         service = names.name_server(self.name)
         return tuple(
             f"{service}-{ordinal}.{service}.{self.zone}:{names.NAME_SERVER_PORT}"
@@ -266,5 +392,5 @@ class Cluster:
 
     @property
     def name_server_address(self) -> str:
-        """The list as clients and broker.conf take it, `host:port;host:port`."""
+        """The name server list in the form of clients and broker.conf, `host:port;host:port`."""
         return ";".join(self.name_server_addresses)

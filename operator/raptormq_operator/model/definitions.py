@@ -1,4 +1,4 @@
-"""Resources that the API server has filled in with the defaults of an older definition than the one in crds/."""
+"""Detection of resources whose defaults come from an older CustomResourceDefinition than the one in crds/."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from raptormq.errors import RaptorMQError
 
 
 class OldDefinition(RaptorMQError):
-    """The definition in this Kubernetes does not know a field that the operator needs."""
+    """The installed CustomResourceDefinition lacks a field that the operator needs."""
 
 
 @contextmanager
 def filled_in(body: Mapping[str, Any]) -> Iterator[None]:
-    """While a resource is read.
+    """Context for parsing the resource `body`: converts a KeyError.
 
     Raises:
-        OldDefinition: a field is missing.
+        OldDefinition: A field is missing.
     """
     try:
         yield
     except KeyError as error:
         kind = body.get("kind", "the resource")
-        text = f"{kind} has no field {error}: the definitions in this Kubernetes are older than the operator"
-        raise OldDefinition(f"{text}, bring them up to date with the chart's crds/") from error
+        text = f"{kind} has no field {error}: the installed CustomResourceDefinitions are older than the operator"
+        raise OldDefinition(f"{text}, update them from crds/ of the chart") from error

@@ -1,10 +1,14 @@
-"""Names, labels and ports of everything the operator makes: deterministic, so that a second attempt finds the first.
+"""Names, labels and ports of all objects. Names are deterministic, so that a retry finds existing objects.
 
 <cluster>-namesrv                  headless Service, StatefulSet, ConfigMap and budget of the name servers
-<cluster>-broker                   budget of all brokers, where groups are not replicated
-<cluster>-broker-<group>           headless Service of a group, and its budget where groups are replicated
-<cluster>-admin, <cluster>-operator  Secrets of access control, unless the spec names others
+<cluster>-broker                   disruption budget of all brokers, if groups are not replicated
+<cluster>-broker-<group>           headless Service of a group, and its budget if groups are replicated
+<cluster>-broker-<group>-leader    Service of the leader of a group, if groups are replicated
+<cluster>-admin, <cluster>-operator  default names of the Secrets of access control
 <cluster>-broker-<group>-<member>  StatefulSet and ConfigMap of a broker; its pod ends in -0, its claim is store-<pod>
+<pipeline>-driver                  pod, headless Service, ServiceAccount, Role and RoleBinding of a SparkPipeline
+<pipeline>-spark                   ConfigMap of a SparkPipeline
+<pipeline>-checkpoint              default name of its volume claim
 """
 
 GROUP = "raptormq.io"
@@ -13,16 +17,28 @@ FIELD_MANAGER = "raptormq-operator"
 
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
+HA_PORT = 10912
+"""Where a master serves its slaves."""
+REPLICATION_PORT = 10913
+"""Where the members of a Dledger group talk to one another."""
+LEADER_PORT = 10912
+"""Where the leader of a group alone listens; its Service leads there. Other brokers listen there for slaves, which a
+Dledger group does not have."""
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 CLUSTER_LABEL = f"{GROUP}/cluster"
 GROUP_LABEL = f"{GROUP}/group"
 MEMBER_LABEL = f"{GROUP}/member"
+SLOT_LABEL = f"{GROUP}/slot"
+"""Place of a broker in the interleaved layout; brokers with the same place share a node."""
+PIPELINE_LABEL = f"{GROUP}/pipeline"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 CONFIG_HASH_ANNOTATION = f"{GROUP}/config-hash"
+ACCEPT_LOSS_ANNOTATION = f"{GROUP}/accept-loss"
+"""Annotation of a BrokerCluster: the member that may be promoted although it is far behind."""
 MANIFEST_HASH_ANNOTATION = f"{GROUP}/manifest-hash"
 REVISION_LABEL = "controller-revision-hash"
-"""Kubernetes' own label of a StatefulSet's pod: the revision of the template that it was made from."""
+"""Label that Kubernetes sets on pods of a StatefulSet: the revision of the pod template."""
 TOPIC_FINALIZER = f"{GROUP}/topic"
 
 
@@ -31,7 +47,7 @@ def name_server(cluster: str) -> str:
 
 
 def broker(group: int) -> str:
-    """RocketMQ's brokerName of a group."""
+    """Return RocketMQ's brokerName of a group."""
     return f"broker-{group}"
 
 
@@ -51,12 +67,37 @@ def group_service(cluster: str, group: int) -> str:
     return f"{cluster}-broker-{group}"
 
 
+def leader_service(cluster: str, group: int) -> str:
+    return f"{cluster}-broker-{group}-leader"
+
+
 def member(cluster: str, group: int, index: int) -> str:
     return f"{cluster}-broker-{group}-{index}"
 
 
+def driver(pipeline: str) -> str:
+    return f"{pipeline}-driver"
+
+
+def spark_config(pipeline: str) -> str:
+    return f"{pipeline}-spark"
+
+
+def pipeline_claim(pipeline: str) -> str:
+    return f"{pipeline}-checkpoint"
+
+
+def pipeline_labels(pipeline: str) -> dict[str, str]:
+    """Return the labels of all objects of a SparkPipeline that the operator makes. Executors have only the last."""
+    return {MANAGED_BY_LABEL: FIELD_MANAGER, "app.kubernetes.io/name": "spark-pipeline", PIPELINE_LABEL: pipeline}
+
+
+def driver_labels(pipeline: str) -> dict[str, str]:
+    return pipeline_labels(pipeline) | {COMPONENT_LABEL: "spark-driver"}
+
+
 def managed_labels(cluster: str) -> dict[str, str]:
-    """Labels by which the operator finds its own objects of a cluster."""
+    """Return the labels by which the operator finds its objects of a cluster."""
     return {MANAGED_BY_LABEL: FIELD_MANAGER, CLUSTER_LABEL: cluster}
 
 
@@ -65,7 +106,7 @@ def name_server_labels(cluster: str) -> dict[str, str]:
 
 
 def broker_labels(cluster: str, group: int | None = None, index: int | None = None) -> dict[str, str]:
-    """Labels of brokers: of all, of those of one group, or of one member."""
+    """Return the labels of all brokers, of the brokers of one group, or of one member."""
     labels = managed_labels(cluster) | {COMPONENT_LABEL: "broker", "app.kubernetes.io/name": "raptormq"}
     if group is not None:
         labels[GROUP_LABEL] = str(group)
@@ -75,5 +116,5 @@ def broker_labels(cluster: str, group: int | None = None, index: int | None = No
 
 
 def selector(labels: dict[str, str]) -> str:
-    """Labels in the form of a list request's labelSelector."""
+    """Return labels in the form of the query parameter labelSelector."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

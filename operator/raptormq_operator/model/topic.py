@@ -1,6 +1,6 @@
-"""Topic as values: what `spec` says, in RocketMQ's terms.
+"""Dataclass for the spec of a Topic.
 
-The schema is crds/topics.yaml. `raptormq_operator.topic_plan` compares these values with what brokers answer.
+The schema is crds/topics.yaml. `raptormq_operator.topic_plan` compares these values with the responses of brokers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from raptormq_operator.model.definitions import filled_in
 PERMISSIONS = {"ReadWrite": READ_WRITE, "ReadOnly": int(Perm.READ), "WriteOnly": int(Perm.WRITE)}
 
 DEFAULT_QUEUES = 8
-"""Where the spec gives neither number; brokers give as many to a topic that they make by themselves
-(`defaultTopicQueueNums`)."""
+"""Number of queues if the spec sets neither number. Equals the default of `defaultTopicQueueNums`, which applies to
+topics that brokers create automatically."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Topic:
 
     @classmethod
     def from_object(cls, body: Mapping[str, Any]) -> Topic:
-        """Reads the resource as the API server returns it.
+        """Parse a resource of the API server.
 
         Raises:
-            OldDefinition: it has no value where the definition has a default.
+            OldDefinition: A field with a default is missing.
         """
         with filled_in(body):
             return cls._from_object(body)
@@ -73,5 +73,5 @@ class Topic:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Topic attributes as RocketMQ names them. SimpleCQ is RocketMQ's default and a broker may leave it out."""
+        """Topic attributes with RocketMQ's names."""
         return {QUEUE_TYPE: self.queue_type, MESSAGE_TYPE: self.message_type}

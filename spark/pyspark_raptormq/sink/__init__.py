@@ -1,9 +1,9 @@
-"""The sink: rows of a DataFrame become messages, `df.write.format("raptormq")` and `df.writeStream`.
+"""Sink of the data source: sends the rows of a DataFrame as messages (`df.write` and `df.writeStream`).
 
     source --(schema, options)--> writer --(Arrow batches)--> rows --(messages)--> sender --> brokers
 
-`options` and `schema` are checked on the driver before anything is sent; `rows` is pure; `sender` sends and waits for
-every acknowledgement. It knows nothing of reading.
+The driver validates `options` and `schema` before anything is sent. `rows` is pure. `sender` sends the messages and
+waits for all acknowledgements. The sink is independent of the modules for reading.
 """
 
 from pyspark_raptormq.sink.writer import RaptorMQStreamWriter, RaptorMQWriter, batch_writer, stream_writer

@@ -1,7 +1,4 @@
-"""The options of the sink, `df.write` and `df.writeStream`.
-
-Neighbours: `option_parsing` reads the texts, `writer` takes the finished `SinkOptions`.
-"""
+"""Options of the sink, for `df.write` and `df.writeStream`."""
 
 from __future__ import annotations
 
@@ -27,46 +24,50 @@ from raptormq.errors import ConfigError
 from raptormq.protocol.topic_names import check_topic
 
 _RETRIES = 20
-"""Attempts after the first at a broker that refuses for a reason that may pass: about 8 s. Attempts that find no broker
-are not counted; `retryTimeoutMs` ends those."""
+"""Maximum retries after temporary errors of a broker, about 8 s. Attempts that reach no broker are not counted; they
+end with `retryTimeoutMs`."""
 _COMPRESS_OVER_BYTES = 4096
-_SPARKS_OWN = ("checkpointlocation",)
-"""Options that Spark hands on to every sink, lower case."""
+_SPARKS_OWN = ("checkpointlocation", "queryname")
+"""Options that Spark passes to every sink, in lower case."""
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What the options of one `save()` or `start()` say."""
+    """Options of one `save()` or `start()`."""
 
     connection: Connection
-    """How to reach the brokers."""
+    """Connection options."""
     topic: str | None = None
-    """Option `topic`: where all rows go, whatever column topic says, as with Spark's Kafka connector."""
+    """Option `topic`: topic of all rows; overrides column topic, as in Spark's Kafka connector."""
     producer_group: str = "spark"
     """Option `producerGroup`."""
     acks: str = "all"
-    """Option `acks`: `all` fails a task when a broker stored a message less safely than it is configured for (no flush
-    or no slave in time); `1` takes what one broker has stored for written."""
+    """Option `acks`: with `all` a task fails if a broker stored a message less safely than configured (flush or
+    replication timed out); with `1` storage by one broker is sufficient."""
     max_in_flight_bytes: int = 8 * 1024 * 1024
-    """Option `maxInFlightBytes`: bytes of messages that a task may have sent without an acknowledgement."""
+    """Option `maxInFlightBytes`: maximum bytes of unacknowledged messages per task."""
     max_message_bytes: int = 4 * 1024 * 1024
-    """Option `maxMessageBytes`: the largest body; the brokers' `maxMessageSize`."""
+    """Option `maxMessageBytes`: maximum size of a body; should equal the brokers' `maxMessageSize`."""
     batch_max_bytes: int = 128 * 1024
-    """Option `batchMaxBytes`: size at which a batch of messages for a queue leaves."""
+    """Option `batchMaxBytes`: size in bytes at which a batch is sent."""
     batch_max_delay_ms: int = 5
-    """Option `batchMaxDelayMs`: age at which it leaves, however small."""
+    """Option `batchMaxDelayMs`: age in ms at which a batch is sent, regardless of its size."""
     compression: str = "zlib"
-    """Option `compression`: `none`, `zlib`, `lz4` or `zstd`, of bodies of 4 KiB and more that travel alone."""
+    """Option `compression`: `none`, `zlib`, `lz4` or `zstd`, for bodies of at least 4 KiB that are not in a batch."""
     compress_batches: bool = False
     """Option `compressBatches`: batches are compressed too, as a whole on topics of queue type BatchCQ."""
+    exactly_once: bool = False
+    """Option `exactlyOnce`: tasks stage their rows, and the driver's commit publishes them."""
+    coordinator: str | None = None
+    """Option `coordinator`: the broker group that commits a batch first and stores the decision."""
     encrypt: bool = False
-    """Option `encrypt`: bodies are encrypted with the current key of `encryptionKeyFile` or `encryptionKeyFolder`."""
+    """Option `encrypt`: encrypt bodies with the current key of `encryptionKeyFile` or `encryptionKeyFolder`."""
 
     def producer_config(self) -> ProducerConfig:
-        """Return how a task's producer sends.
+        """Return the configuration of the producer.
 
         Raises:
-            ConfigError: the options contradict each other.
+            ConfigError: The options contradict each other.
         """
         compresses = self.compression != "none"
         return ProducerConfig(
@@ -76,7 +77,7 @@ class SinkOptions:
             batch_max_bytes=min(self.batch_max_bytes, self.max_message_bytes),
             batch_max_delay_ms=self.batch_max_delay_ms,
             max_message_bytes=self.max_message_bytes,
-            # More than the task may have under way: beyond it the producer would send messages one by one.
+            # Larger than the task's limit, because beyond this value the producer does not batch messages.
             total_batch_max_bytes=4 * self.max_in_flight_bytes,
             compress_over_bytes=_COMPRESS_OVER_BYTES if compresses else 0,
             compression=Compression[self.compression.upper()] if compresses else Compression.ZLIB,
@@ -86,10 +87,10 @@ class SinkOptions:
 
 
 def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
-    """Return the checked options of a batch or streaming write.
+    """Parse and validate the options of a write.
 
     Raises:
-        OptionError: an option is unknown, missing, malformed or contradicts another one.
+        OptionError: An option is unknown, missing, malformed or contradicts another option.
     """
     given = canonical_names(raw, _OPTIONS, _SPARKS_OWN)
     values: dict[str, Any] = parse_values(given, _OPTIONS)
@@ -97,11 +98,26 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     options = SinkOptions(connection, **values)
     if options.compress_batches and options.compression == "none":
         raise OptionError("option compressBatches is true, but option compression is none")
+    _check_exactly_once(options)
     try:
         options.producer_config()
     except ConfigError as error:
         raise OptionError(str(error)) from error
     return options
+
+
+def _check_exactly_once(options: SinkOptions) -> None:
+    if options.coordinator is not None and not options.exactly_once:
+        raise OptionError("option coordinator requires exactlyOnce: set exactlyOnce to true, or remove coordinator")
+    if not options.exactly_once:
+        return
+    for name, is_set in (
+        ("acks=1", options.acks == "1"),
+        ("compressBatches", options.compress_batches),
+        ("encrypt", options.encrypt),
+    ):
+        if is_set:
+            raise OptionError(f"exactlyOnce cannot be combined with {name}: remove one of them")
 
 
 def _topic(text: str) -> str:
@@ -121,5 +137,7 @@ _OPTIONS: OptionTable = {
     "batchMaxDelayMs": ("batch_max_delay_ms", at_least(1)),
     "compression": ("compression", one_of("none", "zlib", "lz4", "zstd")),
     "compressBatches": ("compress_batches", boolean),
+    "exactlyOnce": ("exactly_once", boolean),
+    "coordinator": ("coordinator", text_of("broker")),
     "encrypt": ("encrypt", boolean),
 }

@@ -1,6 +1,6 @@
-"""Arrow batches as messages: columns become Python values at once, rows only where several belong to a message. Pure.
+"""Conversion of Arrow batches into messages, column by column. No I/O.
 
-Neighbours: `schema` says what the columns are, `sender` sends the result.
+The columns are described in `schema`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SLICE_BYTES = 256 * 1024
 
 
 class Place(NamedTuple):
-    """What a row says of its queue; nothing is any queue."""
+    """Queue selection of a row. Without any value the producer selects the queue."""
 
     sharding_key: str | None = None
     broker_name: str | None = None
@@ -32,19 +32,19 @@ class Rows(NamedTuple):
     """Messages of consecutive rows."""
 
     first: int
-    """Number of the first row among those of the task, from 1 on."""
+    """Number of the first row within the task, counted from 1."""
     messages: list[Message]
     places: list[Place] | None
-    """One per message; `None` when no column chooses queues."""
+    """One item per message; None if no column selects queues."""
     body_bytes: int
 
 
 class RowReader:
-    """Turns the Arrow batches of one task into messages.
+    """Converts the Arrow batches of one task into messages.
 
     Args:
         options: topic and limits.
-        partition: number of the task's partition, for errors.
+        partition: partition number of the task, for error messages.
     """
 
     def __init__(self, options: SinkOptions, partition: int) -> None:
@@ -56,7 +56,7 @@ class RowReader:
         """Yield the messages of a batch in portions of about 256 KiB.
 
         Raises:
-            RowError: a row has no body, one over the limit, or no topic.
+            RowError: A row has no body, a body that is too large, or no topic.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         lengths = pc.fill_null(pc.binary_length(_body(columns)), 0).to_numpy(zero_copy_only=False)
@@ -70,7 +70,7 @@ class RowReader:
             yield self._rows(batch.slice(start), size)
 
     def place_of(self, row: int) -> str:
-        """Return how errors name a row."""
+        """Return the description of a row for error messages."""
         return f"row {row} of partition {self._partition}"
 
     def _rows(self, batch: pa.RecordBatch, body_bytes: int) -> Rows:
@@ -96,7 +96,7 @@ class RowReader:
                         message.delay = Delay.until(at_us // 1000)
         if "shardingKey" in columns:
             for message, sharding_key in zip(messages, _strings(columns["shardingKey"]), strict=True):
-                if sharding_key:  # a property has a value
+                if sharding_key:  # a property must not be empty
                     message.properties[SHARDING_KEY] = sharding_key
         return Rows(first, messages, _places(columns), body_bytes)
 
@@ -135,7 +135,7 @@ def _strings(column: pa.Array) -> list[Any]:
 
 
 def _keys(column: pa.Array) -> list[tuple[str, ...]]:
-    """Keys of an array, or the words of a text, which is how RocketMQ's own producers take several."""
+    """Return the keys of an array column, or the space-separated keys of a string column, as in RocketMQ."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         return [tuple(key for key in keys if key is not None) if keys else () for keys in column.to_pylist()]
     return [tuple(words.split()) if words else () for words in _strings(column)]

@@ -1,18 +1,18 @@
-"""Which columns the sink takes, looked at on the driver before anything is sent. Pure.
+"""Columns that the sink accepts. The driver validates them before anything is sent. No I/O.
 
-| column | Spark type | what |
+| column | Spark type | content |
 |---|---|---|
-| value (or body) | binary or string | the body; strings in UTF-8; required |
-| topic | string | where the row goes; required unless option topic says it |
-| tags | string | the one word that brokers filter by |
-| keys | array<string>, or string of words | what the message can be found by |
-| shardingKey | string | rows with the same one go to the same queue, the one that Java's hash selector chooses |
-| brokerName, queueId | string, int | this very queue; brokerName only where several brokers have the topic |
-| deliverTime | timestamp | when consumers get it; a time that has passed is no delay |
-| properties | map<string,string> | the application's own; a null value leaves its property out |
+| value (or body) | binary or string | the body; strings are encoded as UTF-8; required |
+| topic | string | topic of the message; required unless option topic is set |
+| tags | string | the tag, by which brokers filter |
+| keys | array<string>, or string with spaces as separators | keys for message lookups |
+| shardingKey | string | rows with equal keys go to the same queue, the same as with Java's hash selector |
+| brokerName, queueId | string, int | explicit queue; brokerName is needed only if several brokers have the topic |
+| deliverTime | timestamp | delivery time; a time in the past means no delay |
+| properties | map<string,string> | properties of the application; entries with a null value are omitted |
 
-A null is "does not have it" in every column but value and topic, where the row is refused.
-Neighbour: `rows`, which turns the columns into messages.
+A null means that the message does not have the field. A null in column value or topic is an error.
+`rows` converts the columns into messages.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from pyspark_raptormq.option_parsing import nearest
 
 
 def check_schema(schema: StructType, *, topic_given: bool) -> None:
-    """Look at the columns of a DataFrame that is to be written.
+    """Validate the columns of a DataFrame to write.
 
     Raises:
-        SchemaError: one is unknown, has another type, is missing or contradicts another one.
+        SchemaError: A column is unknown, has a wrong type, is missing or contradicts another column.
     """
     names = schema.names
     for field in schema:
@@ -50,14 +50,14 @@ def check_schema(schema: StructType, *, topic_given: bool) -> None:
         if names.count(field.name) > 1:
             raise SchemaError(f"there are {names.count(field.name)} columns named {field.name}: keep one")
     if ("value" in names) == ("body" in names):
-        both = "columns value and body are the same thing: keep one"
+        both = "columns value and body have the same meaning: keep one"
         raise SchemaError(both if "value" in names else "column value is missing: it is the body of the messages")
     if not topic_given and "topic" not in names:
-        raise SchemaError("nothing says where the rows go: set option topic, or add a column topic")
+        raise SchemaError("the topic of the rows is missing: set option topic, or add a column topic")
     if "queueId" in names and "shardingKey" in names:
-        raise SchemaError("columns queueId and shardingKey both choose the queue: keep one")
+        raise SchemaError("columns queueId and shardingKey both select the queue: keep one")
     if "brokerName" in names and "queueId" not in names:
-        raise SchemaError("column brokerName needs column queueId, or drop it to let the rows go to any queue")
+        raise SchemaError("column brokerName requires column queueId; drop it to send the rows to any queue")
 
 
 def _hint(name: str) -> str:
@@ -93,7 +93,7 @@ _COLUMNS: dict[str, tuple[Callable[[DataType], bool], str]] = {
 }
 _DROP = "the broker assigns it: drop it, or select the columns to write"
 _FROM_READING = {
-    "key": "rename it to keys (what the message is found by) or shardingKey (what chooses its queue)",
+    "key": "rename it to keys (for message lookups) or shardingKey (selects the queue)",
     "queueOffset": _DROP,
     "storeTimestamp": _DROP,
     "bornTimestamp": _DROP,
@@ -101,4 +101,4 @@ _FROM_READING = {
     "headers": "rename it to properties, a map<string,string>",
     "partition": "rename it to queueId",
 }
-"""What to do with columns that reading gives, or that Spark's Kafka connector takes."""
+"""Hints for columns that only reading returns, or that Spark's Kafka connector accepts."""

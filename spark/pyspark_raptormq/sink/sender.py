@@ -1,9 +1,8 @@
-"""Sends the messages of one task and waits for every acknowledgement.
+"""Sending of the messages of one task, with a limit on unacknowledged bytes.
 
-Messages are handed to the process's producer (AutoBatch: what goes to one queue travels together) until
-`max_in_flight_bytes` are unacknowledged; then the task waits, and with it Spark. The first failure ends the task: no
-further row is sent, and Spark repeats the task or fails the query.
-Neighbours: `rows` makes the messages, `cluster` has the producer and its event loop.
+Messages are passed to the process's producer, which batches them per queue (AutoBatch). At `max_in_flight_bytes` of
+unacknowledged messages the task blocks. The first failure ends the task: no further row is sent, and Spark retries the
+task or fails the query.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from raptormq.client import Callback, Message, MessageQueue, SendResult, SendSta
 from raptormq.errors import MessageError, NoRoute, RaptorMQError
 
 _MESSAGE_OVERHEAD_BYTES = 200
-"""What a message costs beside its body, in memory and on the wire."""
+"""Estimated size of a message without its body, in memory and on the wire."""
 
 
 class MessageProducer(Protocol):
-    """What sends; `raptormq.client.Producer` in production."""
+    """Interface of the producer. Implemented by `raptormq.client.Producer`."""
 
     def send_with_callback(
         self, message: Message, callback: Callback, *, queue: MessageQueue | None = None
@@ -31,7 +30,7 @@ class MessageProducer(Protocol):
 
 
 class _Portion:
-    """Messages that are sent together, and their callback."""
+    """Messages that are sent together; also their callback."""
 
     def __init__(self, sender: TaskSender, rows: Rows, size: int) -> None:
         self._sender = sender
@@ -48,13 +47,14 @@ class _Portion:
 
 
 class TaskSender:
-    """Sends the rows of one task; used on the event loop of its producer.
+    """Sends the rows of one task. It must be used on the event loop of the producer.
 
     Args:
-        producer: what sends.
-        partition: number of the task's partition, for errors.
-        max_in_flight_bytes: bytes without an acknowledgement; a portion of rows that is larger is let through alone.
-        all_acks: whether a message that was stored less safely than configured fails the task.
+        producer: the producer.
+        partition: partition number of the task, for error messages.
+        max_in_flight_bytes: maximum of unacknowledged bytes. A larger portion of rows is sent when nothing else is
+            unacknowledged.
+        all_acks: whether the task fails when a message was stored less safely than configured.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class TaskSender:
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes that are not acknowledged."""
+        """Unacknowledged bytes."""
         return self._in_flight
 
     async def send(self, rows: Rows) -> None:
-        """Hand rows over once there is room for them.
+        """Pass rows to the producer as soon as the limit permits.
 
         Raises:
-            RowError: a row cannot be sent; those before it are.
-            SendFailed: rows that were handed over before could not be sent.
-            MissingTopic: a topic does not exist.
-            TransportError: no name server answers.
+            RowError: A row cannot be sent. The rows before it are sent.
+            SendFailed: Earlier rows could not be sent.
+            MissingTopic: A topic does not exist.
+            TransportError: No name server responded.
         """
         size = rows.body_bytes + _MESSAGE_OVERHEAD_BYTES * len(rows.messages)
         while self._failure is None and self._in_flight and self._in_flight + size > self._limit:
@@ -103,7 +103,7 @@ class TaskSender:
         """Wait until all rows are acknowledged.
 
         Raises:
-            SendFailed: some could not be sent.
+            SendFailed: Rows could not be sent.
         """
         while self._failure is None and self._in_flight:
             self._room.clear()
@@ -111,15 +111,15 @@ class TaskSender:
         self._raise_failure()
 
     def note(self, outcome: SendResult | BaseException, rows: Rows) -> None:
-        """Remember the first failure, for the task to end with."""
+        """Record the first failure, which `send` and `finish` then raise."""
         last = rows.first + len(rows.messages) - 1
         where = f"rows {rows.first} to {last} of partition {self._partition}"
         if isinstance(outcome, SendResult):
             if not self._all_acks:
                 return
             what = (
-                f"{where} are stored by {outcome.queue.broker_name}, but not as safely as it is configured for "
-                f"({outcome.status.name}). Set option acks to 1 to take that for written"
+                f"{where} are stored by {outcome.queue.broker_name}, but less safely than configured "
+                f"({outcome.status.name}). Set option acks to 1 to accept that"
             )
         else:
             what = f"{where} could not be sent, at least in part: {outcome}"
@@ -130,7 +130,7 @@ class TaskSender:
         self._room.set()
 
     def give_back(self, size: int) -> None:
-        """Give the room of a portion back, all of which was answered."""
+        """Subtract the size of a portion whose messages were all answered."""
         self._in_flight -= size
         self._room.set()
 
@@ -138,20 +138,20 @@ class TaskSender:
         if self._failure is not None:
             raise self._failure
 
-    async def _queues(self, rows: Rows) -> Mapping[str, _Queues]:
+    async def _queues(self, rows: Rows) -> Mapping[str, Queues]:
         """Return the queues of the topics where rows choose theirs; looked up each time, for a topic may grow."""
         if rows.places is None:
             return {}
-        found: dict[str, _Queues] = {}
+        found: dict[str, Queues] = {}
         for topic in {message.topic for message in rows.messages}:
             try:
-                found[topic] = _Queues(topic, await self._producer.queues(topic))
+                found[topic] = Queues(topic, await self._producer.queues(topic))
             except NoRoute as error:
-                raise MissingTopic(f"topic {topic} does not exist, or no broker that has it is up") from error
+                raise MissingTopic(f"topic {topic} does not exist, or none of its brokers is available") from error
         return found
 
 
-class _Queues:
+class Queues:
     """The queues of a topic that rows may choose."""
 
     def __init__(self, topic: str, queues: Sequence[MessageQueue]) -> None:
@@ -161,15 +161,15 @@ class _Queues:
         self._brokers = sorted({queue.broker_name for queue in queues})
 
     def choose(self, place: Place) -> MessageQueue | None:
-        """Return the queue that a row wants, `None` for any.
+        """Return the queue that a row selects; None for any queue.
 
         Raises:
-            RowError: there is no such queue.
+            RowError: The queue does not exist.
         """
         if place.sharding_key is None and place.queue_id is None:
             return None
         if not self._ordered:
-            raise RowError(f"topic {self._topic} has no queue that takes messages")
+            raise RowError(f"topic {self._topic} has no writable queue")
         if place.sharding_key is not None:
             return pick_by_key(self._ordered, place.sharding_key)
         assert place.queue_id is not None

@@ -1,15 +1,17 @@
-"""The batch and the streaming writer: Spark's side of the sink.
+"""Batch and streaming writers: implement Spark's interface on top of the sink.
 
-Spark makes a writer in a process of the driver, pickles it to the executors for `write`, and calls `commit` or `abort`
-on yet another copy: nothing but the options and what `write` returns connects them. Today a task's rows are visible as
-soon as they are acknowledged, so there is nothing to commit: a task that Spark repeats sends its rows again (at least
-once). Staged rows would be named by `WrittenRows` and published in `commit`.
+Spark creates a writer in a driver process, pickles it to the executors for `write`, and calls `commit` or `abort` on
+another copy. The copies share only the options and the results of `write`. Without `exactlyOnce`, rows are visible when
+they are acknowledged, and a repeated task sends its rows again (at least once). With `exactlyOnce`, tasks stage the
+rows, `WrittenRows` contains their offsets, and `commit` publishes them.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,11 +19,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pyspark_raptormq.cluster import Cluster, cluster_of
-from pyspark_raptormq.errors import SchemaError
+from pyspark_raptormq.errors import SchemaError, SendFailed
 from pyspark_raptormq.sink.options import SinkOptions, parse_sink_options
 from pyspark_raptormq.sink.rows import RowReader
 from pyspark_raptormq.sink.schema import check_schema
 from pyspark_raptormq.sink.sender import TaskSender
+from pyspark_raptormq.sink.stager import StagedRows, TaskStager, merged, publish
 from raptormq.logs import get_logger
 
 log = get_logger(__name__)
@@ -29,108 +32,184 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class WrittenRows(WriterCommitMessage):
-    """What one task has written, all of it acknowledged."""
+    """Number and size of the acknowledged rows of one task."""
 
     rows: int
     body_bytes: int
+    staged: StagedRows | None = None
+    """Offsets of the rows, if they are staged."""
 
 
 def batch_writer(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> RaptorMQWriter:
-    """Return the writer of a batch query, once options, columns and topic are known to be sound.
+    """Validate options, columns and topic, and return the writer of a batch query.
 
     Raises:
-        OptionError: an option is unusable.
-        SchemaError: a column is, or the mode is overwrite.
-        MissingTopic: the topic of option topic does not exist.
-        NameServerUnreachable: no name server answers.
+        OptionError: An option is invalid.
+        SchemaError: A column is invalid, or the mode is overwrite.
+        MissingTopic: The topic of option topic does not exist.
+        NameServerUnreachable: No name server responded.
     """
     if overwrite:
         raise SchemaError('a topic cannot be overwritten: use .mode("append")')
     options = _checked(raw, schema)
     if options.topic is not None:
         cluster_of(options.connection).find_topic(options.topic, options.producer_group, options.producer_config())
-    return RaptorMQWriter(options)
+    return RaptorMQWriter(options, _coordinator(options))
 
 
 def stream_writer(raw: Mapping[str, str], schema: StructType) -> RaptorMQStreamWriter:
-    """Return the writer of a streaming query; with output mode complete every batch is the whole result, sent anew.
+    """Validate options and columns, and return the writer of a streaming query. In output mode complete, every batch
+    sends the whole result again.
 
     Raises:
-        OptionError: an option is unusable.
-        SchemaError: a column is.
+        OptionError: An option is invalid.
+        SchemaError: A column is invalid.
     """
-    return RaptorMQStreamWriter(_checked(raw, schema))
+    options = _checked(raw, schema)
+    return RaptorMQStreamWriter(options, _coordinator(options))
 
 
 def _checked(raw: Mapping[str, str], schema: StructType) -> SinkOptions:
     options = parse_sink_options(raw)
     check_schema(schema, topic_given=options.topic is not None)
+    if options.exactly_once and "deliverTime" in schema.names:
+        raise SchemaError("column deliverTime cannot be combined with exactlyOnce: remove one of them")
     return options
 
 
-class RaptorMQWriter(DataSourceArrowWriter):
-    """Writes a DataFrame."""
+def _coordinator(options: SinkOptions) -> str:
+    if not options.exactly_once:
+        return ""
+    cluster = cluster_of(options.connection)
+    return cluster.coordinator(options.coordinator, options.producer_group, options.producer_config())
 
-    def __init__(self, options: SinkOptions) -> None:
+
+class RaptorMQWriter(DataSourceArrowWriter):
+    """Writer of a DataFrame."""
+
+    def __init__(self, options: SinkOptions, coordinator: str = "") -> None:
         self._options = options
+        self._coordinator = coordinator
+        self._query = f"write-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
-        """Send the rows of one task and wait for all acknowledgements."""
-        return write_task(iterator, self._options)
+        """Send or stage the rows of one task and wait for all acknowledgements."""
+        return write_task(iterator, self._options, self._query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say how much was written."""
+        """Publish the staged rows and log the number of rows."""
+        _publish(messages, self._options, self._coordinator)
         log.info("wrote %d rows", _rows_of(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say that part of the rows is written."""
-        log.warning("the write has failed; %d rows or more are in the topics already", _rows_of(messages))
+        """Log that some rows may be written."""
+        where = "staged and will not be published" if self._options.exactly_once else "already in the topics"
+        log.warning("the write failed; at least %d rows are %s", _rows_of(messages), where)
 
 
 class RaptorMQStreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches."""
+    """Writer of micro-batches."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, coordinator: str = "") -> None:
         self._options = options
+        self._coordinator = coordinator
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
-        """Send the rows of one task and wait for all acknowledgements."""
+        """Send or stage the rows of one task and wait for all acknowledgements."""
         return write_task(iterator, self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Say how much was written."""
+        """Publish the staged rows and log the number of rows."""
+        _publish(messages, self._options, self._coordinator)
         log.info("batch %d: wrote %d rows", batchId, _rows_of(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Say that part of the rows is written; the batch will be repeated, and they with it."""
-        log.warning("batch %d has failed; %d rows or more are in the topics already", batchId, _rows_of(messages))
+        """Log that some rows may be written. Spark repeats the batch, including these rows."""
+        where = "staged" if self._options.exactly_once else "already in the topics"
+        log.warning("batch %d failed; at least %d rows are %s", batchId, _rows_of(messages), where)
 
 
 def _rows_of(messages: Sequence[WriterCommitMessage | None]) -> int:
     return sum(message.rows for message in messages if isinstance(message, WrittenRows))
 
 
-def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> WrittenRows:
-    """Send the rows of one task and return when all are acknowledged.
+def _publish(messages: Sequence[WriterCommitMessage | None], options: SinkOptions, coordinator: str) -> None:
+    """Publish the rows that the tasks have staged.
 
     Raises:
-        RowError: a row cannot be sent.
-        SendFailed: the brokers have not taken all rows within the retry time.
-        MissingTopic: a topic does not exist.
-        NameServerUnreachable: no name server answers.
+        SendFailed: a broker did not publish them.
+    """
+    parts = [message.staged for message in messages if isinstance(message, WrittenRows) and message.staged is not None]
+    rows = merged(parts)
+    if rows is None:
+        return
+    cluster = cluster_of(options.connection)
+    staging = cluster.staging(options.producer_group, options.producer_config())
+    commit = partial(cluster.commit_staged, staging)
+    count = publish(commit, coordinator, rows, options.connection.retry_timeout_s)
+    log.info("batch %d of query %s: published %d messages", rows.batch, rows.query, count)
+
+
+def write_task(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, query: str | None = None, batch_id: int = 0
+) -> WrittenRows:
+    """Send or stage the rows of one task and return when all are acknowledged.
+
+    Staged rows belong to batch `batch_id` of `query`. Without a query, Spark's job properties have the micro-batch.
+
+    Raises:
+        RowError: A row cannot be sent.
+        SendFailed: Rows were not acknowledged within the retry time.
+        MissingTopic: A topic does not exist.
+        NameServerUnreachable: No name server responded.
     """
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     cluster = cluster_of(options.connection)
     producer_config = options.producer_config()
-    producer = cluster.producer(options.producer_group, producer_config)
     reader = RowReader(options, partition)
+    if options.exactly_once:
+        stager = TaskStager(
+            cluster.staging(options.producer_group, producer_config),
+            cluster.with_retries,
+            partition,
+            list_bytes=min(options.batch_max_bytes, options.max_message_bytes),
+            max_in_flight_bytes=options.max_in_flight_bytes,
+        )
+        stager.begin(*((query, batch_id) if query is not None else _micro_batch(context)))
+        written, body_bytes = _write_all(batches, reader, stager, cluster, options)
+        return WrittenRows(written, body_bytes, cluster.run(stager.finish()))
+    producer = cluster.producer(options.producer_group, producer_config)
     sender = TaskSender(
         producer,
         partition,
         max_in_flight_bytes=options.max_in_flight_bytes,
         all_acks=options.acks == "all",
     )
+    written, body_bytes = _write_all(batches, reader, sender, cluster, options)
+    cluster.run(sender.finish())
+    return WrittenRows(written, body_bytes)
+
+
+def _micro_batch(context: TaskContext | None) -> tuple[str, int]:
+    """Return the id of the streaming query and the batch of a task, from Spark's job properties."""
+    query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+    batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    if query is None or batch is None:
+        raise SendFailed(
+            "exactlyOnce needs the job property sql.streaming.queryId, which this version of Spark does not set"
+        )
+    return query, int(batch)
+
+
+def _write_all(
+    batches: Iterator[pa.RecordBatch],
+    reader: RowReader,
+    sender: TaskSender | TaskStager,
+    cluster: Cluster,
+    options: SinkOptions,
+) -> tuple[int, int]:
+    """Send all rows. Return their number and the total size of their bodies."""
     seen: set[str] = set()
     written, body_bytes = 0, 0
     for batch in batches:
@@ -140,11 +219,10 @@ def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Writt
             cluster.run(sender.send(rows))
             written += len(rows.messages)
             body_bytes += rows.body_bytes
-    cluster.run(sender.finish())
-    return WrittenRows(written, body_bytes)
+    return written, body_bytes
 
 
 def _find_topics(cluster: Cluster, topics: set[str], options: SinkOptions) -> None:
-    """Look for topics before the first message goes there: what does not exist is said at once, not after retries."""
+    """Check that topics exist before the first message is sent, so that a missing topic fails without send retries."""
     for topic in topics:
         cluster.find_topic(topic, options.producer_group, options.producer_config())

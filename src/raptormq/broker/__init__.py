@@ -1,5 +1,4 @@
 """The broker: receives messages, stores them in :mod:`raptormq.storage`, and serves them to consumers.
 
-:class:`raptormq.broker.broker.Broker` is the broker as one object, which any asyncio program can embed. Each of the
-other modules is one concept.
+:class:`raptormq.broker.broker.Broker` is the entry point. Any asyncio program can embed it.
 """

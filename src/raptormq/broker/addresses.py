@@ -1,4 +1,4 @@
-"""The broker's own addresses in routes, records and message ids."""
+"""Addresses of the broker and its clients in routes, records and message ids."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ logger = get_logger(__name__)
 
 
 def own_address() -> str:
-    """Return the address at which other hosts most likely reach this one: the source address of an outgoing route."""
+    """Return the source address of outgoing connections, which other hosts can usually reach."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # a documentation address; connecting a datagram socket sends nothing
+            probe.connect(("192.0.2.1", 9))  # documentation address (RFC 5737); this sends no packet
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
 
 
 def reserve_port(bind_address: str) -> socket.socket:
-    """Return a socket bound to a free port, which stays reserved while the socket is open: a listener can be bound to
-    it, but the system gives the port to no other process.
+    """Return a socket bound to a free port.
 
-    The port must be known before the listener is bound, because records and message ids contain it.
+    The port remains reserved while the socket is open: a listener of this process can be bound to it, but the system
+    does not assign it to other processes. The broker must know the port before it binds the listener, because records
+    and message ids contain it.
 
     Raises:
-        ConfigError: the address to listen on is not an address of this host.
+        ConfigError: ``bind_address`` is not an address of this host.
     """
     family = socket.AF_INET6 if ":" in bind_address else socket.AF_INET
     reserved = socket.socket(family, socket.SOCK_STREAM)
@@ -43,15 +44,15 @@ def reserve_port(bind_address: str) -> socket.socket:
 
 
 def client_address(host: str, port: int) -> str:
-    """Return ``host:port`` in the form used in routes."""
+    """Return ``host:port`` in the format of routes."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def store_host(host: str, port: int) -> bytes:
-    """Return address and port in the form used in records and ids. A name is resolved, to IPv4 if possible.
+    """Return address and port in the format of records and message ids. A name is resolved, to IPv4 if possible.
 
-    A name that cannot be resolved causes a warning, because the DNS of a cluster may publish it only when the broker
-    serves. Records then contain the address of this host.
+    If a name cannot be resolved, the function logs a warning and returns the address of this host. It is no error,
+    because the DNS of a cluster may publish the name only when the broker is ready.
     """
     try:
         return encode_host(str(ipaddress.ip_address(host)), port)
@@ -68,13 +69,11 @@ def store_host(host: str, port: int) -> bytes:
 
 
 def peer_host(host: str, port: int) -> bytes:
-    """Return a client's address for the BORNHOST field. An IPv4 address is used as such even when the client connects
-    through an IPv6 socket.
-    """
+    """Return the address of a client for the BORNHOST field. An IPv4-mapped IPv6 address is converted to IPv4."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return bytes(8)  # the connection has just closed and has no address
+        return bytes(8)  # a closed connection has no address
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return address.packed + port.to_bytes(4, "big")

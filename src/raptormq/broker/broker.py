@@ -1,11 +1,11 @@
-"""The broker as one object: created from its settings, started and stopped in any event loop.
+"""The broker: created from its settings, started and stopped in an event loop.
 
-``raptormq broker`` runs one, ``raptormq dev`` runs one beside a name server, tests run several. Data flow::
+``raptormq broker`` runs one broker, ``raptormq dev`` one broker and a name server, tests several brokers. Data flow::
 
     connections --> Router --+--> SendService --> MessageStore --> ReputService --> PullService
                              `--> handlers/*  --> tables, registry, store         Registrar --> name servers
 
-:class:`PeriodicJobs` samples the counters and removes clients and locks that have expired.
+:class:`PeriodicJobs` samples the counters and removes expired clients and locks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from raptormq.broker.config import BrokerConfig, store_config
 from raptormq.broker.http import Pages
 from raptormq.broker.in_thread import run_to_completion
 from raptormq.broker.metrics import SAMPLE_S
-from raptormq.broker.replication import MemberFiles, Progress, files_of_member
+from raptormq.broker.replication import REPLICATED_TABLES, MemberFiles, Progress, files_of_member
 from raptormq.broker.wiring import PROPAGATION_TIMEOUT_S, Assembly, assemble
 from raptormq.logs import get_logger
 from raptormq.storage.fs import FileSystem
+from raptormq.storage.replica import EVERYTHING
 from raptormq.storage.store import MessageStore, now_ms
 from raptormq.transport.descriptors import descriptor_limit, share
 from raptormq.transport.http import HealthServer
@@ -39,7 +40,7 @@ class PeriodicJobs:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Schedule the first run in one period."""
+        """Schedule the first run after one period."""
         self._timer = asyncio.get_running_loop().call_later(self._period_s, self._run)
 
     def stop(self) -> None:
@@ -57,13 +58,15 @@ class PeriodicJobs:
         self.start()
 
 
+_OWNER_ONLY = 0o700
 _VIP_PORT_STEP = 2
-"""Offset of the VIP port. Java clients before 4.5 send to the port two below the one in the route, newer ones on
-request (``com.rocketmq.sendMessageWithVIPChannel``)."""
+"""Difference between the listening port and the VIP port. Java clients before 4.5 send to the VIP port by default,
+later ones with ``com.rocketmq.sendMessageWithVIPChannel``.
+"""
 
 
 class Broker:
-    """One broker. ``filesystem`` and ``clock`` (ms) can be replaced in tests."""
+    """One broker. Tests can replace ``filesystem`` and ``clock`` (ms since 1970)."""
 
     def __init__(
         self,
@@ -73,10 +76,10 @@ class Broker:
         clock: Callable[[], int] = now_ms,
         descriptors: int | None = None,
     ) -> None:
-        """``descriptors`` is the number of file descriptors the broker may use; by default, the limit of the process.
+        """Create a broker. ``descriptors`` is the maximum number of open files, by default the limit of the process.
 
         Raises:
-            ConfigError: there are too few descriptors, or settings contradict each other.
+            ConfigError: the limit of open files is too low, or settings contradict each other.
         """
         self.config = config
         self._clock = clock
@@ -92,7 +95,7 @@ class Broker:
         self._filesystem = filesystem
         self._store_host = host
         self._member_files: MemberFiles | None = None
-        """Of a member of a group."""
+        """Files of a member of a replication group, otherwise None."""
         self._progress = Progress()
         self._was_clean = True
         self._assembly: Assembly | None = None
@@ -102,7 +105,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The listening port; with port 0 in the settings, known after the start."""
+        """The listening port. With port 0 in the settings, it is known after the start."""
         return self._port
 
     @property
@@ -112,11 +115,11 @@ class Broker:
 
     @property
     def metrics_port(self) -> int | None:
-        """The port of /metrics, None when it is disabled."""
+        """The port of /metrics, or None if it is disabled."""
         return self._health.port if self._health is not None else None
 
     async def start(self) -> None:
-        """Open the store, serve clients and register. Clients are served when it returns.
+        """Open the store, serve clients and register with the name servers. On return, clients are served.
 
         Raises:
             StorageError: the store cannot be opened.
@@ -139,7 +142,7 @@ class Broker:
             if reserved is not None:
                 reserved.close()
 
-    def _tell_descriptors(self) -> None:
+    def _log_descriptors(self) -> None:
         logger.info("%s", self._descriptors)
         if (
             "maxConnections" in self.config.given
@@ -153,7 +156,7 @@ class Broker:
             )
 
     async def _start_health(self) -> None:
-        """Serve probes and metrics first, so that a long recovery can be monitored."""
+        """Serve probes and metrics before the recovery, which may take long."""
         network = self.config.network
         if network.metrics_port >= 0:
             health = HealthServer(self._pages.by_path(), network.metrics_host, network.metrics_port)
@@ -161,13 +164,28 @@ class Broker:
             self._health = health
 
     async def _open_store(self) -> None:
-        """Recover in a thread; nothing else uses the store meanwhile."""
-        await run_to_completion(self._open_replica if self.config.replication.enabled else self._store.open)
+        """Open the store in a thread. No other component uses the store during the recovery."""
+        if self.config.ha.is_slave:
+            await run_to_completion(lambda: self._store.open(confirmed_offset=EVERYTHING))
+        else:
+            await run_to_completion(self._open_replica if self.config.replication.enabled else self._store.open)
 
     def _open_replica(self) -> None:
         self._member_files = files_of_member(self.config, self._filesystem)
+        self._member_files.finish_reset(lambda offset: self._store.start_over(offset, REPLICATED_TABLES))
         self._progress = self._member_files.load_progress()
         self._was_clean = self._store.open(confirmed_offset=self._progress.commit.offset).clean
+        if self.config.security.is_on and self._filesystem is None:
+            self._hide_log()
+
+    def _hide_log(self) -> None:
+        """Restrict the log to the server's account, because it replicates users and passwords."""
+        settings = self._store.config
+        folder = settings.commit_log_dir or settings.root_dir / "commitlog"
+        try:
+            folder.chmod(_OWNER_ONLY)
+        except OSError as error:
+            logger.warning("other accounts may read %s, which has the passwords of users: %s", folder, error)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -177,11 +195,12 @@ class Broker:
             self._member_files,
         )  # fmt: skip
         self._assembly = assembly
-        if assembly.replication is None:
+        is_lone = assembly.replication is None and not config.ha.is_slave
+        if is_lone:
             await assembly.deliveries.derive()
         self._store.set_loop(loop, assembly.reput.schedule)
         assembly.statistics.start()
-        if assembly.replication is None:
+        if is_lone:
             assembly.start_services()
         limits = ServerLimits(
             max_connections=self._descriptors.connections,
@@ -192,10 +211,11 @@ class Broker:
             unread_patience_seconds=network.unread_patience_ms / 1000,
         )
         vip_port = network.listen_port - _VIP_PORT_STEP if network.listen_port > _VIP_PORT_STEP else None
+        await assembly.check_empty_store()
         server = Server(assembly.router, network.bind_address, self._port, limits, config.tls, vip_port)
         await server.start()
         self._server = server
-        self._pages.serving(assembly, server)
+        self._pages.serving(assembly, server, self.address)
         self._maintenance = PeriodicJobs(
             (
                 assembly.rates.sample,
@@ -209,13 +229,22 @@ class Broker:
         self._maintenance.start()
         if assembly.replication is not None:
             assembly.registrar.register_as(config.replication.broker_id)
-            await assembly.replication.start(self._progress, assembly.leader_work(), clean=self._was_clean)
-        assembly.registrar.start()
+            await assembly.replication.start(self._progress, assembly.leader_work(), server, clean=self._was_clean)
+        await assembly.start_ha()
+        assembly.scrubber.start()
+        assembly.start_registration()
         logger.info("broker %s serves on %s", config.identity.broker_name, self.address)
-        self._tell_descriptors()
+        self._log_descriptors()
+
+    async def wait_restart_wanted(self) -> None:
+        """Wait until this broker must be stopped and started again to replace the contents of its store
+        (:attr:`Replication.wants_restart`). Waits for ever for a broker that is not a group member.
+        """
+        replication = self._assembly.replication if self._assembly is not None else None
+        await (asyncio.Event() if replication is None else replication.wants_restart).wait()
 
     async def registered(self) -> None:
-        """Wait until the name servers know this broker, at most ``PROPAGATION_TIMEOUT_S``."""
+        """Wait until the broker is registered with the name servers, at most ``PROPAGATION_TIMEOUT_S``."""
         if self._assembly is not None:
             await self._assembly.registrar.synced(PROPAGATION_TIMEOUT_S)
 
@@ -223,7 +252,7 @@ class Broker:
         """Unregister, answer held pulls, and close the store cleanly. Takes less than 5 s.
 
         Raises:
-            StorageError: a write failed; the next start recovers as after a crash.
+            StorageError: a write failed. The next start recovers the store like after a crash.
         """
         if self._maintenance is not None:
             self._maintenance.stop()
@@ -242,7 +271,10 @@ class Broker:
         if self._server is not None:
             await self._server.stop()
         await assembly.router.stop()
+        await assembly.scrubber.stop()
         await assembly.stop_services()
         if assembly.replication is not None:
             await assembly.replication.stop()
+        if assembly.ha is not None:
+            await assembly.ha.stop()
         await assembly.save_tables()

@@ -1,7 +1,8 @@
-"""Conversion of queues between SimpleCQ and BatchCQ: which topics may be converted, and the background task.
+"""Background task of the conversion of queues between SimpleCQ and BatchCQ.
 
-The store builds, compares and switches the queues (:mod:`raptormq.storage.conversion.manager`). Here the topic table
-follows, which tells producers and consumers the type. :mod:`raptormq.broker.handlers.conversions` handles the requests.
+The store builds, compares and replaces the queues (:mod:`raptormq.storage.conversion.manager`). This module updates the
+topic table, from which producers and consumers read the type. :mod:`raptormq.broker.handlers.conversions` handles the
+requests.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from raptormq.storage.store import MessageStore
 logger = get_logger(__name__)
 
 _PAUSE_S = 1.0
-"""Pause before a step that failed for lack of disk space is retried."""
+"""Pause before a failed step is retried, for example after a full disk."""
 
 
 class Conversions:
-    """Runs the converter when there is work; implements the QueueTypes of the store."""
+    """Runs requested conversions. Implements :class:`~raptormq.storage.conversion.job.QueueTypes`."""
 
     def __init__(self, store: MessageStore, topics: TopicTable, barrier: ChangeBarrier) -> None:
         self.converter = store.converter
@@ -35,32 +36,35 @@ class Conversions:
         topics.listen(self._topic_changed)
 
     def start(self) -> None:
-        """Start, and resume conversions of an earlier run. The queue types in a restored or outdated topic table are
-        corrected.
+        """Start the task. Resume conversions of an earlier run, and correct the queue types in a restored or outdated
+        topic table.
         """
         for topic in self._store.topics():
             self.set(topic, is_batch=self._store.is_batch_topic(topic))
         for topic, is_batch in self.converter.types().items():
             if topic in self._topics.configs:
                 self.set(topic, is_batch=is_batch)
-            elif self._store.queue_ids(topic):  # the table was lost: the type of the existing queues counts
+            elif self._store.queue_ids(topic):  # the topic table was lost: use the type of the existing queues
                 self.converter.drop_topic(topic)
-            else:  # the topic was deleted just before a crash, and the converter's file does not have that
+            else:  # the topic was deleted before a crash, which prevented the update of the converter's file
                 self._store.delete_topic(topic)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def role_changed(self, *, leads: bool) -> None:
+        """No effect: the queues of a replicated broker are not converted."""
+
     async def stop(self) -> None:
-        """Stop; a conversion in progress resumes at the next start."""
+        """Stop the task. A conversion in progress resumes at the next start."""
         if self._task is not None:
             task, self._task = self._task, None
             await cancel_and_wait(task)
 
     async def order(self, topic: str, *, to_batch: bool) -> None:
-        """Start the conversion of a topic; raises as :meth:`QueueConverter.order`."""
+        """Start the conversion of a topic. For errors see :meth:`QueueConverter.order`."""
         try:
             await self.converter.order(topic, self, to_batch=to_batch)
         finally:
-            self._wake.set()  # an order whose save failed may be in the file nevertheless
+            self._wake.set()  # also after an error: the request may be in the file although its sync failed
 
     def set(self, topic: str, *, is_batch: bool) -> None:
         """See :class:`raptormq.storage.conversion.job.QueueTypes`."""
@@ -84,7 +88,7 @@ class Conversions:
             topic = None
             try:
                 await self.converter.save_ledger()
-                # after the slow steps: the topic may have been stopped or deleted meanwhile
+                # After save_ledger(), during which the conversion may be stopped or the topic deleted.
                 topic = self.converter.next_topic()
                 if topic is not None:
                     is_well = await self.converter.convert(topic, self)

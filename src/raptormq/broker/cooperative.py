@@ -1,12 +1,12 @@
-"""Cooperative work on the event loop, and clocks for time limits.
+"""Cooperative work on the event loop, and monotonic clocks.
 
-:func:`run_cooperatively` and :func:`written` yield to the event loop during very large requests: a topic may have
-65,536 queues, and a client as many subscriptions.
+:func:`run_cooperatively` yields to the event loop during very large requests, and :func:`written` encodes large
+responses in a thread. A topic may have 65,536 queues, and a client as many subscriptions.
 
-:func:`steady_ms` is a monotonic clock: unlike the time of day it is never set by people or NTP.
-:func:`steady_time_of_day` starts at the time of day and is monotonic too.
+:func:`steady_ms` is a monotonic clock, which is independent of changes of the system clock. :func:`steady_time_of_day`
+returns a monotonic clock that starts at the time of day.
 
-:mod:`raptormq.storage.background` has the loop over many items.
+:mod:`raptormq.storage.background` provides cooperative iteration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raptormq.protocol.bodies.steps import Steps
 
 
 def steady_ms() -> int:
-    """Return the ms of a monotonic clock."""
+    """Return the time of a monotonic clock in ms."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -33,15 +33,15 @@ def steady_time_of_day(clock: Callable[[], int]) -> Callable[[], int]:
 T = TypeVar("T")
 
 STEPS_PER_YIELD = 64
-"""Steps between two yields to the event loop. Steps are short and of similar length."""
+"""Number of steps between two yields to the event loop. Steps are short and of similar length."""
 LARGE_BODY_BYTES = 32_768
-"""Size of a request body from which on its items are processed cooperatively."""
+"""Minimum size of a request body whose items are processed cooperatively."""
 _LARGE = 2_048
-"""Number of items from which on a body is encoded in a thread."""
+"""Minimum number of items of a body that is encoded in a thread."""
 
 
 async def run_cooperatively(steps: Steps[T]) -> T:
-    """Return the result of ``steps``; yields to the event loop every :data:`STEPS_PER_YIELD` steps."""
+    """Return the result of ``steps``. Yields to the event loop every :data:`STEPS_PER_YIELD` steps."""
     while True:
         try:
             for _ in range(STEPS_PER_YIELD):
@@ -53,7 +53,7 @@ async def run_cooperatively(steps: Steps[T]) -> T:
 
 
 async def written(write: Callable[[], bytes], count: int) -> bytes:
-    """Return the result of ``write``, which encodes ``count`` items. Large bodies are encoded in a thread; nothing else
-    may change the items meanwhile.
+    """Return the result of ``write``, which encodes ``count`` items. Many items are encoded in a thread. Callers must
+    not change them during the call.
     """
     return await asyncio.to_thread(write) if count >= _LARGE else write()

@@ -1,4 +1,4 @@
-"""Fits the properties of copied messages into the size limit, and reports those that are left out."""
+"""Limits the size of the properties of copied messages, and reports dropped properties."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = get_logger(__name__)
 
 
 class CopyProperties:
-    """Counts and logs what :func:`~raptormq.protocol.copied_properties.fit_properties` leaves out."""
+    """Counts and logs the properties that :func:`~raptormq.protocol.copied_properties.fit_properties` drops."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -27,7 +27,7 @@ class CopyProperties:
         *,
         limit: int = MAX_PROPERTIES_BYTES,
     ) -> str:
-        """Return the properties of a copy for ``topic`` as text; the other parameters are those of ``fit_properties``.
+        """Return the properties of a copy for ``topic`` in text form. For the other parameters see ``fit_properties``.
 
         Raises:
             MessageError: the needed properties alone are longer than ``limit``.
@@ -36,8 +36,8 @@ class CopyProperties:
         if left_out:
             self._counters.copies_shortened += 1
             logger.warning(
-                "a copy of message %r for topic %s has no room for all of its properties: %d are left out, with earlier"
-                " ones %r",
+                "the properties of the copy of message %r for topic %s exceed the limit: dropped %d"
+                " properties; dropped so far: %r",
                 found.get(UNIQUE_KEY, ""),
                 topic,
                 len(left_out),

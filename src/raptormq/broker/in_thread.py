@@ -1,4 +1,4 @@
-"""Blocking work in a thread that must complete before its caller goes on."""
+"""Blocking work in a thread that completes even if the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 async def run_to_completion(work: Callable[[], T]) -> T:
-    """Run ``work`` in a thread and return its result. A cancelled caller still waits for the end, because the files
-    that ``work`` uses are closed afterwards.
+    """Run ``work`` in a thread and return its result. A cancelled caller also waits for the end of ``work``, because it
+    then closes the files that ``work`` uses.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:

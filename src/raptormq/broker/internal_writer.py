@@ -1,16 +1,17 @@
-"""Messages written by the broker itself: retries, due delayed messages, half messages, POP checkpoints.
+"""Writes messages that the broker creates: retries, due delayed messages, half messages, POP checkpoints
+(``BrokerController.getEscapeBridge``, ``MessageStore.putMessage``).
 
-:class:`InternalWriter` appends them. They are handled like a producer's messages: one append, then a dispatch in the
-same iteration of the event loop. They count as received messages (``BrokerController.getEscapeBridge``,
-``MessageStore.putMessage`` in Apache RocketMQ).
+:class:`InternalWriter` appends them like messages of a producer: one append, then a dispatch in the same iteration of
+the event loop. They are included in the count of received messages.
 
-:func:`record_copy` creates the copy of a message that is retried, due, checked, or popped and not acknowledged.
+:func:`record_copy` creates the copy of a message for a retry, a delivery, a transaction check or a revival.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delivered.origin import origin_field
 from raptormq.broker.metrics import Counters
 from raptormq.broker.reput import ReputService
@@ -23,9 +24,17 @@ from raptormq.storage.store import MessageStore
 def record_copy(
     message: StoredMessage, topic: str, queue_id: int, properties: str, retries: int = 0, *, once: bool = False
 ) -> PendingRecord:
-    """Return a copy of ``message`` for another queue, with new properties (text form) and ``retries`` added to its
-    reconsume times. Body, flags, born time and born host are kept. With ``once`` the copy records its origin; otherwise
-    the origin is cleared.
+    """Return a copy of ``message`` for another queue.
+
+    Body, flags, born timestamp and born host are unchanged.
+
+    Args:
+        message: original message.
+        topic: topic of the copy.
+        queue_id: queue of the copy.
+        properties: all properties of the copy, in text form.
+        retries: number added to the reconsume times.
+        once: whether the copy records its origin, so that a start after a crash can find it.
     """
     text = properties.encode()
     return PendingRecord(
@@ -44,18 +53,20 @@ def record_copy(
 
 
 class InternalWriter:
-    """Appends records that no producer waits for."""
+    """Appends records that the broker creates."""
 
     def __init__(self, store: MessageStore, reput: ReputService, counters: Counters) -> None:
         self._store = store
         self._reput = reput
         self._counters = counters
+        self.properties = CopyProperties(counters)
+        """Fits the properties of copies into the size limit."""
 
     def write(self, records: Sequence[PendingRecord]) -> AppendResult:
-        """Append a group. It becomes visible in this iteration of the event loop, or later, once it is confirmed.
+        """Append ``records`` with one write. Consumers can read them as soon as they are dispatched and confirmed.
 
         Raises:
-            StorageError: nothing was stored (disk full or failed, or a record larger than a segment).
+            StorageError: nothing was stored: the disk is full or has failed, or a record is larger than a segment.
         """
         result = self._store.append(records)
         self._counters.stored(result)
@@ -63,19 +74,19 @@ class InternalWriter:
         return result
 
     async def write_confirmed(self, records: Sequence[PendingRecord]) -> AppendResult:
-        """Append a group and wait until it is confirmed.
+        """Append ``records`` and wait until they are confirmed.
 
         Raises:
-            StorageError: as :meth:`write`, or the group will never be confirmed.
+            StorageError: see :meth:`write` and :meth:`wait_confirmed`.
         """
         result = self.write(records)
         await self.wait_confirmed(result)
         return result
 
     async def wait_confirmed(self, written: AppendResult) -> None:
-        """Wait until a group is confirmed, as flush type and replication define it.
+        """Wait until an append is confirmed: flushed under SYNC_FLUSH, stored by a majority of a replication group.
 
         Raises:
-            StorageError: it will never be confirmed.
+            StorageError: the confirmation has become impossible.
         """
         await self._store.wait_confirmed(written.end_offset)

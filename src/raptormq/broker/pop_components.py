@@ -1,4 +1,4 @@
-"""Creates and connects the components of POP consumption."""
+"""Creates the components of POP consumption and connects them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from raptormq.broker.clients import ClientRegistry, SubscriptionFilters
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.handlers.acks import AckHandlers
 from raptormq.broker.handlers.peek import PeekHandlers
 from raptormq.broker.handlers.pop import PopHandlers
@@ -16,72 +15,57 @@ from raptormq.broker.pop.held_pops import HeldPops
 from raptormq.broker.pop.orderly_pops import OrderlyPops
 from raptormq.broker.pop.outstanding import Outstanding
 from raptormq.broker.pop.pop_service import PopService
-from raptormq.broker.pop.revive_log import ReviveLog, revive_topic
+from raptormq.broker.pop.popped_messages import PoppedMessages
+from raptormq.broker.pop.queue_order import QueueOrder
+from raptormq.broker.pop.request_validator import PopRequestValidator
+from raptormq.broker.pop.revive_log import ReviveLog
 from raptormq.broker.pop.revive_service import PopReviveService
 from raptormq.broker.pull import OffsetResets
-from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.retries import RetryTopics
+from raptormq.broker.table_files import Tables
 from raptormq.protocol.message_id import decode_host
-from raptormq.storage.fs import TableSaver
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Router
 
 
 class PopComponents:
-    """POP consumption of one broker: handlers, held pops, and the service that revives unacknowledged messages."""
+    """POP consumption of one broker: held pops, unacknowledged messages, and the service that revives them."""
 
     def __init__(
         self,
         store: MessageStore,
-        writer: InternalWriter,
-        topics: TopicTable,
-        topics_saver: TableSaver,
-        groups: GroupTable,
-        registry: ClientRegistry[Connection],
-        resets: OffsetResets,
-        counters: Counters,
-        statistics: Statistics,
-        copies: CopyProperties,
-        config: BrokerConfig,
         store_host: bytes,
+        writer: InternalWriter,
+        tables: Tables,
+        retries: RetryTopics,
+        config: BrokerConfig,
         clock: Callable[[], int],
     ) -> None:
-        identity, policies = config.identity, config.policies
-        outstanding, orderly = Outstanding(config.pulling.max_outstanding_pops), OrderlyPops()
-        checkpoints = ReviveLog(store, writer, outstanding, identity.cluster_name, store_host)
+        self._store = store
+        self._store_host = store_host
+        self._writer = writer
+        self._topics, self._groups = tables.topics, tables.groups
+        self._config = config
+        self._clock = clock
+        outstanding = Outstanding(config.pulling.max_outstanding_pops)
+        log = ReviveLog(store, writer, outstanding, config.identity.cluster_name, store_host)
+        self._popped = PoppedMessages(log, OrderlyPops())
         self.held_pops = HeldPops(config.pulling.max_held)
-        self.revival = PopReviveService(
-            store, writer, topics, topics_saver, groups, outstanding, checkpoints,
-            revive_topic(identity.cluster_name), copies, config.pulling, clock,
-        )  # fmt: skip
-        pop_service = PopService(
-            store, topics, groups, checkpoints, orderly, resets, identity.broker_name, copies, config.pulling,
-            config.pop_order, clock,
-        )  # fmt: skip
-        ready = self.revival.ready
-        subscriptions = SubscriptionFilters(registry, policies)
-        host, _ = decode_host(store_host)
-        self._pops = PopHandlers(
-            pop_service,
-            self.held_pops,
-            ready,
-            topics,
-            groups,
-            subscriptions,
-            policies,
-            config.pulling,
-            counters,
-            statistics,
-            clock,
-            host,
-        )
-        self._peeks = PeekHandlers(pop_service, ready, topics, groups, policies)
-        self._acks = AckHandlers(store, topics, checkpoints, orderly, self.held_pops, ready, clock)
-        topics.listen_to_deletions(orderly.forget_topic)
-        topics.listen_to_deletions(outstanding.forget_topic)
+        self.revival = PopReviveService(store, writer, retries, self._popped, self.held_pops, config.pulling, clock)
+        self._topics.listen_to_deletions(self._popped.forget_topic)
 
-    def register(self, router: Router) -> None:
-        """Register the handlers with the router."""
-        self._pops.register(router)
-        self._acks.register(router)
-        self._peeks.register(router)
+    def handlers(
+        self, registry: ClientRegistry[Connection], resets: OffsetResets, counters: Counters, statistics: Statistics
+    ) -> tuple[PopHandlers, AckHandlers, PeekHandlers]:
+        """Return the handlers of POP requests."""
+        config = self._config
+        order = QueueOrder(self._topics, self._groups, config)
+        pop_service = PopService(self._store, order, self._popped, resets, self._writer.properties, config, self._clock)
+        host, _ = decode_host(self._store_host)
+        subscriptions = SubscriptionFilters(registry, config.policies)
+        validator = PopRequestValidator(self._topics, self._groups, subscriptions, config, self._clock, host)
+        return (
+            PopHandlers(pop_service, self.held_pops, validator, counters, statistics, self._clock),
+            AckHandlers(self._store, self._topics, self._popped, self.held_pops, self._clock),
+            PeekHandlers(pop_service, validator),
+        )

@@ -1,12 +1,14 @@
 """Registers the broker and its topics with every name server (``BrokerOuterAPI``,
 ``BrokerController.registerBrokerAll``).
 
-REGISTER_BROKER (103) is sent every 30 s with all topics, and after a change with the changed topics. When a topic is
-deleted, all remaining topics are sent: name servers drop topics that are missing from a registration marked as
-complete. The names of name servers are resolved for each registration, and the broker registers with every address, so
-that a headless Service reaches all its pods, including those that moved. A name server that cannot be reached is
-retried every few seconds, because clients cannot find the broker without it. A name server that does not answer does
-not delay the others: they get the next change without it, and it gets a complete registration once it answers.
+The broker sends REGISTER_BROKER (103) every 30 s with all topics, and after a change with the changed topics. After the
+deletion of a topic it sends all remaining topics, because name servers remove topics that are missing from a complete
+registration.
+
+The names of name servers are resolved at each registration, and the broker registers with every address. A headless
+Service therefore provides all its pods, including pods with a new address. An unreachable name server is retried every
+few seconds, because its clients cannot find the broker. An unresponsive name server does not delay the registration
+with others. It gets a complete registration when it responds again.
 """
 
 from __future__ import annotations
@@ -14,17 +16,23 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from raptormq.broker.config import Identity, Policies
 from raptormq.broker.tables import TopicTable
-from raptormq.errors import RaptorMQError
+from raptormq.errors import BodyError, RaptorMQError
 from raptormq.logs import get_logger
-from raptormq.protocol.bodies.route import encode_registration
+from raptormq.protocol.bodies.route import MASTER_ID, ClusterInfo, encode_registration
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
-from raptormq.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from raptormq.protocol.headers.route import (
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnregisterBrokerRequestHeader,
+)
+from raptormq.protocol.schema import decode_header
 from raptormq.transport.connection import Connection
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, RefuseRequests, parse_address
@@ -34,20 +42,21 @@ from raptormq.transport.tls import ClientTls
 logger = get_logger(__name__)
 
 RETRY_S = 3.0
-"""Pause before a failed name server is tried again."""
+"""Pause before a failed registration is retried, in seconds."""
 PATIENCE_S = 1.0
-"""How long the others wait for a name server that does not answer."""
+"""Time that a registration waits for unresponsive name servers, in seconds."""
 RESOLVE_S = 5.0
 UNREGISTER_S = 1.0
+LOOK_UP_S = 1.0
 
 
 _Server = tuple[str, int]
-"""Name or address of a name server, and port."""
+"""Host name or address, and port of a name server."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Addresses (``host:port``) of this broker for clients and for slaves."""
+    """Addresses (``host:port``) of this broker for clients and slaves."""
 
     client: str
     replication: str
@@ -57,13 +66,13 @@ def parse_name_servers(text: str) -> list[tuple[str, int]]:
     """Split ``host:port;host:port``.
 
     Raises:
-        ConfigError: an entry is not of that form.
+        ConfigError: an entry does not have this form.
     """
     return [parse_address(entry) for entry in filter(None, map(str.strip, text.split(";")))]
 
 
 class _DisconnectListener(RefuseRequests):
-    """Refuses requests of name servers, and reports closed connections."""
+    """Refuses requests from name servers, and reports closed connections."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self._server_lost = lost
@@ -85,16 +94,24 @@ class Registrar:
         limits: ConnectionLimits | None = None,
         tls: ClientTls | None = None,
     ) -> None:
-        """``limits`` (with the credentials) and ``tls`` are for the connections to name servers.
+        """Create a registrar. ``limits`` (with the credentials) and ``tls`` apply to connections to name servers.
 
         Raises:
-            ConfigError: the list of name servers is malformed, or a file of ``tls`` cannot be used.
+            ConfigError: the list of name servers is malformed, or a file of ``tls`` is missing or invalid.
         """
         self._identity = identity
         self._address = address
+        self._client_address = address.client
+        self.master_address = ""
+        """Address of the master of this name that a name server has told this slave last; empty for none."""
+        self._list_own: set[str] = set()
+        """Name servers that list this broker under its own address."""
         self._topics = topics
         self._policies = policies
         self._broker_id = identity.broker_id
+        self.on_master: Callable[[str, str], None] = lambda _client, _replication: None
+        """Called with the addresses of the master of this name, for clients and for slaves, as often as a name server
+        names them to this slave."""
         self._servers = parse_name_servers(identity.name_servers)
         self._pool = ConnectionPool(_DisconnectListener(self._server_lost), limits, tls=tls)
         self._changed: set[str] = set()
@@ -102,7 +119,7 @@ class Registrar:
         self._in_progress: dict[_Server, asyncio.Task[bool]] = {}
         self._addresses_in_progress: set[str] = set()
         self._logged_failures: dict[str, set[str]] = {}
-        """Address -> failures logged since the last successful registration."""
+        """Failures that were logged since the last successful registration, by address."""
         self._outdated: set[_Server] = set()
         self._wake = asyncio.Event()
         self._change_count = 0
@@ -121,13 +138,13 @@ class Registrar:
         return set().union(*self._registered_by_server.values())
 
     def start(self) -> None:
-        """Register now, which :meth:`synced` waits for, and then after changes and periodically."""
+        """Register now, after changes and periodically. :meth:`synced` waits for the first registration."""
         self._change_count += 1
         if self._servers:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topic_changed(self, topic: str) -> None:
-        """Schedule a registration of the topic; if it was deleted, of all remaining topics."""
+        """Schedule a registration of a changed topic, or of all topics after a deletion."""
         if topic in self._topics.configs:
             self._changed.add(topic)
         else:
@@ -141,14 +158,45 @@ class Registrar:
         self._change_count += 1
         self._wake.set()
 
-    def register_as(self, broker_id: int) -> None:
-        """Schedule a registration under another broker id: the broker leads its group now, or follows."""
+    def register_as(self, broker_id: int, address: str = "") -> None:
+        """Schedule a registration with another broker id, after a change between leader and follower. ``address`` is
+        where clients reach the broker, if it is not its own address.
+        """
         self._broker_id = broker_id
+        self._client_address = address or self._address.client
         self._topics.bump_version()
         self.permission_changed()
 
+    def register_leader(self, address: str) -> None:
+        """Schedule a registration as the master, under the address by which clients reach it."""
+        self.register_as(MASTER_ID, address)
+
+    def find_master(self) -> None:
+        """Register again soon: name servers name the master in their responses."""
+        self._full_pending = True
+        self._wake.set()
+
+    async def look_up_members(self) -> dict[int, str]:
+        """Return broker id -> address of the brokers of this name that a name server has; empty if none has one. Takes
+        less than a registration, which contains all topics.
+        """
+        response = await self.request_any(request(RequestCode.GET_BROKER_CLUSTER_INFO), LOOK_UP_S)
+        if response is None or response.code != ResponseCode.SUCCESS:
+            return {}
+        try:
+            brokers = ClusterInfo.from_json(response.body).brokers
+        except BodyError as error:
+            logger.warning("a name server answers with a list of brokers that cannot be read: %s", error)
+            return {}
+        group = brokers.get(self._identity.broker_name)
+        return dict(group.broker_addrs) if group is not None else {}
+
+    async def look_up_master(self) -> str:
+        """Return the address of the master of this name that a name server has now, empty if none has one."""
+        return (await self.look_up_members()).get(MASTER_ID, "")
+
     async def synced(self, timeout_s: float) -> None:
-        """Wait until the changes so far have been sent to all name servers, at most ``timeout_s``."""
+        """Wait until all previous changes are sent to the name servers, at most ``timeout_s``."""
         if self._task is None or self._completed_count >= self._change_count:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -156,21 +204,21 @@ class Registrar:
         await asyncio.wait([waiter], timeout=timeout_s)
 
     def _server_lost(self) -> None:
-        """Register at once when a connection closes: the name server that replaces it knows no broker."""
+        """Register immediately after a closed connection. The name server may have restarted without any route."""
         self._full_pending = True
         self._wake.set()
 
     async def request_any(self, command: RemotingCommand, seconds: float) -> RemotingCommand | None:
-        """Return the answer of the first registered name server that answers; None without one."""
-        for server in sorted(self._registered):
+        """Return the response of the first name server that responds, or None."""
+        for server in sorted(self._registered) or [f"{host}:{port}" for host, port in self._servers]:
             try:
                 return await self._pool.request(server, command, seconds)
             except RaptorMQError as error:
-                logger.info("name server %s did not answer: %s", server, error)
+                logger.info("name server %s did not respond: %s", server, error)
         return None
 
     async def unregister(self) -> None:
-        """Stop registering and unregister from the name servers, including those that have not answered yet; takes at
+        """Stop registering, and unregister from the name servers, including those that have not responded yet. Takes at
         most one second.
         """
         if self._task is None:
@@ -180,13 +228,13 @@ class Registrar:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         header = UnregisterBrokerRequestHeader(
-            self._identity.broker_name, self._address.client, self._identity.cluster_name, self._broker_id
+            self._identity.broker_name, self._client_address, self._identity.cluster_name, self._broker_id
         )
-        farewells = [
+        requests = [
             self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_S)
             for server in self._registered | self._addresses_in_progress
         ]
-        await asyncio.gather(*farewells, return_exceptions=True)
+        await asyncio.gather(*requests, return_exceptions=True)
         self._registered_by_server.clear()
         self._addresses_in_progress.clear()
 
@@ -213,17 +261,17 @@ class Registrar:
 
     def _complete_waiters(self, count: int) -> None:
         self._completed_count = count
-        for wanted, waiter in self._waiters:
-            if wanted <= count and not waiter.done():
+        for target, waiter in self._waiters:
+            if target <= count and not waiter.done():
                 waiter.set_result(None)
         self._waiters = [entry for entry in self._waiters if entry[0] > count]
 
     async def _register(self, changed: set[str], *, everything: bool) -> bool:
-        """Send the changed topics to every name server, or all topics with ``everything`` or where an earlier
-        registration failed. True when no name server is outdated.
+        """Send the changed topics to every name server. Send all topics if ``everything`` is true, or if an earlier
+        registration failed. Return True if all name servers are up to date.
         """
         self._collect_results()
-        # The version must belong to these changes: a name server skips a registration with a known version.
+        # Read table and version together: a name server ignores a registration with a version that it already has.
         bodies: dict[bool, bytes] = {}
         for server in self._servers:
             whole = everything or server in self._outdated
@@ -247,13 +295,15 @@ class Registrar:
                 self._outdated.add(server)
 
     async def _register_with_addresses(self, server: _Server, body: bytes, whole: bool) -> bool:
-        """Register with every address of a name server; True when all of them accepted."""
+        """Register with every address of a name server. Return True if all of them accepted."""
         addresses = await _resolve(*server)
         self._addresses_in_progress.update(addresses)
-        taken = await asyncio.gather(*(self._register_with_address(address, body, whole) for address in addresses))
+        accepted = await asyncio.gather(*(self._register_with_address(address, body, whole) for address in addresses))
         self._addresses_in_progress.difference_update(addresses)
-        self._registered_by_server[server] = {address for address, done in zip(addresses, taken, strict=True) if done}
-        return bool(addresses) and all(taken)
+        self._registered_by_server[server] = {
+            address for address, done in zip(addresses, accepted, strict=True) if done
+        }
+        return bool(addresses) and all(accepted)
 
     def _topic_table(self, changed: set[str] | None) -> TopicConfigTable:
         table = self._topics.snapshot()
@@ -271,43 +321,68 @@ class Registrar:
         identity = self._identity
         header = RegisterBrokerRequestHeader(
             identity.broker_name,
-            self._address.client,
+            self._client_address,
             identity.cluster_name,
             self._address.replication,
             self._broker_id,
             complete_topic_table=whole,
+            shared_address=None if self._client_address == self._address.client else True,
         )
         try:
-            answered = await self._pool.request(
+            response = await self._pool.request(
                 address, request(RequestCode.REGISTER_BROKER, header, body), identity.register_timeout_ms / 1000
             )
         except RaptorMQError as error:
             self._log_once(address, f"cannot register with name server {address}: {error}")
             return False
-        return self._is_accepted(address, answered)
+        if not self._is_accepted(address, response):
+            return False
+        await self._own_address_listed(address, header.broker_addr)
+        return True
 
-    def _is_accepted(self, address: str, answered: RemotingCommand) -> bool:
-        if answered.code == ResponseCode.SUCCESS:
+    async def _own_address_listed(self, server: str, registered: str) -> None:
+        """Let a name server forget the broker's own address once the broker is registered under another one: the route
+        would have it twice, with two ids.
+        """
+        own = self._address.client
+        if registered == own:
+            self._list_own.add(server)
+        elif server in self._list_own and self._client_address == registered:
+            self._list_own.discard(server)
+            identity = self._identity
+            header = UnregisterBrokerRequestHeader(identity.broker_name, own, identity.cluster_name, self._broker_id)
+            with suppress(RaptorMQError):
+                await self._pool.request(server, request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_S)
+
+    def _is_accepted(self, address: str, response: RemotingCommand) -> bool:
+        if response.code == ResponseCode.SUCCESS:
             self._logged_failures.pop(address, None)
             if address not in self._registered:
                 logger.info("registered with name server %s", address)
+            self._note_master(response)
             return True
         hint = ""
-        if answered.code == ResponseCode.NO_PERMISSION:
-            hint = "; innerClientAuthenticationCredentials identifies this broker to it"
-        self._log_once(address, f"name server {address} refuses the registration: {answered.remark}{hint}")
+        if response.code == ResponseCode.NO_PERMISSION:
+            hint = "; set innerClientAuthenticationCredentials to a user of the name server"
+        self._log_once(address, f"name server {address} refuses the registration: {response.remark}{hint}")
         return False
 
+    def _note_master(self, answered: RemotingCommand) -> None:
+        found = decode_header(RegisterBrokerResponseHeader, answered.ext_fields)
+        self.master_address = found.master_addr or self.master_address  # none while there is no master
+        if found.master_addr and found.master_addr != self._address.client:
+            self.on_master(found.master_addr, found.ha_server_addr or "")
+
     def _log_once(self, address: str, message: str) -> None:
-        """Log a failure once per change of state, not for every attempt."""
-        told = self._logged_failures.setdefault(address, set())
-        if message not in told:
-            told.add(message)
+        """Log a failure, unless it was logged since the last successful registration."""
+        logged = self._logged_failures.setdefault(address, set())
+        if message not in logged:
+            logged.add(message)
             logger.warning("%s", message)
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    """Return all addresses of a name server; none when its name cannot be resolved."""
+    """Return all addresses of a name server, or an empty list if its name cannot be resolved."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(RESOLVE_S):
@@ -315,7 +390,7 @@ async def _resolve(host: str, port: int) -> list[str]:
     except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: not a valid DNS name
         logger.warning("cannot resolve name server %s: %s", host, error)
         return []
-    # Use one family only: a name like localhost has an address of each, and the server listens on one of them.
+    # Use one address family: a name such as localhost has addresses of both, but the server listens on one.
     family = socket.AF_INET if any(entry[0] == socket.AF_INET for entry in found) else socket.AF_INET6
     addresses = {str(entry[4][0]) for entry in found if entry[0] == family}
     return [f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in sorted(addresses)]

@@ -1,9 +1,9 @@
-"""Makes appended records visible: builds the queues from the log, then notifies listeners (``ReputMessageService``,
+"""Dispatches appended records: adds them to the queues, then notifies listeners (``ReputMessageService``,
 ``NotifyMessageArrivingListener``).
 
-A send schedules a run in the same iteration of the event loop, after the answers are written. One run handles all
-groups of the iteration. A message becomes visible within a millisecond, unless the confirmed offset (SYNC_FLUSH, later
-replication) is behind it.
+A send schedules a dispatch in the same iteration of the event loop, after the responses. One dispatch processes all
+appends of the iteration. A message becomes visible within a millisecond. With SYNC_FLUSH or replication it becomes
+visible when it is confirmed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class ReputService:
         self._run_listeners.append(listener)
 
     def listen_topics(self, listener: Callable[[set[str]], None]) -> None:
-        """Call ``listener`` with the topics that have new messages. It must neither raise nor change the set."""
+        """Call ``listener`` with the topics that have new messages. It must not raise and must not change the set."""
         self._topic_listeners.append(listener)
 
     def listen(self, listener: Callable[[Sequence[Arrival]], None], topic: str | None = None) -> None:
-        """Call ``listener`` with the messages that become visible; with ``topic``, only when one of them belongs to it.
-        It must not raise.
+        """Call ``listener`` with the messages that become visible. With ``topic``, call it only if one of them belongs
+        to this topic. It must not raise.
         """
         self._listeners.append((topic, listener))
 
@@ -53,7 +53,7 @@ class ReputService:
         try:
             arrivals = self._store.dispatch()
         except Exception:
-            # The records are in the log; the next run or the recovery indexes them.
+            # The records are in the log. The next dispatch or the recovery adds them to the queues.
             logger.exception("dispatch failed")
             return
         if arrivals:

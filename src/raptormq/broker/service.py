@@ -7,19 +7,24 @@ from typing import Protocol
 
 
 class BackgroundService(Protocol):
-    """Started after the store opens and before the broker registers; stopped before the store closes."""
+    """A service that runs while the store is open. A member of a replication group runs it only as leader."""
 
     def start(self) -> None:
-        """Start in the running event loop. Must neither block nor raise."""
+        """Start in the running event loop. Must not block and must not raise."""
+
+    def role_changed(self, *, leads: bool) -> None:
+        """Handle the beginning or end of this member's leadership. At the end the service must stop writing and discard
+        its state, because another member may continue its work. :meth:`stop` follows. Must not raise.
+        """
 
     async def stop(self) -> None:
-        """Stop soon and finish the work in progress. May be called without a start. Must not raise."""
+        """Finish the work in progress and stop. May be called without a start. Must not raise."""
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel the task of a service and wait for its end; its error is raised."""
+    """Cancel the task of a service and wait for its end. If the task has failed, raise its error."""
     task.cancel()
-    # Unlike `await task`, this keeps a cancellation of the caller distinct from that of the task
+    # `await task` could not distinguish a cancellation of the caller from the cancellation of the task.
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()

@@ -1,11 +1,11 @@
-"""The broker's tables and their files below ``config``.
+"""The tables of a broker and their files in the directory ``config``.
 
-:func:`load_tables` reads the tables. :func:`restore_lost_topics` restores topics from their queues when
-``config/topics.json`` is missing or damaged. Its backup, if there is one, may miss the last change.
+:func:`load_tables` reads the tables. :func:`restore_lost_topics` restores topics from their queues if
+``config/topics.json`` is missing or damaged. The backup of the file does not contain the last change.
 
-Without this, the messages of these topics would be hidden until someone created the topics again, and delayed messages
-for them would be dropped when due. The original numbers of read and write queues are unknown: a topic gets as many as
-have ever had a message. :meth:`raptormq.broker.conversions.Conversions.start` restores the type of the queues.
+Without a restored topic, consumers could not read its messages, and due delayed messages for it would be dropped. The
+original numbers of read and write queues are unknown. A restored topic gets the number of queues that ever had a
+message. :meth:`raptormq.broker.conversions.Conversions.start` restores the type of the queues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = get_logger(__name__)
 
 
 def restore_lost_topics(tables: Tables, store: MessageStore) -> Tables:
-    """Return ``tables`` with the topics of the queues in ``store``, unless the newest topic table was read."""
+    """Add the topics of the queues in ``store`` to ``tables``, unless the newest topic table was read."""
     if tables.topics_loaded:
         return tables
     topics = tables.topics
@@ -44,7 +44,7 @@ def restore_lost_topics(tables: Tables, store: MessageStore) -> Tables:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The broker's tables and the files they are stored in."""
+    """The tables of a broker and the writers of their files."""
 
     topics: TopicTable
     groups: GroupTable
@@ -54,7 +54,7 @@ class Tables:
     timers_file: TimerProgressFile
     security: SecurityTables
     topics_loaded: bool
-    """False when the newest topic table was not read: at a first start, or because it is missing or damaged."""
+    """False at a first start, and if the newest topic table is missing or damaged."""
 
     @property
     def savers(self) -> tuple[TableSaver, ...]:
@@ -62,7 +62,7 @@ class Tables:
         return self.topics_saver, self.groups_saver, self.security.users_saver, self.security.acls_saver
 
     def retry_save(self) -> None:
-        """Write those whose last write failed: the disk may have room now."""
+        """Write the tables whose last write failed."""
         for saver in self.savers:
             saver.retry_save()
 
@@ -73,8 +73,10 @@ def load_tables(
     clock: Callable[[], int],
     save_deletions: Callable[[], Awaitable[None]],
 ) -> Tables:
-    """Read the tables and add what is missing. Topics are saved after ``deletions_saved``, so that no crash gives a
-    topic the messages of an earlier one of the same name.
+    """Read the tables. Add system topics and missing topic ids.
+
+    ``save_deletions`` runs before each write of the topic table. Otherwise a crash could give a topic the messages of a
+    deleted topic of the same name.
 
     Raises:
         StoreDamaged: a file and its backup cannot be read.

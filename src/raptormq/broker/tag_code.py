@@ -1,4 +1,4 @@
-"""Tag codes of messages, from the text form of their properties without decoding it (``tagsString2tagsCode``)."""
+"""Tag codes of messages, computed from encoded properties (``tagsString2tagsCode``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAIR = ord(PAIR_SEPARATOR)
 
 
 def tag_code(properties: bytes) -> int:
-    """Return the hash of the TAGS property in the text form, 0 without one. The last one counts."""
+    """Return the hash of the TAGS property, 0 if there is none. If TAGS occurs twice, the last value is used."""
     return _hash(find_value(properties, _TAGS)) if _TAGS in properties else 0
 
 

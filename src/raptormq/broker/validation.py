@@ -1,6 +1,6 @@
-"""Checks shared by many handlers: the topic exists, it has the queue, the group may consume.
+"""Checks of topics, queues and groups that many handlers use.
 
-A failed check raises :class:`~raptormq.transport.router.Refused`, which becomes the answer.
+A failed check raises :class:`~raptormq.transport.router.Refused` with the response code.
 """
 
 from __future__ import annotations
@@ -15,47 +15,58 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
 
 MAX_GROUPS = 100_000
-"""Largest number of groups created by heartbeats and pulls: random group names must not fill disk and memory."""
+"""Heartbeats and pulls create no group beyond this number: random group names must not fill disk and memory."""
 
 
 def require_topic(topics: TopicTable, topic: str) -> TopicConfig:
-    """Return the topic's configuration or refuse with 17."""
+    """Return the configuration of a topic.
+
+    Raises:
+        Refused: 17, the topic does not exist.
+    """
     config = topics.get(topic)
     if config is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
     return config
 
 
-def require_same_topic(topics: TopicTable, topic: str, meant: str | None) -> str | None:
-    """Return the topic id to put into the answer, None unless the request asks for it. Refuse with 17 or 31002 when the
-    request means a topic that was deleted.
+def require_same_topic(topics: TopicTable, topic: str, requested_id: str | None) -> str | None:
+    """Check that a request is for the current topic of this name. Return the topic id if the request queries it.
 
-    ``meant`` is the request's field, see :mod:`raptormq.protocol.topic_ids`. A topic without an id matches every id.
+    ``requested_id`` is a field of the request (:mod:`raptormq.protocol.topic_ids`). A topic without an id matches every
+    id.
+
+    Raises:
+        Refused: 31002 if the request is for a deleted topic of the same name, 17 if there is no topic.
     """
-    if meant is None:
+    if requested_id is None:
         return None
-    if meant == TOPIC_ID_QUERY:
+    if requested_id == TOPIC_ID_QUERY:
         return topics.published_id(topic)
-    if is_other_topic(topics, topic, meant):
-        raise topic_recreated(topic, meant)
+    if is_other_topic(topics, topic, requested_id):
+        raise topic_recreated(topic, requested_id)
     require_topic(topics, topic)
     return None
 
 
-def topic_recreated(topic: str, meant: str) -> Refused:
-    """Return the refusal of a request that means a deleted topic."""
-    remark = f"topic {topic} was deleted and recreated; its id is no longer {meant:.40}"
+def topic_recreated(topic: str, requested_id: str) -> Refused:
+    """Return the error for a request with the id of a deleted topic."""
+    remark = f"topic {topic} was deleted and recreated; its id is no longer {requested_id:.40}"
     return Refused(ResponseCode.TOPIC_RECREATED, remark)
 
 
-def is_other_topic(topics: TopicTable, topic: str, meant: str) -> bool:
-    """Return whether the topic has an id other than ``meant``."""
+def is_other_topic(topics: TopicTable, topic: str, requested_id: str) -> bool:
+    """Return whether the topic has an id other than ``requested_id``."""
     config = topics.get(topic)
-    return config is not None and config.topic_id not in ("", meant)
+    return config is not None and config.topic_id not in ("", requested_id)
 
 
 def require_read_queue(topics: TopicTable, topic: str, queue_id: int, connection: Connection) -> TopicConfig:
-    """Return the topic's configuration if it has the queue; refuse with 17 or 29."""
+    """Return the configuration of a topic that has the queue.
+
+    Raises:
+        Refused: 17 for an unknown topic, 29 for an unknown queue.
+    """
     config = require_topic(topics, topic)
     if not 0 <= queue_id < config.read_queue_nums:
         raise Refused(ResponseCode.INVALID_PARAMETER, no_read_queue(config, queue_id, connection))
@@ -75,16 +86,20 @@ def no_write_queue(config: TopicConfig, queue_id: int, producer: str) -> str:
         for letter, bit in (("R", Perm.READ), ("W", Perm.WRITE), ("X", Perm.INHERIT))
     )
     attributes = ", ".join(f"{key}={value}" for key, value in config.attributes.items())
-    told = (
+    description = (
         f"topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
         f"writeQueueNums={config.write_queue_nums}, perm={perm}, topicFilterType={config.topic_filter_type}, "
         f"topicSysFlag={config.topic_sys_flag}, order={str(config.order).lower()}, attributes={{{attributes}}}"
     )
-    return f"request queueId[{queue_id}] is illegal, TopicConfig [{told}] Producer: {producer}"
+    return f"request queueId[{queue_id}] is illegal, TopicConfig [{description}] Producer: {producer}"
 
 
 def require_group(groups: GroupTable, group: str, *, auto_create: bool) -> GroupConfig:
-    """Return the group's settings; a missing group is created with defaults where allowed. Refuse with 2, 26 or 29."""
+    """Return the settings of a group. With ``auto_create``, create a missing group with default settings.
+
+    Raises:
+        Refused: 26 for an unknown group, 29 for an invalid name, 2 if there are too many groups.
+    """
     config = groups.get(group)
     if config is not None:
         return config
@@ -97,7 +112,7 @@ def require_group(groups: GroupTable, group: str, *, auto_create: bool) -> Group
     except MessageError as error:
         raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
     if len(groups.configs) >= MAX_GROUPS:
-        raise Refused(ResponseCode.SYSTEM_BUSY, f"there are {MAX_GROUPS} consumer groups already")
+        raise Refused(ResponseCode.SYSTEM_BUSY, f"the limit of {MAX_GROUPS} consumer groups is reached")
     config = GroupConfig(group)
     groups.put(config)
     return config

@@ -1,4 +1,4 @@
-"""Creates the components of a broker and connects them. Contains no behaviour of its own."""
+"""Creates the components of a broker and connects them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,47 @@ from raptormq.broker.clients import ClientRegistry, QueueLocks
 from raptormq.broker.config import BrokerConfig, RunningConfig, apply_retention
 from raptormq.broker.conversions import Conversions
 from raptormq.broker.cooperative import steady_ms, steady_time_of_day
-from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.delivery_checkpointer import DeliveryCheckpointer
 from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.broker.delay.timer_message import TimerRules
+from raptormq.broker.ha import (
+    EmptyMasterGuard,
+    HaMaster,
+    HaSlave,
+    HaStatus,
+    MasterClient,
+    ReadAdvice,
+    SlaveAcknowledgements,
+    SyncedTables,
+    TableSync,
+    master_only,
+)
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes, modes_file
 from raptormq.broker.handlers.cleanup import CleanupHandlers
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
+from raptormq.broker.handlers.controller import ControllerHandlers
 from raptormq.broker.handlers.conversions import ConversionHandlers
 from raptormq.broker.handlers.group_progress import GroupProgressHandlers
 from raptormq.broker.handlers.groups import GroupHandlers
 from raptormq.broker.handlers.locks import LockHandlers
 from raptormq.broker.handlers.offsets import OffsetHandlers
 from raptormq.broker.handlers.producers import ProducerHandlers
+from raptormq.broker.handlers.promotion import PromotionHandlers
 from raptormq.broker.handlers.pull import PullHandlers
 from raptormq.broker.handlers.queue_items import QueueItemHandlers
 from raptormq.broker.handlers.recall import RecallHandlers
 from raptormq.broker.handlers.records import RecordHandlers
 from raptormq.broker.handlers.relays import RelayHandlers
+from raptormq.broker.handlers.replication import ReplicationHandlers
 from raptormq.broker.handlers.replies import ReplyHandlers
 from raptormq.broker.handlers.resets import ResetHandlers
 from raptormq.broker.handlers.runtime import RuntimeHandlers
 from raptormq.broker.handlers.send_back import SendBackHandlers
 from raptormq.broker.handlers.settings import SettingsHandlers
+from raptormq.broker.handlers.slave_tables import SlaveTableHandlers
+from raptormq.broker.handlers.staging import StagingHandlers
 from raptormq.broker.handlers.statistics import StatisticsHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
@@ -48,7 +64,10 @@ from raptormq.broker.pop_components import PopComponents
 from raptormq.broker.pull import OffsetResets, PullAnswers, PullService
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.replication import (
+    MASTER_ID,
     TABLES_TOPIC,
+    Forwarding,
+    LeaderPort,
     LeaderWork,
     MemberFiles,
     Replication,
@@ -57,18 +76,20 @@ from raptormq.broker.replication import (
 )
 from raptormq.broker.reput import ReputService
 from raptormq.broker.retries import RetryTopics
+from raptormq.broker.scrubber import Scrubber
 from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.required_permissions import permission_resolver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
-from raptormq.broker.send.auto_create import TopicCreator
-from raptormq.broker.send.pending_answers import PendingAnswers
+from raptormq.broker.send.pending_answers import PendingAnswers, SlaveWait
 from raptormq.broker.send.queue_batches import QueueBatchHandlers
 from raptormq.broker.send.send_service import SendService
 from raptormq.broker.service import BackgroundService
+from raptormq.broker.staging.staging_service import StagingService
 from raptormq.broker.table_files import Tables, load_tables, restore_lost_topics
 from raptormq.broker.tables import GroupTable, TopicTable, system_topics
 from raptormq.broker.transaction.check_state_sender import CheckTransactionStateSender
+from raptormq.broker.transaction.transaction_service import GROUP as TRANSACTIONS_GROUP
 from raptormq.broker.transaction.transaction_service import TransactionService
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
@@ -77,7 +98,13 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.signing import Credentials, CredentialSource
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
-from raptormq.protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from raptormq.protocol.topic_names import (
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    STAGED_COMMITS_TOPIC,
+    STAGED_TOPIC,
+    TIMER_TOPIC,
+)
 from raptormq.security.acl_handlers import AclHandlers
 from raptormq.security.mounted_users import MountedUser
 from raptormq.security.tables import access_gate
@@ -86,13 +113,14 @@ from raptormq.storage.fs import FileSystem
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.limits import ConnectionLimits
+from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 
 logger = get_logger(__name__)
 
 PROPAGATION_TIMEOUT_S = 2.0
-"""Longest time a change waits for name servers; clients time out after 3 s."""
-_REPLICATION_PORT_STEP = 1
+"""Maximum time that a change waits for the name servers. Clients time out after 3 s."""
+_HA_PORT_STEP = 1
 
 
 class Handlers(Protocol):
@@ -120,10 +148,14 @@ class Assembly:
     locks: QueueLocks
     timers: TimerDelivery
     transactions: TransactionService
+    staging: StagingService
     deliveries: DeliveryCheckpointer
     services: tuple[BackgroundService, ...]
+    scrubber: Scrubber
     replication: Replication | None
-    """The broker's part in its group; None without one."""
+    """Replication of the broker, or None if it is not a member of a group."""
+    ha: HaMaster | HaSlave | None
+    """Role of the broker as a master with slaves or as a slave, or None."""
 
     def expire_locks(self) -> None:
         """Remove expired queue locks."""
@@ -140,16 +172,50 @@ class Assembly:
             await service.stop()
 
     def leader_work(self) -> LeaderWork:
-        """Return what the broker does only while it leads its group."""
+        """Return the work that the broker does only while it leads its group."""
 
         async def start() -> None:
             await self.deliveries.derive()
             self.start_services()
 
-        return LeaderWork(start, self.stop_services, self.registrar.register_as)
+        def register(broker_id: int) -> None:
+            for service in self.services:
+                service.role_changed(leads=broker_id == MASTER_ID)
+            self.locks.clear()
+            self.registrar.register_as(broker_id)
+
+        return LeaderWork(start, self.stop_services, register)
+
+    async def check_empty_store(self) -> None:
+        """Ask the other brokers of this name whether a master with an empty store may serve."""
+        if (guard := self._empty_store) is not None:
+            await guard.check()
+
+    def start_registration(self) -> None:
+        """Register with the name servers, as soon as this broker may serve."""
+        guard = self._empty_store
+        if guard is None or not guard.reason:
+            self.registrar.start()
+        else:
+            guard.begin(self.registrar.start)
+
+    @property
+    def _empty_store(self) -> EmptyMasterGuard | None:
+        return self.ha.empty_store if isinstance(self.ha, HaMaster) else None
+
+    async def start_ha(self) -> None:
+        """Serve slaves, or follow the master.
+
+        Raises:
+            ConfigError: the port for slaves is in use.
+        """
+        if isinstance(self.ha, HaSlave):
+            await self.ha.start(self.leader_work())
+        elif self.ha is not None:
+            await self.ha.start()
 
     async def save_tables(self) -> None:
-        """Save pending changes. An error is logged, because no request waits for it."""
+        """Save pending changes. Errors are logged, because no request reports them."""
         for saver in self.tables.savers:
             try:
                 await saver.saved()
@@ -158,19 +224,27 @@ class Assembly:
 
 
 class _ChangeBarrier:
-    """Waits until the tables are on disk and the name servers have been informed."""
+    """Waits until changes are on disk, replicated and registered with the name servers."""
 
     def __init__(self, tables: Tables, registrar: Registrar) -> None:
         self._tables = tables
         self._registrar = registrar
         self.records: TableRecords | None = None
-        """The tables of the group, where there is one."""
+        """Replicated tables, or None if the broker is not a member of a group."""
 
-    async def passed(self) -> None:
-        """Wait for the tables, the group and the name servers."""
-        await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
+    async def confirmed(self) -> None:
+        """Wait until a majority of the group has the change.
+
+        Raises:
+            StorageError: the change is not replicated, or this is unknown.
+        """
         if self.records is not None:
             await self.records.confirmed()
+
+    async def passed(self) -> None:
+        """Wait for the table files, the replication group and the name servers."""
+        await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
+        await self.confirmed()
         await self._registrar.synced(PROPAGATION_TIMEOUT_S)
 
 
@@ -183,7 +257,7 @@ def assemble(
     clock: Callable[[], int],
     member_files: MemberFiles | None = None,
 ) -> Assembly:
-    """Create the components around an open store; ``member_files`` are those of a member of a group.
+    """Create the components of a broker with an open store. A member of a group passes its ``member_files``.
 
     Raises:
         StoreDamaged: a table cannot be read.
@@ -192,24 +266,35 @@ def assemble(
     tables = restore_lost_topics(load_tables(config, filesystem, clock, store.save_deletions), store)
     registrar = _registrar(config, address, tables)
     core = _Core(config, store, store_host, address, tables, registrar, clock)
-    sends = _sends(core)
+    acknowledgements = _acknowledgements(core)
+    sends = _sends(core, acknowledgements)
     pulls = _pulls(core)
     clients = ClientHandlers(core.registry, core.groups, core.topics, config.policies, steady_time_of_day(clock))
     core.reput.listen(pulls.arrived)
     core.reput.listen_topics(core.statistics.topics_arrived)
     router = Router()
     core.gate.protect(router)
-    replication = None if member_files is None else _replication(core, router, member_files)
+    replication = None if member_files is None else _replication(core, router, registrar, member_files)
+    if replication is not None:
+        pulls.attach_group(replication.member.reads.passed)
+    modes = _request_modes(core, filesystem)
+    if config.ha.is_slave:
+        ha: HaMaster | HaSlave | None = _slave(core, router, registrar, modes)
+    else:
+        ha = _master(core, router, registrar, acknowledgements)
+    scrubber = Scrubber(store, config.storage, None if replication is None else replication.fetch)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
     areas: list[Handlers] = [
         *_sending(core, sends),
+        _staging(core, sends),
         PullHandlers(pulls, core.resets, core.topics, core.groups, core.registry, core.statistics, config),
         clients,
         resets,
-        core.pop,
-        _assignments(core, registrar, filesystem),
-        *_consuming(core),
-        *_administration(core, pulls, replication),
+        *core.pop.handlers(core.registry, core.resets, core.counters, core.statistics),
+        _assignments(core, registrar, modes),
+        *_consuming(core, replication),
+        *_administration(core, pulls, scrubber, replication or ha),
+        PromotionHandlers(ha if isinstance(ha, HaSlave) else None, core.running_config),
     ]
     for handlers in areas:
         handlers.register(router)
@@ -219,20 +304,21 @@ def assemble(
     core.topics.listen_to_deletions(core.statistics.forget)
     return Assembly(
         router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.reput,
-        registrar, core.locks, core.timers, core.transactions, core.deliveries, _services(core),
-        replication,
+        registrar, core.locks, core.timers, core.transactions, core.staging, core.deliveries, _services(core),
+        scrubber, replication, ha,
     )  # fmt: skip
 
 
-def _replication(core: _Core, router: Router, files: MemberFiles) -> Replication:
-    """The broker's part in its group; requests that only a leader carries out are refused while it follows."""
+def _replication(core: _Core, router: Router, registrar: Registrar, files: MemberFiles) -> Replication:
+    """Create the replication of a member. A follower refuses the requests that only a leader may execute."""
     core.topics.add_missing([TopicConfig(TABLES_TOPIC, 1, 1, int(Perm.INHERIT))])
-    tables = TableRecords(core.store, core.topics, core.groups, core.reput.schedule, time.monotonic)
+    security = core.tables.security
+    tables = TableRecords(core.store, core.topics, core.groups, core.reput.schedule, time.monotonic, security)
     core.barrier.records = tables
     gate = core.gate
 
     def refusal(connection: Connection, request: RemotingCommand) -> str | None:
-        """Return why a message of the group is refused: with access control a super user has to sign it."""
+        """Return why a replication request is refused, or None. With access control a super user must sign it."""
         if not gate.authenticates:
             return None
         refused = gate.refusal(connection, request)
@@ -240,10 +326,86 @@ def _replication(core: _Core, router: Router, files: MemberFiles) -> Replication
             return refused.remark
         return None if gate.is_by_super_user(request) else "it is not signed by a super user"
 
-    replication = Replication(core.config, core.store, files, tables, refusal)
-    router.guard(leader_only(replication.not_leader, gate.guard))
+    replication = Replication(
+        core.config, core.store, files, tables, refusal, core.address, _own_credentials(core.config)
+    )
+    forwarding = Forwarding(replication.member, replication.ask, router.handle_admitted, core.config.outgoing_tls)
+    replication.attach_forwarding(forwarding)
+    if core.config.replication.leader_address:
+        replication.attach_leader_port(_leader_port(core, replication, forwarding, registrar))
+    router.add_guard(leader_only(replication.not_leader, forwarding.accept))
     core.reput.listen_runs(replication.member.dispatched)
     return replication
+
+
+def _leader_port(core: _Core, replication: Replication, forwarding: Forwarding, registrar: Registrar) -> LeaderPort:
+    """Create the port on which the leader alone serves clients."""
+    limits = ConnectionLimits(credentials=_own_credentials(core.config))
+    settings, tls = core.config.replication, core.config.outgoing_tls
+    return LeaderPort(settings, core.address, replication.member, forwarding, registrar, limits, tls)
+
+
+def _acknowledgements(core: _Core) -> SlaveAcknowledgements | None:
+    """What a SYNC_MASTER waits for."""
+    ha, store = core.config.ha, core.store
+    if not ha.needed_slaves:
+        return None
+    return SlaveAcknowledgements(ha.needed_slaves, ha.max_gap_bytes, lambda: store.end_offset)
+
+
+def _master(
+    core: _Core, router: Router, registrar: Registrar, acknowledgements: SlaveAcknowledgements | None
+) -> HaMaster | None:
+    """The HA port of a master that serves slaves."""
+    config = core.config
+    if not config.serves_slaves:
+        return None
+    master = _ha_master(core, acknowledgements)
+    if config.identity.name_servers and not core.store.end_offset and not config.ha.may_start_empty:
+        master.empty_store = _empty_store(core, registrar)
+        router.add_guard(master.empty_store.refusal)
+    return master
+
+
+def _empty_store(core: _Core, registrar: Registrar) -> EmptyMasterGuard:
+    limits = ConnectionLimits(credentials=_own_credentials(core.config))
+    client = MasterClient(ConnectionPool(None, limits, tls=core.config.outgoing_tls))
+
+    async def log_end(address: str) -> int:
+        client.found(address, "")
+        return (await client.log_bounds())[1]
+
+    return EmptyMasterGuard(registrar.look_up_members, log_end, core.address, client.close)
+
+
+def _ha_master(core: _Core, acknowledgements: SlaveAcknowledgements | None) -> HaMaster:
+    config = core.config
+    port = ha_port(config, core.address)
+    bind, needed = config.network.bind_address, config.needs_ha_port
+    master = HaMaster(config.ha, bind, port, core.store, acknowledgements, is_needed=needed)
+    core.reput.listen_runs(master.wake)
+    return master
+
+
+def _slave(core: _Core, router: Router, registrar: Registrar, modes: RequestModes) -> HaSlave:
+    """The broker as a slave; requests that only a master carries out are refused."""
+    config, tables = core.config, core.tables
+    limits = ConnectionLimits(credentials=_own_credentials(config))
+    client = MasterClient(ConnectionPool(None, limits, tls=config.outgoing_tls))
+    registrar.on_master = client.found
+    synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, modes.replace)
+    sync = TableSync(synced, core.store, client)
+    slave = HaSlave(
+        config.ha, core.store, client, sync, registrar.find_master, registrar.look_up_master, core.clock,
+        _ha_master(core, None),
+    )  # fmt: skip
+    router.add_guard(master_only(slave.not_master))
+    return slave
+
+
+def ha_port(config: BrokerConfig, address: str) -> int:
+    """Return the port for slaves of the broker at ``address``."""
+    return config.ha.listen_port or int(address.rpartition(":")[2]) + _HA_PORT_STEP
 
 
 def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> None:
@@ -265,10 +427,10 @@ def _set_queue_type(core: _Core, topic: str) -> None:
 
 
 def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
-    host, _, port = address.rpartition(":")
+    host = address.rpartition(":")[0]
     return Registrar(
         config.identity,
-        BrokerAddress(address, f"{host}:{int(port) + _REPLICATION_PORT_STEP}"),
+        BrokerAddress(address, f"{host}:{ha_port(config, address)}"),
         tables.topics,
         config.policies,
         ConnectionLimits(credentials=_own_credentials(config)),
@@ -282,8 +444,8 @@ def _own_credentials(config: BrokerConfig) -> Credentials | CredentialSource | N
 
 
 class _Core:
-    """Components shared by several areas. Passed only to the functions below: each component gets just what it
-    needs.
+    """Components that several areas share. Only the functions of this module take it. A component gets the parts that
+    it uses.
     """
 
     def __init__(
@@ -304,7 +466,6 @@ class _Core:
         self.topics, self.groups = tables.topics, tables.groups
         self.clock = clock
         self.counters = Counters()
-        self.copies = CopyProperties(self.counters)
         self.rates = Rates(self.counters, clock)
         self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
         self.locks = QueueLocks(config.policies.queue_lock_ms)
@@ -314,7 +475,7 @@ class _Core:
         self.conversions = Conversions(store, self.topics, self.barrier)
         self.reput = ReputService(store)
         self.running_config = RunningConfig(config)
-        self.retries = RetryTopics(self.topics, self.groups, config.policies)
+        self.retries = RetryTopics(self.topics, tables.topics_saver, self.groups, config.policies)
         self.gate = access_gate(
             config.security, tables.security, permission_resolver(config.identity.cluster_name), clock
         )
@@ -322,23 +483,28 @@ class _Core:
         self.timer_rules = TimerRules(config.timers, clock)
         self.writer = InternalWriter(store, self.reput, self.counters)
         self.timers = _timers(self)
-        questions = CheckTransactionStateSender(self.registry, config.identity.broker_name, self.gate.user_authorizer)
-        self.transactions = TransactionService(
-            store, self.writer, self.topics, config.transactions, questions, self.copies, clock
+        check_sender = CheckTransactionStateSender(
+            self.registry, config.identity.broker_name, self.gate.user_authorizer
         )
-        self.pop = PopComponents(
-            store, self.writer, self.topics, tables.topics_saver, self.groups, self.registry, self.resets,
-            self.counters, self.statistics, self.copies, config, store_host, clock,
-        )  # fmt: skip
+        self.transactions = TransactionService(
+            store, self.writer, self.topics, config.transactions, check_sender, clock
+        )
+        self.staging = StagingService(
+            store, self.writer, self.topics, config.staging, config.identity.broker_name, clock
+        )
+        self.pop = PopComponents(store, store_host, self.writer, tables, self.retries, config, clock)
         self.delayed = DelayedDelivery(store, self.writer, self.topics, tables.delays, clock)
         self.deliveries = DeliveryCheckpointer(
-            store, tables.delays, self.timers, (self.delayed, self.transactions, self.pop.revival)
+            store,
+            tables.delays,
+            self.timers,
+            (self.delayed, self.transactions, self.pop.revival),
+            {HALF_TOPIC: TRANSACTIONS_GROUP},
         )
         unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
-        creator = TopicCreator(self.topics, config.policies)
         self.answers = SendAnswers(store_host, config.policies.region_id, trace_on=config.policies.trace_on)
         self.admission = Admission(
-            config, self.topics, creator, unique_ids, clock, self.retries, self.timer_rules, self.copies
+            config, self.topics, unique_ids, clock, self.retries, self.timer_rules, self.writer.properties
         )
 
 
@@ -347,30 +513,46 @@ def _timers(core: _Core) -> TimerDelivery:
     return TimerDelivery(core.store, core.writer, core.topics, core.tables.timers_file, precision, core.clock)
 
 
-def _sends(core: _Core) -> SendService:
-    """Handlers of sends."""
-    timeout = core.config.storage.sync_flush_timeout_ms / 1000
-    pending = PendingAnswers(core.store, core.answers, timeout, is_replicated=core.config.replication.enabled)
+def _sends(core: _Core, slaves: SlaveAcknowledgements | None) -> SendService:
+    """Return the handlers of sends."""
+    config = core.config
+    pending = PendingAnswers(
+        core.store,
+        core.answers,
+        config.storage.sync_flush_timeout_ms / 1000,
+        is_replicated=config.replication.enabled,
+        slaves=None if slaves is None else SlaveWait(slaves, config.ha.slave_timeout_ms / 1000),
+    )
     saver = core.tables.topics_saver
     return SendService(core.store, core.admission, core.answers, core.reput, core.counters, saver, pending)
 
 
 def _pulls(core: _Core) -> PullService:
-    """The service that answers pulls."""
-    answers = PullAnswers(core.topics, core.counters, core.statistics)
+    """Return the pull service."""
+    advice = ReadAdvice(core.config.ha, core.groups, lambda: core.store.end_offset)
+    answers = PullAnswers(core.topics, core.counters, core.statistics, advice.broker_id)
     return PullService(core.store, core.topics, core.resets, answers, core.config.pulling, core.counters, steady_ms)
 
 
 def _sending(core: _Core, sends: SendService) -> tuple[Handlers, ...]:
-    """Handlers of single sends and of sends to several queues."""
+    """Return the handlers of single sends and of sends to several queues."""
     return sends, QueueBatchHandlers(sends, core.admission, core.answers, core.gate.authorize)
 
 
-def _consuming(core: _Core) -> tuple[Handlers, ...]:
-    """Handlers for consumers, other than pulls."""
+def _staging(core: _Core, sends: SendService) -> StagingHandlers:
+    """Handlers of staged messages."""
+    if core.config.staging.enabled:
+        hidden = int(Perm.INHERIT)
+        core.topics.add_missing([TopicConfig(topic, 1, 1, hidden) for topic in (STAGED_TOPIC, STAGED_COMMITS_TOPIC)])
+    return StagingHandlers(sends, core.admission, core.staging, core.gate.authorizer, core.config, core.clock)
+
+
+def _consuming(core: _Core, replication: Replication | None) -> tuple[Handlers, ...]:
+    """Return the handlers for consumers, except pulls."""
+    confirm_leadership = None if replication is None else replication.confirm_leadership
     return (
         LockHandlers(core.locks, core.registry, steady_ms),
-        OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies),
+        OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies, confirm_leadership),
         RelayHandlers(core.records, core.topics, core.groups, core.registry, core.config.identity),
         ConsumerHandlers(
             core.store, core.topics, core.registry, core.statistics, core.config.identity.broker_name, core.address
@@ -381,9 +563,7 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
             core.records,
             core.writer,
             core.retries,
-            core.tables.topics_saver,
             core.statistics,
-            core.copies,
             core.config.policies,
         ),
         TransactionHandlers(core.records, core.transactions, core.clock),
@@ -392,29 +572,33 @@ def _consuming(core: _Core) -> tuple[Handlers, ...]:
     )
 
 
-def _assignments(core: _Core, registrar: Registrar, filesystem: FileSystem | None) -> Handlers:
-    """Handlers of queue assignments."""
+def _request_modes(core: _Core, filesystem: FileSystem | None) -> RequestModes:
     path = Path(core.config.storage.root_dir) / "config" / "messageRequestMode.json"
-    modes = RequestModes(modes_file(str(path), filesystem))
+    return RequestModes(modes_file(str(path), filesystem))
+
+
+def _assignments(core: _Core, registrar: Registrar, modes: RequestModes) -> Handlers:
+    """Return the handlers of queue assignments."""
     return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
 
 
 def _replies(core: _Core) -> ReplyHandlers:
-    """Handlers of replies."""
-    return ReplyHandlers(
-        core.admission, core.writer, core.registry, core.store_host, core.clock, core.copies, core.config.policies
-    )
+    """Return the handlers of replies."""
+    return ReplyHandlers(core.admission, core.writer, core.registry, core.store_host, core.clock, core.config.policies)
 
 
-def _administration(core: _Core, pulls: PullService, replication: Replication | None) -> tuple[Handlers, ...]:
-    """Handlers of administration requests."""
+def _administration(
+    core: _Core, pulls: PullService, scrubber: Scrubber, replication: Replication | HaMaster | HaSlave | None
+) -> tuple[Handlers, ...]:
+    """Return the handlers of administration requests. ``replication`` is the broker's role in its group or HA pair."""
     core.topics.listen(lambda topic: _set_queue_type(core, topic))
     config = core.config
     security = core.tables.security
     facts = None if replication is None else replication.facts
+    member = replication if isinstance(replication, Replication) else None
     return (
-        UserHandlers(security, core.gate),
-        AclHandlers(security.users, security.acls, security.acls_saver),
+        UserHandlers(security, core.gate, core.barrier.confirmed),
+        AclHandlers(security.users, security.acls, security.acls_saver, core.barrier.confirmed),
         TopicHandlers(
             core.store, core.topics, core.groups, core.barrier, config.identity, config.policies, config.metadata
         ),
@@ -429,13 +613,32 @@ def _administration(core: _Core, pulls: PullService, replication: Replication | 
         StatisticsHandlers(core.statistics),
         QueueItemHandlers(core.store, core.registry),
         ConversionHandlers(core.store, core.topics, core.conversions),
+        ControllerHandlers(config, core.store, core.address, member),
+        ReplicationHandlers(
+            config.identity.broker_name, core.address, core.store, member, scrubber, _ha_status(core, replication)
+        ),
+        SlaveTableHandlers(core.store, core.tables.delays, core.timers, _slave_addresses(core)),
     )
 
 
+def _ha_status(core: _Core, replication: Replication | HaMaster | HaSlave | None) -> HaStatus | None:
+    if not isinstance(replication, HaMaster | HaSlave):
+        return None
+    is_sync = bool(core.config.ha.needed_slaves)
+    return HaStatus(replication, core.config.identity.broker_name, core.store, core.address, is_sync=is_sync)
+
+
+def _slave_addresses(core: _Core) -> tuple[str, str | None]:
+    """The broker's address for clients and, of a master with slaves, for slaves."""
+    config, host = core.config, core.address.rpartition(":")[0]
+    return core.address, f"{host}:{ha_port(config, core.address)}" if config.serves_slaves else None
+
+
 def _services(core: _Core) -> tuple[BackgroundService, ...]:
-    """Background services in the order of their start."""
+    """Connect the background services and return them in start order."""
     core.reput.listen(core.pop.held_pops.arrived)
     core.reput.listen(core.delayed.arrived, SCHEDULE_TOPIC)
     core.reput.listen(core.transactions.arrived, HALF_TOPIC)
     core.reput.listen(core.timers.arrived, TIMER_TOPIC)
-    return core.conversions, core.deliveries, core.delayed, core.timers, core.transactions, core.pop.revival
+    delivering = core.deliveries, core.delayed, core.timers, core.transactions, core.staging, core.pop.revival
+    return core.conversions, *delivering

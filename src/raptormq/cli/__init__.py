@@ -1,7 +1,7 @@
-"""The command ``raptormq``: servers, messages, topics and clusters from the shell.
+"""The command line ``raptormq``: runs servers, sends and prints messages, administers topics and groups.
 
-One small file per command group; :mod:`~raptormq.cli.main` is the entry point. A command's module is imported only when
-that command runs (:mod:`~raptormq.cli.lazy_group`), so that a server never loads the client or the table printer.
+Each command or group of commands has a module; :mod:`~raptormq.cli.main` is the entry point. The module of a command is
+imported only when the command runs (:mod:`~raptormq.cli.lazy_group`), so a server does not load the client.
 """
 
 from raptormq.cli.main import main

@@ -1,4 +1,4 @@
-"""Runs one administrative call from a synchronous command."""
+"""Runs asynchronous administration requests from a synchronous command."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def with_admin(name_servers: str, timeout_s: float, run: Callable[[AdminClient],
     """Return the result of ``run`` with an administration client.
 
     Raises:
-        CommandFailed: a server cannot be reached; the text says what to do.
+        CommandFailed: a server cannot be reached. The message contains a hint.
         RaptorMQError: a server refuses the request.
     """
     config = client_config(name_servers, timeout_s)
-    # Without a handler, warnings would go to standard error; a final failure is reported by the command's error line.
+    # Without a handler, logging writes warnings to standard error. The error line of the command reports a failure.
     get_logger("raptormq").addHandler(logging.NullHandler())
 
     async def call() -> T:

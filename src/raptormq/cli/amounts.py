@@ -1,4 +1,4 @@
-"""Quantities with units as command-line options: rates, sizes and times."""
+"""Option types for quantities with units: rates, sizes and times."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _AMOUNT = re.compile(r"([0-9]{1,15}(?:,[0-9]{3})*(?:\.[0-9]{1,9})?)\s*([A-Za-z]*
 
 
 def rate(text: str) -> float:
-    """Convert messages a second: ``100000``, ``100,000``, ``100k``, ``1.5M``, ``20k/s``."""
-    examples = "a rate of messages a second above 0, such as 500, 20k or 1.5M"
+    """Convert a rate in messages per second: ``100000``, ``100,000``, ``100k``, ``1.5M``, ``20k/s``."""
+    examples = "a rate in messages per second above 0, such as 500, 20k or 1.5M"
     return _amount(text.removesuffix("/s"), text, _RATES, examples)
 
 
 def size(text: str) -> float:
-    """Convert bytes: ``1000``, ``1kB`` (1,000), ``1KiB`` or ``1Ki`` (1,024)."""
+    """Convert a size to bytes: ``1000``, ``1kB`` (1,000), ``1KiB`` or ``1Ki`` (1,024)."""
     unit = text.lstrip("0123456789.,").strip()
     if unit.lower() in _THOUSANDS:
         number = text.removesuffix(unit).strip()
         raise click.BadParameter(
-            f"{text!r} has two meanings: {number}{unit}B counts in 1,000 and {number}{unit}iB in 1,024"
+            f"{text!r} is ambiguous: use {number}{unit}B (powers of 1,000) or {number}{unit}iB (powers of 1,024)"
         )
     return _amount(text, text, _SIZES, "a size in bytes above 0, such as 1000, 1kB or 1KiB")
 
 
 def time_span(text: str) -> float:
-    """Convert a time to seconds: ``90min``, ``72h``, ``3d``, ``1w``."""
+    """Convert a time span to seconds: ``90min``, ``72h``, ``3d``, ``1w``."""
     return _amount(text, text, _TIMES, "a time above 0 with its unit, such as 90min, 72h, 3d or 1w")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +14,7 @@ import click
 from raptormq.broker.broker import Broker
 from raptormq.broker.config import BrokerConfig, load_broker_config
 from raptormq.cli.serving import Addresses, log_level_option, running, serve
+from raptormq.errors import RaptorMQError
 from raptormq.logs import configure_logging, get_logger
 
 logger = get_logger(__name__)
@@ -35,8 +39,8 @@ Examples:
 def broker(config_file: Path | None, name_servers: str | None, metrics_port: int | None, log_level: str) -> None:
     """Run a broker until SIGTERM or SIGINT.
 
-    When the broker serves, it writes one line to standard output that starts with 'ready' and contains the addresses.
-    The log goes to standard error.
+    When the broker is ready, it writes one line to standard output, which starts with 'ready' and contains the
+    addresses. The log is written to standard error.
     """
     configure_logging(log_level)
     overrides: dict[str, str] = {}
@@ -58,9 +62,52 @@ def addresses_of(server: Broker) -> Addresses:
     return addresses
 
 
+class _Restarting:
+    """A broker that is replaced by a new one where it asks for that (Startable)."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.broker = Broker(config)
+        self._runs = False
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the first one."""
+        await self.broker.start()
+        self._runs = True
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        try:
+            while True:
+                await self.broker.wait_restart_wanted()
+                self._runs = False
+                await self.broker.stop()
+                self.broker = Broker(self._config)
+                await self.broker.start()
+                self._runs = True
+        except RaptorMQError:
+            os.kill(os.getpid(), signal.SIGTERM)  # ends the process, and `stop` tells the reason
+            raise
+
+    async def stop(self) -> None:
+        """Stop the present one.
+
+        Raises:
+            RaptorMQError: one could not be started again, or not be stopped.
+        """
+        if self._watching is not None:
+            self._watching.cancel()
+            (failure,) = await asyncio.gather(self._watching, return_exceptions=True)
+            if isinstance(failure, RaptorMQError):
+                raise failure
+        if self._runs:
+            await self.broker.stop()
+
+
 @asynccontextmanager
 async def _serving(config: BrokerConfig) -> AsyncIterator[Addresses]:
-    server = Broker(config)
+    server = _Restarting(config)
     async with running(server):
-        await server.registered()  # whoever reads the ready line may query a name server at once
-        yield addresses_of(server)
+        await server.broker.registered()  # the reader of the ready line may query a name server immediately
+        yield addresses_of(server.broker)

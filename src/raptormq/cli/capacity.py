@@ -1,8 +1,8 @@
-"""Capacity planning: the broker groups, cores, memory and disks for a load. Pure arithmetic over measured figures.
+"""Capacity planning: computes the broker groups, cores, memory and disks for a load from measurements.
 
-The figures are those of ``bench/results``: 1 KiB messages, one broker, a machine with 2 cores that the load generator
-shares. The plan uses half of the measured rate per broker. The published rule (one core for 10,000 messages/s, at least
-8 GB of memory, rate x size x retention of disk) is printed beside the result; see docs/guides/capacity.md.
+The measurements are in ``bench/results``: 1 KiB messages, one broker, and a load generator on the same machine with 2
+cores. The plan uses half of the measured rate per broker. The command also prints the published rule: one core for
+10,000 messages/s, at least 8 GB of memory, and rate x size x retention of disk. See docs/guides/capacity.md.
 """
 
 from __future__ import annotations
@@ -15,35 +15,34 @@ KIB, MIB, GIB, TIB = (1 << shift for shift in (10, 20, 30, 40))
 DAY_S = 86_400
 MEASURED_BODY_BYTES = 1024
 LARGEST_BODY_BYTES = 4 * MIB
-"""The default of ``maxMessageSize``."""
+"""Default of ``maxMessageSize``."""
 PLANNED_SHARE = 0.5
-"""Share of the measured rate that a broker is planned for. The rest covers peaks, other work on the machine, and
-catching up."""
+"""Planned load of a broker as share of the measured rate. The rest is a reserve for peaks, other work on the machine
+and consumers that catch up."""
 STORED_BESIDE_BODY_BYTES = 200
-"""Overhead of a message: 91 bytes of record, about 70 of topic, message id and other properties, 20 of queue, 20 of
-index."""
+"""Overhead per message in bytes: record 91, topic, message id and other properties about 70, queue 20, index 20."""
 FILLED_SHARE = 0.75
-"""Planned share of a volume. Above it (``diskMaxUsedSpaceRatio``) expired segments are deleted at any hour, below it at
-night."""
+"""Planned used share of a volume. Above it (``diskMaxUsedSpaceRatio``), expired segments are deleted at any hour, not
+only at ``deleteWhen``."""
 SEGMENTS_BESIDE_BYTES = 2 * GIB
-"""The current segment and the next one are allocated in full."""
+"""Size of the current and the next segment, which are fully allocated."""
 OWN_MEMORY_BYTES = 128 * MIB
-"""Private memory of a broker: 60 MB measured, 110 MB with 10,000 queues."""
+"""Private memory of a broker. Measured: 60 MB, 110 MB with 10,000 queues."""
 BUDGET_BYTES = 2 * 256 * MIB
-"""``maxUnfinishedRequestBytes`` and ``maxUnreadAnswerBytes``, which slow or hostile clients can use up."""
+"""``maxUnfinishedRequestBytes`` and ``maxUnreadAnswerBytes``, which slow or hostile clients can exhaust."""
 LEAST_CACHE_BYTES = 3 * GIB
-"""Page cache kept for a topic without a group: three times ``logBytesKeptInPageCache``."""
+"""Minimum page cache: three times ``logBytesKeptInPageCache``."""
 CACHED_S = 60
-"""Consumers that are at most this far behind are read from memory."""
+"""Age in seconds of messages that consumers read from the page cache."""
 LARGEST_VOLUME_BYTES = 32 * TIB
 MOST_GROUPS = 64
-"""Limit of a BrokerCluster."""
+"""Maximum number of broker groups of a BrokerCluster."""
 PUBLISHED_RATE_PER_CORE = 10_000
 PUBLISHED_MEMORY_BYTES = 8 * 10**9
 
 
 class Sends(StrEnum):
-    """How producers send."""
+    """Type of the sends of producers."""
 
     BATCHES = "batches"
     SINGLE = "single"
@@ -56,22 +55,22 @@ class Figure:
 
     what: str
     source: str
-    """The file with the result."""
+    """File with the result."""
     rate: float
     """Messages per second."""
     store_cpu_s: float
-    """CPU seconds of the broker to store a million messages."""
+    """CPU time of the broker to store a million messages, in seconds."""
     deliver_cpu_s: float
-    """CPU seconds to deliver a million messages to one consumer group."""
+    """CPU time of the broker to deliver a million messages to one consumer group, in seconds."""
     consumer_groups: int
-    """Consumer groups during the measurement."""
+    """Number of consumer groups during the measurement."""
 
     def cpu_s(self, consumer_groups: int) -> float:
-        """Return the CPU seconds for a million messages that ``consumer_groups`` consume."""
+        """Return the CPU time in seconds for a million messages with ``consumer_groups`` consumer groups."""
         return self.store_cpu_s + consumer_groups * self.deliver_cpu_s
 
     def rate_with(self, consumer_groups: int) -> float:
-        """Return the messages per second of one broker at the measured CPU usage."""
+        """Return the rate of one broker with ``consumer_groups`` consumer groups at the measured CPU usage."""
         return self.rate * self.cpu_s(self.consumer_groups) / self.cpu_s(consumer_groups)
 
 
@@ -88,7 +87,7 @@ FIGURES = {
         "Java client, asynchronous without batching, 16 queues", "bench/results/batch.md", 49_015, 12.8, 4.0, 1
     ),
     Sends.WAITING: Figure(
-        "Java client, 32 threads that wait for each answer", "bench/results/client_load.md", 20_398, 32.5, 4.0, 0
+        "Java client, 32 threads that wait for each response", "bench/results/client_load.md", 20_398, 32.5, 4.0, 0
     ),
 }
 MACHINE = "2 cores shared with the load (AMD EPYC, 24 GiB), 1 KiB messages, ASYNC_FLUSH, one copy"
@@ -101,17 +100,17 @@ class Load:
     rate: float
     """Messages per second of all producers."""
     body_bytes: float
-    """Average size of a message body."""
+    """Average size of a message body in bytes."""
     retention_s: float
     copies: int = 1
     consumer_groups: int = 1
-    """Consumer groups that consume every message."""
+    """Number of consumer groups that consume every message."""
     sends: Sends = Sends.SINGLE
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The brokers for a load. Figures per broker hold for each one."""
+    """Result of a plan."""
 
     load: Load
     figure: Figure
@@ -119,7 +118,7 @@ class Capacity:
     limited_by: str
     """The resource that determines the number of groups."""
     busy_cores: float
-    """Cores of all masters together."""
+    """Busy cores of all masters together."""
     cores_per_broker: int
     memory_per_broker_bytes: int
     volume_per_broker_bytes: int
@@ -128,7 +127,7 @@ class Capacity:
     body_bytes_per_day: float
     published_cores: float
     published_disk_bytes: float
-    """Rate x size x retention of one copy."""
+    """Rate x size x retention for one copy."""
 
     @property
     def brokers(self) -> int:
@@ -144,8 +143,8 @@ def plan(load: Load) -> Capacity:
     largest_kept_bytes = LARGEST_VOLUME_BYTES * FILLED_SHARE - SEGMENTS_BESIDE_BYTES
     written_limit = FIGURES[Sends.BATCHES].rate * (MEASURED_BODY_BYTES + STORED_BESIDE_BODY_BYTES)
     wanted = {
-        "messages a second": load.rate / (PLANNED_SHARE * figure.rate_with(load.consumer_groups)),
-        "bytes a second": stored_bytes_s / (PLANNED_SHARE * written_limit),
+        "messages per second": load.rate / (PLANNED_SHARE * figure.rate_with(load.consumer_groups)),
+        "bytes per second": stored_bytes_s / (PLANNED_SHARE * written_limit),
         "the size of a volume": kept_bytes / largest_kept_bytes,
     }
     limited_by = max(wanted, key=lambda reason: wanted[reason])

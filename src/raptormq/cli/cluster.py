@@ -1,4 +1,4 @@
-"""``raptormq cluster``: the brokers known to the name servers, with their runtime info."""
+"""``raptormq cluster``: describes the registered brokers with their runtime info, and the members of a group."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import orjson
 
 from raptormq.cli.admin_call import with_admin
+from raptormq.cli.broker_members import change, show, view_of
+from raptormq.cli.broker_members import transfer as hand_over
+from raptormq.cli.broker_settings import settings
+from raptormq.cli.completing import broker_names
+from raptormq.cli.confirming import confirm
 from raptormq.cli.options import name_servers_option, output_option, timeout_option
 from raptormq.cli.output import Cell, print_json, print_table
+from raptormq.cli.promote import promote
 from raptormq.client import AdminClient
 from raptormq.errors import RaptorMQError
+from raptormq.protocol.bodies.replication import ReplicationState
 
 MASTER_ID = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One broker. If it did not answer, ``runtime`` is empty and ``error`` is set."""
+    """One broker. If it did not respond, ``runtime`` is empty and ``error`` is set."""
 
     cluster: str
     broker: str
@@ -46,7 +54,7 @@ class Member:
         }
 
     def row(self) -> list[Cell]:
-        """Return the cells of the broker's line in the table."""
+        """Return the row of the broker in the table."""
         figures = [self.runtime.get("brokerVersionDesc"), _rate(self.runtime, "putTps")]
         figures += [_rate(self.runtime, "getTransferredTps"), _percent(self.runtime.get("commitLogDiskRatio"))]
         state = self.error or "up"
@@ -57,23 +65,43 @@ class Member:
     epilog="""\b
 Examples:
   raptormq cluster describe
+  raptormq cluster describe RaftNode00
+  raptormq cluster transfer RaftNode00 --to n1
+  raptormq cluster promote 10.0.0.8:10911
+  raptormq cluster settings set broker-a fileReservedTime=48
   raptormq cluster describe -o json -n ns-0:9876"""
 )
 def cluster() -> None:
-    """Describe the brokers of a cluster."""
+    """Describe the brokers of a cluster and their members; move leadership, promote slaves, change settings."""
+
+
+cluster.add_command(promote)
+cluster.add_command(settings)
 
 
 @cluster.command(
     epilog="""\b
 Examples:
   raptormq cluster describe
+  raptormq cluster describe RaftNode00
   raptormq cluster describe -o json | jq '.[].address'"""
 )
+@click.argument("broker", required=False, shell_complete=broker_names)
 @output_option
 @name_servers_option
 @timeout_option
-def describe(output: str, name_servers: str, timeout_s: float) -> None:
-    """Show every broker with its address, its load and whether it answers."""
+def describe(broker: str | None, output: str, name_servers: str, timeout_s: float) -> None:
+    """Show every broker with its address, load and state.
+
+    With the name of a BROKER, show the leader and the members of its DLedger group, and the lag of the members.
+    """
+    if broker is not None:
+        state = with_admin(name_servers, timeout_s, lambda admin: view_of(admin, broker))
+        if output == "json":
+            print_json(orjson.loads(state.to_json()))
+        else:
+            show(broker, state)
+        return
     members = with_admin(name_servers, timeout_s, _members)
     if output == "json":
         print_json([member.as_json() for member in members])
@@ -83,6 +111,87 @@ def describe(output: str, name_servers: str, timeout_s: float) -> None:
         return
     columns = ["cluster", "broker", "role", "id", "address", "version", "in msg/s", "out msg/s", "disk", "state"]
     print_table(columns, [member.row() for member in members])
+
+
+@cluster.command(
+    epilog="""\b
+Examples:
+  raptormq cluster transfer RaftNode00
+  raptormq cluster transfer RaftNode00 --to n1"""
+)
+@click.argument("broker", shell_complete=broker_names)
+@click.option("--to", metavar="MEMBER", help="The next leader, such as n1; by default the member that has most.")
+@name_servers_option
+@timeout_option
+def transfer(broker: str, to: str | None, name_servers: str, timeout_s: float) -> None:
+    """Hand leadership of the Dledger group of BROKER over to another member.
+
+    Nothing is lost, and clients follow by themselves.
+    """
+    state = with_admin(name_servers, timeout_s, lambda admin: hand_over(admin, broker, to))
+    click.echo(f"member {state.leader} leads the group of broker {broker}, in term {state.term}")
+
+
+@cluster.command(
+    name="add-member",
+    epilog="""\b
+Examples:
+  raptormq cluster add-member RaftNode00 n3
+  raptormq cluster add-member RaftNode00 n3 --learner""",
+)
+@click.argument("broker", shell_complete=broker_names)
+@click.argument("member")
+@click.option("--learner", is_flag=True, help="It gets the log, and never votes until it is promoted.")
+@name_servers_option
+@timeout_option
+def add_member(broker: str, member: str, learner: bool, name_servers: str, timeout_s: float) -> None:
+    """Take MEMBER, which runs with an empty disk, into the Dledger group of BROKER.
+
+    It is in dLegerPeers of all members. It gets the whole log, and votes when it has caught up.
+    """
+    action = "addLearner" if learner else "add"
+    _changed(broker, with_admin(name_servers, timeout_s, lambda admin: change(admin, broker, action, member)))
+
+
+@cluster.command(
+    name="promote-member",
+    epilog="""\b
+Examples:
+  raptormq cluster promote-member RaftNode00 n3""",
+)
+@click.argument("broker", shell_complete=broker_names)
+@click.argument("member")
+@name_servers_option
+@timeout_option
+def promote_member(broker: str, member: str, name_servers: str, timeout_s: float) -> None:
+    """Let the learner MEMBER of the Dledger group of BROKER vote."""
+    _changed(broker, with_admin(name_servers, timeout_s, lambda admin: change(admin, broker, "promote", member)))
+
+
+@cluster.command(
+    name="remove-member",
+    epilog="""\b
+Examples:
+  raptormq cluster remove-member RaftNode00 n3
+  raptormq cluster remove-member RaftNode00 n3 --yes""",
+)
+@click.argument("broker", shell_complete=broker_names)
+@click.argument("member")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@name_servers_option
+@timeout_option
+def remove_member(broker: str, member: str, yes: bool, name_servers: str, timeout_s: float) -> None:
+    """Take MEMBER out of the Dledger group of BROKER: its copy does not count from now on.
+
+    Refused where no majority of the others responds.
+    """
+    confirm(f"Take member {member} out of the group of broker {broker}?", yes=yes)
+    _changed(broker, with_admin(name_servers, timeout_s, lambda admin: change(admin, broker, "remove", member)))
+
+
+def _changed(broker: str, state: ReplicationState) -> None:
+    members = ", ".join(f"{each.id} ({each.role})" for each in state.members if each.role != "absent")
+    click.echo(f"the group of broker {broker} has the members {members}")
 
 
 async def _members(admin: AdminClient) -> list[Member]:
@@ -104,7 +213,7 @@ async def _members(admin: AdminClient) -> list[Member]:
 
 
 def _rate(runtime: dict[str, str], name: str) -> str | None:
-    """Return the rate over the last ten seconds, the first of three averages."""
+    """Return the average of the last ten seconds, which is the first of three averages."""
     averages = runtime.get(name, "").split()
     try:
         return f"{float(averages[0]):.1f}" if averages else None

@@ -1,4 +1,4 @@
-"""Confirmation of a command that cannot be undone."""
+"""Confirmation of commands that cannot be undone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import click
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation, unless ``yes`` is given or standard input is not a terminal.
+    """Ask for confirmation, unless ``yes`` is given.
 
     Raises:
         click.Abort: the user declines.
+        UsageError: standard input is not a terminal.
     """
-    # Standard input may be closed.
-    if not yes and sys.stdin is not None and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=True)
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():  # standard input may be closed
+        raise click.UsageError(f"{question} Without a terminal, confirm with --yes")
+    click.confirm(question, abort=True, err=True)

@@ -1,7 +1,8 @@
-"""Connection options of the commands that talk to servers: TLS and request signing.
+"""Connection options of commands that send requests: TLS and signatures.
 
-The options are the same for all of these commands. Instead of a parameter for each, their values are kept in click's
-context, from which :func:`client_config` reads them. The environment variables are those of :mod:`raptormq.client`.
+All of these commands have the same options. The values are stored in the click context, from which
+:func:`client_config` reads them, instead of being parameters of each command. The environment variables are those of
+:mod:`raptormq.client`.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--tls-check-name",
         {"is_flag": True, "default": None, "help": "Verify that certificates match the servers' names."},
     ),
-    ("--access-key", {"help": "User that signs the requests."}),
+    ("--access-key", {"help": "User who signs the requests."}),
     ("--secret-key-file", {"type": _FILE, "help": "File with the secret key of the user."}),
     (
         "--secret-key",
-        {"help": "The secret key. Other users of the host can see it; prefer the file or the environment variable."},
+        {"help": "Secret key. Other users of the host can see it; prefer the file or the environment variable."},
     ),
 )
 _SECRETS = ("--secret-key", "--secret-key-file")
 
 
 def connection_options(command: F) -> F:
-    """Add the connection options; :func:`client_config` reads their values."""
+    """Add the connection options. :func:`client_config` reads their values."""
     for name, more in reversed(_OPTIONS):
         variable = _variable(name)
         option = click.option(name, expose_value=False, callback=_keep, envvar=variable, show_envvar=True, **more)
@@ -51,18 +52,18 @@ def client_config(name_servers: str, timeout_s: float) -> ClientConfig:
     """Return the client settings of the running command.
 
     Raises:
-        UsageError: one half of the credentials is missing.
+        UsageError: the access key or the secret key is missing, or two secret keys are given.
         ConfigError: options and environment contradict each other, or a credentials file cannot be read.
     """
     environment = dict(os.environ) | click.get_current_context().meta.get(_META, {})
     secrets = [name for name in _SECRETS if environment.get(_variable(name))]
     if bool(secrets) != bool(environment.get(_variable("--access-key"))):
         raise click.UsageError(
-            "--access-key and --secret-key go together (or RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY); "
-            "--secret-key-file has the secret in a file"
+            "--access-key requires --secret-key or --secret-key-file, and vice versa (or RAPTORMQ_ACCESS_KEY and "
+            "RAPTORMQ_SECRET_KEY)"
         )
     if len(secrets) > 1:
-        raise click.UsageError("give --secret-key or --secret-key-file, not both (nor their variables)")
+        raise click.UsageError("--secret-key and --secret-key-file (or their variables) are mutually exclusive")
     return ClientConfig(
         name_servers,
         request_timeout=timeout_s,

@@ -11,25 +11,35 @@ import click
 import uvloop
 
 from raptormq.cli import message_format
+from raptormq.cli.completing import group_names, topic_names
 from raptormq.cli.connecting import client_config
+from raptormq.cli.exit_codes import CommandFailed, ExitCode
 from raptormq.cli.hints import explaining
-from raptormq.cli.options import name_servers_option, start_position, timeout_option
+from raptormq.cli.options import name_servers_option, queue_name, start_position, timeout_option
 from raptormq.cli.output import echo
 from raptormq.client import MessageExt, MessageQueue, PullConsumer, Sql
+from raptormq.client.settings import LONG_MAX
 from raptormq.errors import RecordError
 
 FOLLOW_OUTAGE_S = 30.0
-"""How long a broker may be unavailable (for example to restart) while following."""
+"""Time for which a broker may be unavailable with --follow, for example during a restart, in seconds."""
 
 FORMATS: dict[str, Callable[[MessageExt], bytes]] = {"raw": message_format.raw, "json": message_format.as_json}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to read. ``start`` is ``"earliest"``, ``"latest"`` or milliseconds since 1970."""
+    """Options of the command.
+
+    ``start`` is ``"earliest"``, ``"latest"`` or ms since 1970. ``offset`` replaces it: a queue offset, or if negative
+    a number of messages before the end. ``queues`` are the broker, or None for any, and the id of the queues to read;
+    none means all.
+    """
 
     topic: str
     start: str | int
+    offset: int | None
+    queues: tuple[tuple[str | None, int], ...]
     follow: bool
     max_messages: int | None
     group: str | None
@@ -45,27 +55,43 @@ Examples:
   raptormq consume orders --from latest --tag "new || paid" --format json
   raptormq consume orders --sql "price > 100 AND region = 'north'"
   raptormq consume orders --from 2024-05-01T12:00:00Z --max 10
+  raptormq consume orders --queue broker-a:0 --offset 1500 --max 1
+  raptormq consume orders --offset -10 --no-follow
   raptormq consume orders --group reports --no-follow"""
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--from",
     "start",
     type=start_position,
-    default="earliest",
-    show_default=True,
     metavar="earliest|latest|TIMESTAMP",
-    help="Where to begin, unless the group has a position; a time is in milliseconds since 1970 or like "
-    "2024-05-01T12:00:00Z.",
+    help="Start position, by default earliest, unless the group has a committed offset. A time is in milliseconds "
+    "since 1970 or like 2024-05-01T12:00:00Z.",
 )
-@click.option("--max", "max_messages", type=click.IntRange(1), help="End after this many messages.")
+@click.option(
+    "--offset",
+    type=click.IntRange(-LONG_MAX, LONG_MAX),
+    metavar="OFFSET",
+    help="Start at this offset of each queue, instead of --from. A negative number counts from the end of the queue.",
+)
+@click.option(
+    "--queue",
+    "queues",
+    type=queue_name,
+    multiple=True,
+    metavar="[BROKER:]ID",
+    help="Read only this queue. Can be repeated.",
+)
+@click.option("--max", "max_messages", type=click.IntRange(1), help="Maximum number of messages.")
 @click.option(
     "--follow/--no-follow",
     default=True,
     show_default=True,
-    help="At the end of the topic wait for more, or end.",
+    help="Wait for new messages at the end of the topic, or exit.",
 )
-@click.option("--group", help="Continue at the committed offsets of this group, and commit progress.")
+@click.option(
+    "--group", shell_complete=group_names, help="Start at the committed offsets of this group, and commit offsets."
+)
 @click.option("--tag", "tags", help='Only messages with this tag, or "A || B".')
 @click.option("--sql", help="Only messages whose properties match; evaluated by the broker (enablePropertyFilter).")
 @click.option(
@@ -80,7 +106,9 @@ Examples:
 @timeout_option
 def consume(
     topic: str,
-    start: str | int,
+    start: str | int | None,
+    offset: int | None,
+    queues: tuple[tuple[str | None, int], ...],
     max_messages: int | None,
     follow: bool,
     group: str | None,
@@ -92,15 +120,28 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC.
 
-    All queues are read; the messages of one queue are printed in order. With --group the brokers store the offsets
-    under that name. Run only one such command per group at a time, because it does not share the queues with others.
-    Encrypted messages are decrypted with the keys in RAPTORMQ_ENCRYPTION_KEYS (NAME=BASE64,...), or else in the folder
+    The command reads all queues and prints the messages of each queue in order. With --group the brokers store the
+    offsets of the group. Run only one such command per group at a time, because it reads all queues of the topic.
+    Encrypted messages are decrypted with the keys in RAPTORMQ_ENCRYPTION_KEYS (NAME=BASE64,...) or in the folder
     RAPTORMQ_ENCRYPTION_KEY_FOLDER.
     """
     if tags is not None and sql is not None:
-        raise click.UsageError("--tag and --sql cannot go together")
+        raise click.UsageError("--tag and --sql are mutually exclusive")
+    if start is not None and offset is not None:
+        raise click.UsageError("--from and --offset are mutually exclusive")
     wanted = Sql(sql) if sql is not None else tags or "*"
-    job = Job(topic, start, follow, max_messages, group, wanted, timeout_s, FORMATS[output_format])
+    job = Job(
+        topic,
+        start or "earliest",
+        offset,
+        queues,
+        follow,
+        max_messages,
+        group,
+        wanted,
+        timeout_s,
+        FORMATS[output_format],
+    )
     with explaining(name_servers):
         uvloop.run(_consume(name_servers, job))
 
@@ -108,13 +149,13 @@ def consume(
 async def _consume(name_servers: str, job: Job) -> None:
     config = client_config(name_servers, job.timeout_s)
     async with PullConsumer(client_config=config, group=job.group, expression=job.wanted) as consumer:
-        queues = await consumer.queues(job.topic)
+        queues = _selected(await consumer.queues(job.topic), job)
         starts = await asyncio.gather(*(_start(consumer, job, queue) for queue in queues))
         consumer.assign(queues)
         for queue, offset in zip(queues, starts, strict=True):
             consumer.seek(queue, offset)
         if job.group is not None:
-            await consumer.commit()  # the start offsets are progress too: --from applies once
+            await consumer.commit()  # commit the start offsets, so that --from applies only once
         if job.follow:
             await _print_until_done(consumer, job, {})
         else:
@@ -122,11 +163,32 @@ async def _consume(name_servers: str, job: Job) -> None:
             await _print_until_done(consumer, job, dict(zip(queues, ends, strict=True)))
 
 
+def _selected(queues: Sequence[MessageQueue], job: Job) -> list[MessageQueue]:
+    """Return the queues to read.
+
+    Raises:
+        CommandFailed: a queue of the options does not exist.
+    """
+    if not job.queues:
+        return list(queues)
+    selected: dict[MessageQueue, None] = {}
+    for broker, number in job.queues:
+        found = [each for each in queues if each.queue_id == number and broker in (None, each.broker_name)]
+        if not found:
+            name = number if broker is None else f"{broker}:{number}"
+            there = ", ".join(f"{each.broker_name}:{each.queue_id}" for each in queues)
+            raise CommandFailed(f"topic {job.topic} has no queue {name}; its queues are {there}", ExitCode.NOT_FOUND)
+        selected |= dict.fromkeys(found)
+    return list(selected)
+
+
 async def _start(consumer: PullConsumer, job: Job, queue: MessageQueue) -> int:
     if job.group is not None:
         committed = await consumer.committed(queue)
         if committed is not None:
             return committed
+    if job.offset is not None:
+        return await _at_offset(consumer, queue, job.offset)
     if job.start == "earliest":
         return await consumer.min_offset(queue)
     if job.start == "latest":
@@ -134,9 +196,26 @@ async def _start(consumer: PullConsumer, job: Job, queue: MessageQueue) -> int:
     return await consumer.offset_by_time(queue, int(job.start))
 
 
+async def _at_offset(consumer: PullConsumer, queue: MessageQueue, offset: int) -> int:
+    """Return the offset to start at.
+
+    Raises:
+        CommandFailed: the queue does not have the offset.
+    """
+    first, end = await asyncio.gather(consumer.min_offset(queue), consumer.max_offset(queue))
+    if offset < 0:
+        return max(first, end + offset)
+    if not first <= offset <= end:
+        raise CommandFailed(
+            f"offset {offset} is out of range: {queue.broker_name}:{queue.queue_id} has offsets {first} to {end}; "
+            "select a queue with --queue"
+        )
+    return offset
+
+
 async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[MessageQueue, int]) -> None:
-    """Print messages as they arrive; with ``ends`` (the end offset of each queue) up to there. Messages that cannot be
-    read are reported and skipped.
+    """Print messages as they arrive. With ``ends``, stop at these end offsets of the queues. Unreadable messages are
+    reported and skipped.
     """
     left = job.max_messages
     trouble = ""
@@ -148,7 +227,7 @@ async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[Message
         try:
             messages = await consumer.poll(timeout=FOLLOW_OUTAGE_S if job.follow else job.timeout_s)
         except RecordError as error:
-            if str(error) == trouble:  # the consumer cannot get past the message
+            if str(error) == trouble:  # the consumer cannot skip the message
                 raise
             trouble, messages = str(error), []
             echo(f"raptormq: {trouble}", err=True)
@@ -163,6 +242,6 @@ async def _print_until_done(consumer: PullConsumer, job: Job, ends: dict[Message
 
 
 def _put_back(consumer: PullConsumer, messages: Sequence[MessageExt]) -> None:
-    """Reset each queue's position to its first message in ``messages``, which were not printed."""
+    """Reset the position of each queue to its first message in ``messages``, which were not printed."""
     for message in reversed(messages):
         consumer.seek(message.queue, message.queue_offset)

@@ -1,4 +1,4 @@
-"""Progress bars of a conversion on standard error, one per broker, if it is a terminal."""
+"""Progress bars of a conversion, one per broker. They are shown if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from raptormq.logs import printable
 
 @contextmanager
 def bars() -> Iterator[Callable[[Mapping[str, QueueConversionState]], None]]:
-    """Show a bar per broker while the block runs. The yielded function updates them; without a terminal it does
-    nothing.
+    """Show a bar per broker during the block. The yielded function updates the bars. Without a terminal it has no
+    effect.
     """
     if not sys.stderr.isatty():
         yield lambda states: None

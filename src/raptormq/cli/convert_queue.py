@@ -1,4 +1,4 @@
-"""``raptormq convert-queue``: converts the queues of a topic to BatchCQ or back, on all brokers that have the topic."""
+"""``raptormq convert-queue``: converts the queues of a topic to BatchCQ or SimpleCQ on all brokers with the topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from raptormq.cli.admin_call import with_admin
 from raptormq.cli.conversion_bars import bars
-from raptormq.cli.hints import CommandFailed
+from raptormq.cli.exit_codes import CommandFailed
 from raptormq.cli.options import name_servers_option, output_option, timeout_option
 from raptormq.cli.output import echo, print_json
 from raptormq.client import AdminClient, QueueConversionState
@@ -21,10 +21,10 @@ from raptormq.protocol.topic_names import check_topic
 MASTER_ID = 0
 POLL_S = 0.2
 SHOWN_DIGITS = 16
-_GONE = " any more: meanwhile the conversion was cancelled or the topic recreated"
+_GONE = ": the conversion was cancelled or the topic was recreated"
 
 States = dict[str, QueueConversionState]
-"""Broker name -> state of the conversion."""
+"""States of the conversion by broker name."""
 
 
 @click.command(
@@ -36,10 +36,12 @@ Examples:
   raptormq convert-queue orders --to SimpleCQ -o json"""
 )
 @click.argument("argument", required=False, metavar="[TOPIC]")
-@click.option("--topic", "option", metavar="TOPIC", help="Another way to name the topic.")
-@click.option("--to", type=click.Choice([BATCH_CQ, SIMPLE_CQ]), help="The new type of the queues.")
-@click.option("--stop", is_flag=True, help="Stop; --to resumes later, --to with the old type discards the new queues.")
-@click.option("--status", is_flag=True, help="Show the progress.")
+@click.option("--topic", "option", metavar="TOPIC", help="Topic, instead of the argument.")
+@click.option("--to", type=click.Choice([BATCH_CQ, SIMPLE_CQ]), help="New type of the queues.")
+@click.option(
+    "--stop", is_flag=True, help="Stop the conversion. --to resumes it; --to with the old type discards the new queues."
+)
+@click.option("--status", is_flag=True, help="Show the state of the conversion.")
 @output_option
 @name_servers_option
 @timeout_option
@@ -53,18 +55,17 @@ def convert_queue(
     name_servers: str,
     timeout_s: float,
 ) -> None:
-    """Convert the queues of TOPIC to BatchCQ, or back to SimpleCQ, on all brokers that have it.
+    """Convert the queues of TOPIC to BatchCQ, or back to SimpleCQ, on all brokers with the topic.
 
-    The topic is named by the argument or by --topic. Messages, offsets and the progress of consumers do not change;
-    producers and consumers need not stop. Each broker builds the new queues in the background, compares them with the
-    old ones by checksum, switches, and removes the old ones. An interrupt of this command (Ctrl-C) does not stop the
-    brokers, nor does a restart of a broker; the same command shows the progress again. Queues that contain batches
-    stored whole cannot become SimpleCQ. A broker that is unavailable keeps its queues as they are; run the command
-    again when it is back.
+    Messages, offsets and the progress of consumers do not change, and producers and consumers can continue. Each broker
+    builds the new queues in the background, compares their checksum with the old queues, switches to the new queues,
+    and removes the old ones. Neither an interrupt of this command (Ctrl-C) nor a restart of a broker stops the
+    conversion; run the command again to see the progress. Queues with batches that are stored as one record cannot be
+    converted to SimpleCQ. An unavailable broker is not converted; run the command again when it is available.
     """
     topic = _named(argument, option)
     if [to is not None, stop, status].count(True) != 1:
-        raise click.UsageError("give one of --to, --stop and --status")
+        raise click.UsageError("exactly one of --to, --stop and --status is required")
     action = "start" if to is not None else "stop" if stop else "status"
 
     async def run(admin: AdminClient) -> tuple[States, list[str]]:
@@ -77,7 +78,7 @@ def convert_queue(
 
     with _explained_interrupt(topic, watching=to is not None):
         states, refusals = with_admin(name_servers, timeout_s, run)
-    lines = {name: f"{name}: {_words(state)}" for name, state in states.items()}
+    lines = {name: f"{name}: {_describe(state)}" for name, state in states.items()}
     missed = [name for name, state in states.items() if to not in (None, state.queue_type)]
     refusals += [f"{lines[name]}{_GONE if states[name].phase == 'none' else ''}" for name in missed]
     if output == "json":
@@ -93,13 +94,13 @@ def convert_queue(
 def _named(argument: str | None, option: str | None) -> str:
     named = [name for name in (argument, option) if name is not None]
     if len(named) != 1:
-        raise click.UsageError("name the topic once, as TOPIC or by --topic")
+        raise click.UsageError("exactly one of TOPIC and --topic is required")
     check_topic(named[0])
     return named[0]
 
 
 async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
-    """Return broker name -> address of the masters that have the topic."""
+    """Return the addresses of the masters with the topic, by broker name."""
     route = await admin.route(topic)
     found = {
         broker.broker_name: broker.broker_addrs[MASTER_ID]
@@ -114,9 +115,7 @@ async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
 async def _ask_all(
     admin: AdminClient, addresses: dict[str, str], topic: str, action: str, to: str | None
 ) -> tuple[States, list[str]]:
-    """Return the brokers' answers, and the errors of the others. A broker that does not answer does not delay the
-    rest.
-    """
+    """Send a request to all brokers concurrently. Return the states of the successful ones, and error messages."""
 
     async def ask(name: str, address: str) -> QueueConversionState | str:
         try:
@@ -124,8 +123,8 @@ async def _ask_all(
         except ServerError as error:
             return f"{name}: {error}"
         except TransportError as error:
-            known = "" if action == "status" else f"; it may have the request: {_status_of(topic)} shows it"
-            return f"{name}: {error}{known}"
+            hint = "" if action == "status" else f"; the broker may have received the request; see {_status_of(topic)}"
+            return f"{name}: {error}{hint}"
 
     answers = await asyncio.gather(*(ask(*each) for each in addresses.items()))
     states = {name: each for name, each in zip(addresses, answers, strict=True) if not isinstance(each, str)}
@@ -135,21 +134,21 @@ async def _ask_all(
 async def _watch(
     admin: AdminClient, addresses: dict[str, str], topic: str, states: States, show: Callable[[States], None]
 ) -> list[str]:
-    """Poll until no broker is converting, and update ``states``. Return the brokers, removed from ``states``, that
-    cannot be polled.
+    """Poll until no broker is converting, and update ``states``. Remove brokers that cannot be polled from ``states``,
+    and return their errors.
     """
     failures: list[str] = []
 
     async def look(name: str, address: str) -> None:
         try:
             states[name] = await admin.convert_queue(address, topic, "status")
-        except ServerError as error:  # the topic has been deleted
+        except ServerError as error:  # the topic was deleted
             del states[name]
             failures.append(f"{name}: {error}")
         except TransportError as error:
             del states[name]
-            goes_on = f"it resumes when it is back: {_status_of(topic)} shows it"
-            failures.append(f"{name}: {error}; {goes_on}")
+            hint = f"the conversion resumes when the broker is available; see {_status_of(topic)}"
+            failures.append(f"{name}: {error}; {hint}")
 
     while any(state.is_under_way for state in states.values()):
         show(states)
@@ -169,11 +168,11 @@ def _explained_interrupt(topic: str, *, watching: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if watching:
-            click.echo(f"the brokers continue; {_status_of(topic)} shows it", err=True)
+            click.echo(f"the brokers continue the conversion; see {_status_of(topic)}", err=True)
         raise
 
 
-def _words(state: QueueConversionState) -> str:
+def _describe(state: QueueConversionState) -> str:
     types = f"{state.queue_type} to {state.target}" if state.target not in ("", state.queue_type) else state.queue_type
     count = f"{state.done:,} of {state.total:,} messages"
     match state.phase:
@@ -186,7 +185,7 @@ def _words(state: QueueConversionState) -> str:
         case "refused":
             return f"{state.queue_type}, not converted: {state.remark}"
         case "failed":
-            return f"{types}, stopped at {count}: {state.remark}; the same command resumes it when the cause is removed"
+            return f"{types}, stopped at {count}: {state.remark}; fix the cause and run the same command to resume"
     return f"{types}, {state.phase}, {count}"
 
 

@@ -1,4 +1,4 @@
-"""``raptormq dev``: runs a name server and a broker in one process, for development, demos and tests."""
+"""``raptormq dev``: runs a name server and a broker in one process for development, demos and tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raptormq.broker.broker import Broker
 from raptormq.broker.config import BrokerConfig, start_warnings
 from raptormq.cli.broker import addresses_of
 from raptormq.cli.dev_group import GroupOptions, running_group
-from raptormq.cli.hints import CommandFailed
+from raptormq.cli.exit_codes import CommandFailed
 from raptormq.cli.serving import Addresses, log_level_option, running, serve
 from raptormq.config_file import read_properties
 from raptormq.logs import configure_logging, get_logger
@@ -29,29 +29,29 @@ from raptormq.transport.tls import TLS_KEYS
 logger = get_logger(__name__)
 
 DEFAULTS = {"brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "autoCreateTopicEnable": "true"}
-"""Defaults that the settings file may change; it cannot change the command-line options."""
+"""Default settings. The settings file overrides them, but not the command-line options."""
 
 WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where servers that listen on all addresses are reached on this host."""
+"""Local address for connections to a server that listens on all addresses."""
 
 REGISTRATION_TIMEOUT_S = 10.0
-"""Both are in this process: a broker that is not registered by then never will be."""
+"""Time limit for the registration of the broker with the name server, in seconds."""
 
 _NAME_SERVER_PART = 4
-"""The name server gets one in this many of the process's file descriptors."""
+"""The name server may use one quarter of the file descriptors of the process."""
 
 PORT = click.IntRange(0, 65_535)
 
 
 def data_folder(value: str) -> Path:
-    """Return the path of a folder that exists or can be created."""
+    """Convert an option to the path of a directory that exists or can be created."""
     if not value:
         raise click.BadParameter("the path is empty")
     folder = Path(value)
     for each in (folder, *folder.parents):
         if os.path.exists(each) and not os.path.isdir(each):
-            below = "" if each == folder else f", {folder} cannot be made"
-            raise click.BadParameter(f"{each} is not a folder{below}")
+            below = "" if each == folder else f", cannot create {folder}"
+            raise click.BadParameter(f"{each} is not a directory{below}")
     return folder
 
 
@@ -59,7 +59,7 @@ OWN_CREDENTIALS = "innerClientAuthenticationCredentials"
 _OWN_CREDENTIALS_KEYS = {OWN_CREDENTIALS, "innerClientCredentialsPath"}
 
 _ACCESS_KEYS = ACCESS_KEYS - {"authConfigPath", "authenticationWhitelist", "authorizationWhitelist"}
-"""Settings shared by broker and name server; the request codes in the white lists apply to the broker only."""
+"""Settings of access control that apply to broker and name server. The white lists apply only to the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,11 @@ class Options:
     metrics_port: int
 
     def name_server_config(self, pairs: dict[str, str]) -> NameServerConfig:
-        """Return the settings of the name server: the command-line options, and the TLS and access control of the
-        settings file. Access control is disabled if the broker has no credentials to sign its registration with.
+        """Return the settings of the name server: the command-line options, and the settings of TLS and access control
+        in the settings file.
 
-        Its data is in ``namesrv`` below the data directory.
+        Access control is disabled if the broker has no credentials to sign its registration. The files of the name
+        server are in the folder ``namesrv`` of the data directory.
         """
         folder = self.data_dir / "namesrv"
         keys = TLS_KEYS | _ACCESS_KEYS if _OWN_CREDENTIALS_KEYS & pairs.keys() else TLS_KEYS
@@ -92,9 +93,7 @@ class Options:
         )
 
     def broker_config(self, pairs: dict[str, str], name_server: str, path: Path | None = None) -> BrokerConfig:
-        """Return the settings of the broker: the defaults, overridden by the settings file, then by the command
-        line.
-        """
+        """Return the settings of the broker. The settings file overrides the defaults, the command line both."""
         wanted = {
             "bindAddress": self.host,
             "listenPort": str(self.broker_port),
@@ -108,11 +107,9 @@ class Options:
 
 
 def own_credentials(security: AccessControl) -> dict[str, str]:
-    """Return the credentials, as a setting, that the broker signs its registration with: by default those of the first
-    user.
-    """
+    """Return the setting with the credentials of the broker's registration, by default those of the first user."""
     if security.own_credentials_path:
-        return {}  # passed on with the other settings
+        return {}  # the settings contain it
     user = security.own_credentials or security.first_user
     if user is None:
         if security.is_on:
@@ -135,9 +132,9 @@ Examples:
     default="raptormq-data",
     show_default=True,
     metavar="PATH",
-    help="Directory of the messages.",
+    help="Data directory.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listening address.")
 @click.option("--namesrv-port", type=PORT, default=9876, show_default=True, help="Port of the name server; 0: any.")
 @click.option("--broker-port", type=PORT, default=10_911, show_default=True, help="Port of the broker; 0: any.")
 @click.option(
@@ -153,7 +150,7 @@ Examples:
     type=click.IntRange(1, 5),
     default=1,
     show_default=True,
-    help="Brokers of a Dledger group: 3 or 5 processes, each with a copy of the log.",
+    help="Members of a DLedger group: 3 or 5 broker processes, each with a copy of the log.",
 )
 @log_level_option("warning")
 def dev(
@@ -168,18 +165,19 @@ def dev(
 ) -> None:
     """Run a name server and a broker in one process until SIGTERM or SIGINT.
 
-    Topics are created by their first message. When the broker serves, one line is written to standard output that
-    starts with 'ready' and contains the addresses. The log goes to standard error.
+    The first message of a topic creates the topic. When the broker is ready, the command writes one line to standard
+    output, which starts with 'ready' and contains the addresses. The log is written to standard error.
 
-    With --members 3 the brokers are three processes that replicate one another. The line names the leader and the
-    process ids; a member that is killed is started again after some seconds, and standard error tells who leads.
+    With --members 3 the command runs three broker processes with replication. The line then also contains the leader
+    and the process ids. A killed member is restarted after some seconds, and each new leader is reported on standard
+    error.
     """
     configure_logging(log_level)
     if members % 2 == 0:
         raise click.BadParameter(f"{members} is even: expected 1, 3 or 5", param_hint="'--members'")
     options = Options(data_dir, host, namesrv_port, broker_port, metrics_port)
     pairs = read_properties(config_file) if config_file is not None else {}
-    config = options.broker_config(pairs, "127.0.0.1:9876")  # reports an invalid setting before anything starts
+    config = options.broker_config(pairs, "127.0.0.1:9876")  # report invalid settings before the start
     pairs |= own_credentials(config.security)
     for warning in start_warnings(pairs):
         logger.warning("%s", warning)
@@ -217,4 +215,4 @@ async def _registered(name_server: NameServer, broker: Broker) -> None:
             await name_server.wait_for_broker(broker.address)
     except TimeoutError:
         text = f"the broker at {broker.address} could not register with the name server at {name_server.address}"
-        raise CommandFailed(f"{text}; --log-level info shows why") from None
+        raise CommandFailed(f"{text}; see the log with --log-level info") from None

@@ -1,7 +1,7 @@
-"""The members of a Dledger group as child processes of ``raptormq dev --members 3``, to see it fail over.
+"""Runs the members of a DLedger group as child processes of ``raptormq dev --members 3``, to demonstrate failover.
 
-Each member is ``raptormq broker`` with a settings file of its own in the data directory, ``n0.conf``, ``n1.conf`` and
-so on, and a folder of its own. Its log goes to ``n0.log``. A member that ends is started again after :data:`RESTART_S`.
+Each member is a process ``raptormq broker`` with a settings file (``n0.conf``), a store (``n0``) and a log file
+(``n0.log``) in the data directory. A member that exits is restarted after :data:`RESTART_S`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from raptormq.cli.hints import CommandFailed
+from raptormq.cli.exit_codes import CommandFailed
 from raptormq.config_file import format_properties
 from raptormq.files import DiskFiles, make_durable_folder
 from raptormq.namesrv.service import NameServer
@@ -26,12 +26,12 @@ START_TIMEOUT_S = 60.0
 STOP_S = 3.0
 _PROGRAM = "from raptormq.cli.main import main; main()"
 _PORT_STEP, _GROUP_PORT = 10, 5
-"""The members' ports are so far apart, and each one's port for the group is so far from its own."""
+"""Difference between the ports of two members, and between the listening port and the replication port of a member."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """The command-line options that concern the members."""
+    """Command-line options for the members."""
 
     data_dir: Path
     host: str
@@ -42,7 +42,7 @@ class GroupOptions:
 
 
 class MemberProcess:
-    """One member: its settings, and its process while it runs."""
+    """One member and its process."""
 
     def __init__(self, member: str, address: str, conf: Path, log_level: str) -> None:
         self.id = member
@@ -54,14 +54,14 @@ class MemberProcess:
 
     @property
     def process_id(self) -> int | None:
-        """The id of its process; None while it does not run."""
+        """Process id, or None if the member is not running."""
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Start the process, and return when it serves.
+        """Start the process and wait until the member is ready.
 
         Raises:
-            CommandFailed: it ends before.
+            CommandFailed: the process exits before.
         """
         with self._conf.with_suffix(".log").open("ab") as log:
             command = (sys.executable, "-c", _PROGRAM, "broker", "-c", str(self._conf))
@@ -73,21 +73,21 @@ class MemberProcess:
         ready = await self._process.stdout.readline()
         if not ready.startswith(b"ready"):
             await self._process.wait()
-            raise CommandFailed(f"member {self.id} does not start; {self._conf.with_suffix('.log')} shows why")
+            raise CommandFailed(f"member {self.id} did not start; see {self._conf.with_suffix('.log')}")
 
     async def keep_running(self) -> None:
-        """Start it again whenever it ends."""
+        """Restart the process each time it exits."""
         while True:
             assert self._process is not None
             code = await self._process.wait()
             self._process = None
-            click.echo(f"member {self.id} has ended ({code}) and is started again in {RESTART_S:g} s", err=True)
+            click.echo(f"member {self.id} exited with code {code}; restarting in {RESTART_S:g} s", err=True)
             await asyncio.sleep(RESTART_S)
             with suppress(CommandFailed):
                 await self.start()
 
     async def stop(self) -> None:
-        """End the process: with SIGTERM, and with SIGKILL what takes too long."""
+        """Stop the process with SIGTERM, and with SIGKILL after :data:`STOP_S`."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -104,10 +104,10 @@ class MemberProcess:
 async def running_group(
     options: GroupOptions, pairs: Mapping[str, str], name_server: NameServer
 ) -> AsyncIterator[dict[str, str]]:
-    """Run the members inside the block; yields what the ready line tells of them, the leader last.
+    """Run the members during the block. Yields the entries of the ready line, the leader last.
 
     Raises:
-        CommandFailed: a member does not start, or nobody leads in time.
+        CommandFailed: a member does not start, or no leader is elected in time.
     """
     members = _prepare(options, pairs)
     broker_name = pairs["brokerName"]
@@ -116,7 +116,7 @@ async def running_group(
         await asyncio.gather(*(member.start() for member in members))
         leader = await _first_leader(name_server, broker_name)
         tasks = [asyncio.ensure_future(member.keep_running()) for member in members]
-        tasks.append(asyncio.ensure_future(_tell_leaders(members, name_server, broker_name, leader)))
+        tasks.append(asyncio.ensure_future(_report_leaders(members, name_server, broker_name, leader)))
         facts = {member.id: member.address for member in members}
         facts |= {f"pid-{member.id}": str(member.process_id) for member in members}
         yield {**facts, "leader": _name_of(members, leader)}
@@ -132,11 +132,11 @@ async def _first_leader(name_server: NameServer, broker_name: str) -> str:
         async with asyncio.timeout(START_TIMEOUT_S):
             return await name_server.wait_for_master(broker_name)
     except TimeoutError:
-        text = f"nobody leads the group within {START_TIMEOUT_S:g} s; the logs of the members show why"
+        text = f"no leader was elected within {START_TIMEOUT_S:g} s; see the logs of the members"
         raise CommandFailed(text) from None
 
 
-async def _tell_leaders(members: list[MemberProcess], name_server: NameServer, broker_name: str, leader: str) -> None:
+async def _report_leaders(members: list[MemberProcess], name_server: NameServer, broker_name: str, leader: str) -> None:
     while True:
         leader = await name_server.wait_for_master(broker_name, other_than=leader)
         click.echo(f"leader={_name_of(members, leader)}", err=True)
@@ -147,7 +147,7 @@ def _name_of(members: list[MemberProcess], address: str) -> str:
 
 
 def _prepare(options: GroupOptions, pairs: Mapping[str, str]) -> list[MemberProcess]:
-    """Write the settings of the members."""
+    """Write the settings files of the members, and return the members."""
     folder = options.data_dir.absolute()
     make_durable_folder(DiskFiles(), str(folder))
     host = "127.0.0.1" if options.host in ("", "0.0.0.0", "::") else options.host
@@ -177,7 +177,7 @@ def _prepare(options: GroupOptions, pairs: Mapping[str, str]) -> list[MemberProc
 
 
 def _ports(options: GroupOptions) -> tuple[list[int], list[int]]:
-    """Return the ports of the members for clients and for one another."""
+    """Return the listening ports and the replication ports of the members."""
     if options.broker_port:
         ports = [options.broker_port + _PORT_STEP * number for number in range(options.members)]
         return ports, [port + _GROUP_PORT for port in ports]

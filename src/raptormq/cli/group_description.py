@@ -1,4 +1,4 @@
-"""The output of ``raptormq group describe``: members, subscriptions, and the progress in each queue."""
+"""Output of ``raptormq group describe``: members, subscriptions, and the progress in each queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raptormq.client import GroupConnections, GroupMember, MessageQueue, QueuePr
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A consumer group. ``connections`` is None when no member is connected."""
+    """A consumer group. ``connections`` is None if no member is connected."""
 
     name: str
     connections: GroupConnections | None
@@ -22,17 +22,17 @@ class Description:
 
     @property
     def is_broadcasting(self) -> bool:
-        """True when each member consumes every message and keeps its own progress."""
+        """True if each member consumes every message and stores its own progress."""
         return self.connections is not None and self.connections.is_broadcasting
 
     @property
     def lag(self) -> int | None:
-        """Messages of all queues that are not consumed yet; None when brokers do not know."""
+        """Number of messages that are not consumed yet, or None for a broadcasting group."""
         return None if self.is_broadcasting else sum(each.lag for each in self.progress.values())
 
     @property
     def lost(self) -> int | None:
-        """Messages of all queues that were deleted before the group consumed them; None when brokers do not know."""
+        """Number of messages that were deleted before the group consumed them, or None for a broadcasting group."""
         return None if self.is_broadcasting else sum(each.lost for each in self.progress.values())
 
     @property
@@ -42,11 +42,11 @@ class Description:
 
     @property
     def members(self) -> list[GroupMember]:
-        """Connected members, sorted."""
+        """Connected members, sorted by client id."""
         return sorted(self.connections.members, key=lambda member: member.client_id) if self.connections else []
 
     def as_json(self) -> dict[str, Any]:
-        """Return a JSON value. Times are milliseconds since 1970, 0 for never."""
+        """Return the group as a JSON value. Times are in ms since 1970, 0 for never."""
         return {
             "group": self.name,
             "lag": self.lag,
@@ -107,12 +107,12 @@ class Description:
 
     def _summary(self) -> str:
         if self.connections is None:
-            who = "no consumer sends heartbeats for it"
+            who = "no member is connected"
         else:
             who = f"{len(self.members)} {'member' if len(self.members) == 1 else 'members'}"
             if self.is_broadcasting:
-                return f"{who}, broadcasting: each keeps its own progress, which brokers do not know"
-        lost = f", {self.lost} messages were deleted before it consumed them" if self.lost else ""
+                return f"{who}, broadcasting: each member stores its own progress, so brokers report no lag"
+        lost = f", {self.lost} messages were deleted before the group consumed them" if self.lost else ""
         return f"{who}, lag {self.lag}{lost}"
 
     def _subscriptions(self) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""A click group that imports its commands on use.
+"""A click group that imports a command only when it is used.
 
-The one-line help of each command is part of the declaration, so ``raptormq --help`` imports no command. Other packages
-add commands by entry points, which are looked up only for names that are not declared.
+The declaration contains the one-line help of each command, so ``raptormq --help`` imports no command. Other packages
+can add commands with entry points, which cannot replace declared commands.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
-    """Commands by name: ``{"dev": ("raptormq.cli.dev:dev", "one line of help")}``.
+    """Group of commands that are imported on use.
 
     Args:
-        commands: the declaration.
-        name: of the group.
-        summary: its help.
-        epilog: what follows the list of commands.
-        entry_points: the group of entry points by which other packages add commands.
+        commands: declaration, for example ``{"dev": ("raptormq.cli.dev:dev", "one line of help")}``.
+        name: name of the group.
+        summary: help of the group.
+        epilog: text after the list of commands.
+        entry_points: name of the entry points with which other packages add commands.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class LazyGroup(click.Group):
         self._entry_points = entry_points
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the declaration."""
+        """Return the names of the commands in the order of the declaration."""
         return [*self._declared, *self._added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -52,15 +53,21 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
+        """Write the list of commands without importing the commands."""
         with formatter.section("Commands"):
             lines = [(name, summary) for name, (_, summary) in self._declared.items()]
             for name, added in self._added().items():
                 lines.append((name, f"Commands of the package {added.module.partition('.')[0]}."))
             formatter.write_dl(lines)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the completions of a command or an option without importing the commands."""
+        names = {name: summary for name, (_, summary) in self._declared.items()} | dict.fromkeys(self._added(), "")
+        found = [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def _added(self) -> dict[str, EntryPoint]:
-        """Return the commands of other packages, of which none can take a declared name."""
+        """Return the commands of other packages, without those that have the name of a declared command."""
         if self._entry_points is None:
             return {}
         found = entry_points(group=self._entry_points)
@@ -71,12 +78,12 @@ def _loaded(added: EntryPoint) -> click.Command:
     """Return the command of another package.
 
     Raises:
-        ClickException: what the package needs is not installed.
+        ClickException: a dependency of the package is not installed.
     """
     try:
         command = added.load()
     except ImportError as error:
         extra = f"; try pip install 'raptormq[{added.name}]'" if added.dist and added.dist.name == "raptormq" else ""
-        raise click.ClickException(f"command {added.name} cannot be loaded: {error}{extra}") from error
+        raise click.ClickException(f"cannot load command {added.name}: {error}{extra}") from error
     assert isinstance(command, click.Command)
     return command

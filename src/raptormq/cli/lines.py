@@ -1,7 +1,7 @@
-"""Reads an input line by line as it arrives.
+"""Reads lines of an input as they arrive.
 
-Lines of a slow pipe are returned as they arrive; files are read in large blocks. The event loop blocks for one read of
-a file at most, and an interrupt ends a wait at once, which a thread blocked in ``read`` would not allow.
+The event loop waits for pipes and terminals, so an interrupt takes effect immediately. A thread that blocks in ``read``
+could not be interrupted. Files are read in blocks of :data:`READ_BYTES`, each of which blocks the event loop.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from raptormq.errors import MessageError
 
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
-"""Larger than any message that brokers accept. It bounds the memory for an endless line."""
+"""Maximum length of a line, which limits the memory. It exceeds the maximum message size of brokers."""
 
 
 async def read_lines(source: BinaryIO) -> AsyncIterator[list[bytes]]:
-    """Yield the lines completed by each read, without line feeds; at the end also an unterminated last line.
+    """Yield the lines that each read completes, without line feeds. The last line may have no line feed.
 
     Raises:
         MessageError: a line is longer than :data:`MAX_LINE_BYTES`.
@@ -57,9 +57,7 @@ async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
 
 
 def _can_be_waited_for(descriptor: int) -> bool:
-    """Return whether the event loop can watch the descriptor. Files and /dev/null are always readable, and it refuses
-    them.
-    """
+    """Return whether the event loop can wait for the descriptor. It refuses regular files and /dev/null."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 

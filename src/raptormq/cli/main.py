@@ -1,7 +1,6 @@
-"""Entry point of ``raptormq``: selects the command and reports every expected error as one line.
+"""Entry point of ``raptormq``. Runs the command and reports expected errors as one line on standard error.
 
-Exit codes: 0 success; 2 an error that the user can fix (``raptormq: <error>`` on stderr); 130 interrupted; 141 the
-reader of the output closed the pipe.
+The exit codes are in :mod:`~raptormq.cli.exit_codes`.
 """
 
 from __future__ import annotations
@@ -11,18 +10,17 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import shell_complete
 
+from raptormq.cli.completion import COMPLETION_VARIABLE
+from raptormq.cli.exit_codes import ExitCode, exit_code
 from raptormq.cli.lazy_group import LazyGroup
 from raptormq.errors import RaptorMQError
 from raptormq.logs import printable
 
-EXIT_FAILURE = 2
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
-
 cli = LazyGroup(
     name="raptormq",
-    summary="RaptorMQ: a RocketMQ-compatible message system. Every command explains itself with --help.",
+    summary="RaptorMQ: a RocketMQ-compatible message broker. Use --help with a command for details.",
     epilog="""\b
 Examples:
   raptormq dev --data-dir /tmp/raptormq
@@ -35,12 +33,19 @@ Examples:
         "broker": ("raptormq.cli.broker:broker", "Run a broker."),
         "produce": ("raptormq.cli.produce:produce", "Send the lines of a file or of stdin."),
         "consume": ("raptormq.cli.consume:consume", "Print the messages of a topic."),
-        "message": ("raptormq.cli.message:message", "Find messages by key or id, and show them."),
+        "message": ("raptormq.cli.message:message", "Find and show messages by key or id."),
         "topic": ("raptormq.cli.topic:topic", "Create, list, describe and delete topics."),
-        "group": ("raptormq.cli.group:group", "Show consumer groups, their members and their lag; reset a group."),
-        "convert-queue": ("raptormq.cli.convert_queue:convert_queue", "Convert queues to BatchCQ, or back."),
+        "group": ("raptormq.cli.group:group", "Create, list, describe, reset and delete consumer groups."),
+        "dlq": ("raptormq.cli.dlq:dlq", "List, show and resend dead letters."),
+        "convert-queue": ("raptormq.cli.convert_queue:convert_queue", "Convert queues to BatchCQ or SimpleCQ."),
         "plan-capacity": ("raptormq.cli.plan_capacity:plan_capacity", "Plan the brokers for a load."),
-        "cluster": ("raptormq.cli.cluster:cluster", "Describe the brokers of a cluster."),
+        "cluster": (
+            "raptormq.cli.cluster:cluster",
+            "Describe brokers and their members; move leadership; change settings.",
+        ),
+        "user": ("raptormq.cli.user:user", "List, create, change and delete users."),
+        "acl": ("raptormq.cli.acl:acl", "List, create, change and delete permissions of users."),
+        "completion": ("raptormq.cli.completion:completion", "Print the completion script of a shell."),
     },
     entry_points="raptormq.commands",
 )
@@ -56,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    instruction = os.environ.get(COMPLETION_VARIABLE)
+    if instruction:
+        return shell_complete(cli, {}, "raptormq", COMPLETION_VARIABLE, instruction)
     try:
         with cli.make_context("raptormq", given) as context:
             cli.invoke(context)
@@ -64,19 +72,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return stop.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        return EXIT_FAILURE
+        return ExitCode.FAILED
     except click.UsageError as error:
-        return _complain(_usage_text(error))
+        return _report_error(_usage_text(error))
     except click.ClickException as error:
-        return _complain(error.format_message())
+        return _report_error(error.format_message())
     except (click.Abort, KeyboardInterrupt):
-        return EXIT_INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         _abandon_stdout()
-        return EXIT_BROKEN_PIPE
+        return ExitCode.BROKEN_PIPE
     except (RaptorMQError, OSError) as error:
-        return _complain(str(error))
-    return 0
+        _report_error(str(error))
+        return exit_code(error)
+    return ExitCode.SUCCESS
 
 
 def _usage_text(error: click.UsageError) -> str:
@@ -84,9 +93,9 @@ def _usage_text(error: click.UsageError) -> str:
     return f"{error.format_message().rstrip('.')}; see {path} --help"
 
 
-def _complain(text: str) -> int:
+def _report_error(text: str) -> ExitCode:
     click.echo(f"raptormq: {printable(' '.join(text.split()))}", err=True)
-    return EXIT_FAILURE
+    return ExitCode.FAILED
 
 
 def _abandon_stdout() -> None:

@@ -1,4 +1,4 @@
-"""``raptormq message``: finds messages by key or id."""
+"""``raptormq message``: finds and shows messages by key or id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import suppress
 import click
 
 from raptormq.cli.admin_call import with_admin
-from raptormq.cli.hints import CommandFailed
+from raptormq.cli.completing import topic_names
+from raptormq.cli.exit_codes import CommandFailed, ExitCode
 from raptormq.cli.message_format import fields, preview
 from raptormq.cli.options import name_servers_option, output_option, start_position, timeout_option
 from raptormq.cli.output import Cell, echo, moment, position, print_json, print_table
@@ -17,7 +18,7 @@ from raptormq.client.settings import LONG_MAX
 from raptormq.errors import MessageError
 
 _TIMES = {"earliest": 0, "latest": LONG_MAX}
-"""Times that stand for the words in requests to brokers."""
+"""Timestamps for these positions in requests to brokers."""
 
 
 @click.group(
@@ -29,7 +30,7 @@ Examples:
   raptormq message show 0A0000010000000000000000000000FF --topic orders"""
 )
 def message() -> None:
-    """Find messages by key or id, and show them."""
+    """Find and show messages by key or id."""
 
 
 @message.command(
@@ -39,14 +40,14 @@ Examples:
   raptormq message find orders 17 --from 2024-05-01T12:00:00Z --to 2024-05-01T13:00:00Z
   raptormq message find orders customer-42 --count 5 -o json | jq '.[].body'"""
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("key")
 @click.option(
     "--count",
     type=click.IntRange(1, MAX_QUERY_RESULTS),
     default=MAX_QUERY_RESULTS,
     show_default=True,
-    help="The newest so many.",
+    help="Maximum number of messages, newest first.",
 )
 @click.option(
     "--from",
@@ -55,7 +56,7 @@ Examples:
     default="earliest",
     show_default=True,
     metavar="earliest|TIMESTAMP",
-    help="Only those stored at this time or later; it is in milliseconds since 1970 or like 2024-05-01T12:00:00Z.",
+    help="Only messages stored at or after this time, in milliseconds since 1970 or like 2024-05-01T12:00:00Z.",
 )
 @click.option(
     "--to",
@@ -64,7 +65,7 @@ Examples:
     default="latest",
     show_default=True,
     metavar="latest|TIMESTAMP",
-    help="Only those stored at this time or before.",
+    help="Only messages stored at or before this time.",
 )
 @output_option
 @name_servers_option
@@ -81,12 +82,12 @@ def find(
 ) -> None:
     """List the messages of TOPIC with the key or id KEY.
 
-    Messages are sorted by store time. The table shows the beginning of each body, JSON the whole body. Encrypted
-    messages need the same keys as 'raptormq consume'. Brokers that could not be queried are reported on stderr.
+    Messages are sorted by store time. The table contains the beginning of each body, JSON the whole body. Encrypted
+    messages require keys as for 'raptormq consume'. Brokers that cannot be queried are reported on standard error.
     """
     begin_ms, end_ms = _span(begin, end)
     if not key:
-        raise click.BadParameter("it is empty", param_hint="KEY")
+        raise click.BadParameter("the key is empty", param_hint="KEY")
 
     async def search(admin: AdminClient) -> list[MessageExt]:
         return await admin.find_messages(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
@@ -109,16 +110,16 @@ Examples:
   raptormq message show 0A0000010000000000000000000000FF --topic orders -o json"""
 )
 @click.argument("message_id", metavar="ID")
-@click.option("--topic", help="Topic of the message, for an id that its producer gave.")
+@click.option("--topic", help="Topic of the message, required for an id that its producer assigned.")
 @output_option
 @name_servers_option
 @timeout_option
 def show(message_id: str, topic: str | None, output: str, name_servers: str, timeout_s: float) -> None:
     """Show the message ID with its properties and its body.
 
-    An id that a broker gave (offset_message_id in JSON) names broker and place; that of a batch leads to the first
-    message. For an id that a producer gave (message_id) the topic is needed, too; a message that was stored twice is
-    shown twice. Keys for what is encrypted are taken as by 'raptormq consume'.
+    An id that a broker assigned (offset_message_id in JSON) contains broker and log offset. For a batch, the first
+    message is shown. An id that a producer assigned (message_id) requires --topic. A message that was stored twice is
+    shown twice. Encrypted messages require keys as for 'raptormq consume'.
     """
 
     async def look_up(admin: AdminClient) -> list[MessageExt]:
@@ -126,14 +127,14 @@ def show(message_id: str, topic: str | None, output: str, name_servers: str, tim
             return await _at(admin, message_id)
         found = await admin.find_messages(topic, message_id)
         if not found:
-            with suppress(MessageError):  # not an id assigned by a broker
+            with suppress(MessageError):  # not an id that a broker assigned
                 return [each for each in await _at(admin, message_id) if each.topic == topic] or found
         return found
 
     try:
         found = with_admin(name_servers, timeout_s, look_up)
     except MessageError as error:
-        raise CommandFailed(f"{error}; for one that a producer gives, name the topic with --topic") from error
+        raise CommandFailed(f"{error}; for an id that a producer assigned, use --topic") from error
     _require(found, f"no message{'' if topic is None else f' of topic {topic}'} has the id {message_id}")
     if output == "json":
         print_json([fields(each) for each in found])
@@ -159,13 +160,13 @@ def _span(begin: str | int, end: str | int) -> tuple[int, int]:
 
 
 def _require(found: list[MessageExt], nothing: str) -> None:
-    """Fail with the text ``nothing`` when no message was found; in any case report the brokers that could not be
-    queried.
-    """
+    """Raise an error with the text ``nothing`` if ``found`` is empty. Report brokers that could not be queried."""
     failures = found.failures if isinstance(found, FoundMessages) else {}
-    named = "; ".join(f"broker {name} could not be asked: {error}" for name, error in sorted(failures.items()))
+    named = "; ".join(f"cannot query broker {name}: {error}" for name, error in sorted(failures.items()))
     if not found:
-        raise CommandFailed(f"{nothing}; {named}" if named else nothing)
+        # A broker that could not be queried may have the message.
+        code = ExitCode.UNAVAILABLE if named else ExitCode.NOT_FOUND
+        raise CommandFailed(f"{nothing}; {named}" if named else nothing, code)
     if named:
         echo(f"raptormq: {named}", err=True)
 
@@ -177,7 +178,7 @@ def _row(found: MessageExt) -> list[Cell]:
 
 
 def _print(found: MessageExt) -> None:
-    """Print all fields of a message, and its body at the end."""
+    """Print all fields of a message, then its body."""
     echo(f"message {found.message_id} of topic {found.topic}")
     print_table(
         ["broker", "queue", "offset", "stored", "born", "tag", "keys"],

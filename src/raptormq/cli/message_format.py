@@ -45,7 +45,7 @@ def fields(message: MessageExt) -> dict[str, Any]:
 
 
 def preview(message: MessageExt) -> str:
-    """Return the beginning of the body on one line, or its length when it is not UTF-8 text."""
+    """Return the beginning of the body as one line, or its length if it is not UTF-8 text."""
     try:
         text = message.body.decode("utf-8")
     except UnicodeDecodeError:

@@ -28,8 +28,8 @@ Examples:
 def namesrv(config_file: Path | None, metrics_port: int | None, log_level: str) -> None:
     """Run a name server until SIGTERM or SIGINT.
 
-    When it serves, it writes one line to standard output that starts with 'ready' and contains the addresses. The log
-    goes to standard error.
+    When the name server is ready, it writes one line to standard output, which starts with 'ready' and contains the
+    addresses. The log is written to standard error.
     """
     configure_logging(log_level)
     overrides = {"metricsPort": str(metrics_port)} if metrics_port is not None else {}

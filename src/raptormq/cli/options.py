@@ -1,4 +1,4 @@
-"""Options and option types shared by several commands."""
+"""Options and option types that several commands use."""
 
 from __future__ import annotations
 
@@ -42,7 +42,18 @@ def output_option(command: F) -> F:
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="A table for people or JSON for machines.",
+        help="Output format.",
+    )(command)
+
+
+def servers_option(command: F) -> F:
+    """Add ``--server``: the servers whose users or ACLs are meant. The default, an empty tuple, means all masters."""
+    return click.option(
+        "--server",
+        "servers",
+        multiple=True,
+        metavar="HOST:PORT",
+        help="Only this broker or name server; can be repeated. By default all master brokers.",
     )(command)
 
 
@@ -73,16 +84,16 @@ def positive_seconds(value: Any) -> float:
 
 
 def addresses(value: str) -> str:
-    """Return the value if it contains at least one address; the client validates them."""
+    """Return the value if it contains at least one address. The client validates the addresses."""
     if not value.strip(" ;,"):
-        raise click.BadParameter("there is no address; name servers are given as HOST:PORT[;HOST:PORT]")
+        raise click.BadParameter("the list of name servers is empty; expected HOST:PORT[;HOST:PORT]")
     return value
 
 
 def message_key(value: str) -> str:
-    """Return a message key. A key contains no spaces, which separate keys."""
+    """Return a message key. A key contains no spaces, because they separate keys."""
     if not value or " " in value:
-        raise click.BadParameter(f"{value!r} is not a key: a key is one word; repeat --key for several")
+        raise click.BadParameter(f"{value!r} is not a key: a key has no spaces; repeat --key for several keys")
     return value
 
 
@@ -94,18 +105,18 @@ def message_tag(value: str) -> str:
 
 
 _MOST_SECONDS = Limits().most
-"""Largest time-out that clients accept."""
+"""Maximum timeout of clients in seconds."""
 _MS_DIGITS = 18
-"""Digits of a time in milliseconds; longer numbers do not fit into 64 bits."""
+"""Maximum number of digits of a time in ms. Longer numbers exceed 64 bits."""
 _FIRST_MS = 10**11
-"""March 1973. A smaller number is a time in seconds, as printed by ``date +%s``, until the year 5138."""
+"""March 1973 in ms since 1970. Smaller numbers are probably times in seconds, such as the output of ``date +%s``."""
 
 
 def start_position(value: Any) -> str | int:
     """Convert ``earliest``, ``latest``, milliseconds since 1970 or an ISO 8601 time (UTC by default).
 
-    Returns the word, or milliseconds since 1970. A number that is too small for milliseconds is refused, because it is
-    a time in seconds.
+    Return the word, or ms since 1970. A number that is too small for ms is refused, because it is probably a time in
+    seconds.
     """
     text = str(value)
     if text in ("earliest", "latest"):
@@ -113,7 +124,7 @@ def start_position(value: Any) -> str | int:
     if text.isascii() and text.isdecimal() and len(text) <= _MS_DIGITS:
         if 0 < int(text) < _FIRST_MS:  # 0 is the same in both units
             raise click.BadParameter(
-                f"{text} would be a time in seconds; milliseconds since 1970 are meant, or a time like "
+                f"{text} seems to be a time in seconds; expected milliseconds since 1970, or a time like "
                 "2024-05-01T12:00:00Z"
             )
         return int(text)
@@ -128,10 +139,18 @@ def start_position(value: Any) -> str | int:
 
 
 def group_name(value: str) -> str:
-    """Return a group name. It may be one that clients no longer accept."""
+    """Return a group name. Names that clients no longer accept are allowed."""
     if not value.strip() or not value.isprintable():
         raise click.BadParameter(f"{value!r} is not a group name")
     return value
+
+
+def queue_name(text: str) -> tuple[str | None, int]:
+    """Convert ``[BROKER:]ID`` to the name of the broker, or None, and the queue id."""
+    broker, colon, number = text.rpartition(":")
+    if not (number.isascii() and number.isdecimal()) or (colon and not broker):
+        raise click.BadParameter(f"{text!r} is not [BROKER:]ID, such as 0 or broker-a:0")
+    return broker or None, int(number)
 
 
 def key_and_value(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ Cell = str | int | float | None
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Write one line of text that may contain data from a peer."""
+    """Write one line. Control characters are escaped, because the text may contain data from a peer."""
     click.echo(printable(text), err=err)
 
 
@@ -25,7 +25,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Write a table. Numbers are right-aligned; nothing is truncated unless the output is a terminal."""
+    """Write a table. Numbers are right-aligned. Lines are wrapped only on a terminal."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -44,7 +44,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
 
 
 def position(value: str | int) -> str:
-    """Return the text for earliest, latest or a time in ms since 1970, in a form that the options accept."""
+    """Return earliest, latest or a time in ms since 1970 in the format of the options."""
     if isinstance(value, str):
         return value
     try:
@@ -55,7 +55,7 @@ def position(value: str | int) -> str:
 
 
 def moment(timestamp_ms: int) -> str | None:
-    """Return the table cell for a time in ms since 1970; None (shown as ``-``) without one."""
+    """Return the table cell for a time in ms since 1970, or None (shown as ``-``) for 0 and less."""
     if timestamp_ms <= 0:
         return None
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

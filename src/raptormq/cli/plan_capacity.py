@@ -1,4 +1,4 @@
-"""``raptormq plan-capacity``: the brokers, cores, memory and volumes for a load. Queries no server."""
+"""``raptormq plan-capacity``: computes the brokers, cores, memory and volumes for a load. Sends no request."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Examples:
   raptormq plan-capacity --rate 100k --size 1kB --sends batches --consumer-groups 3
   raptormq plan-capacity --rate 2,000 --size 64KiB --retention 7d -o json | jq .volume_per_broker_bytes""",
 )
-@click.option("--rate", type=message_rate, required=True, metavar="RATE", help="Messages a second: 500, 20k, 1.5M.")
+@click.option("--rate", type=message_rate, required=True, metavar="RATE", help="Messages per second: 500, 20k, 1.5M.")
 @click.option(
     "--size", type=byte_size, required=True, metavar="SIZE", help="Average size of a message: 1000, 1kB, 1KiB."
 )
 @click.option(
-    "--retention", type=time_span, default="72h", show_default=True, metavar="TIME", help="How long messages are kept."
+    "--retention", type=time_span, default="72h", show_default=True, metavar="TIME", help="Retention of messages."
 )
 @click.option(
     "--replicas",
@@ -45,14 +45,15 @@ Examples:
     type=click.IntRange(0, 1000),
     default=1,
     show_default=True,
-    help="Consumer groups that consume every message.",
+    help="Number of consumer groups that consume every message.",
 )
 @click.option(
     "--sends",
     type=click.Choice([each.value for each in Sends]),
     default=Sends.SINGLE.value,
     show_default=True,
-    help="How producers send: AutoBatch or lists; single messages, many under way; threads that wait for each answer.",
+    help="Type of sends: batches (AutoBatch or lists), single asynchronous messages, or threads that wait for each "
+    "response.",
 )
 @click.option(
     "-o",
@@ -60,24 +61,24 @@ Examples:
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="A table for people or JSON for machines.",
+    help="Output format.",
 )
 def plan_capacity(
     rate: float, size: float, retention: float, replicas: int, consumer_groups: int, sends: str, output: str
 ) -> None:
-    """Plan the brokers for a load: groups, cores, memory and volumes, from measurements on a machine with 2 cores.
+    """Plan broker groups, cores, memory and volumes for a load, from measurements on a machine with 2 cores.
 
-    A broker is planned for half of the measured rate. docs/guides/capacity.md has the formulas.
+    The planned load of a broker is half of the measured rate. See docs/guides/capacity.md for the formulas.
     """
     if size > LARGEST_BODY_BYTES:
         raise click.BadParameter(
-            f"brokers take messages of up to {LARGEST_BODY_BYTES:,} bytes (maxMessageSize)", param_hint="--size"
+            f"brokers accept messages of up to {LARGEST_BODY_BYTES:,} bytes (maxMessageSize)", param_hint="--size"
         )
     planned = capacity.plan(Load(rate, size, retention, replicas, consumer_groups, Sends(sends)))
     if output == "json":
         print_json(_as_json(planned))
         return
-    print_table(["what", "in all", "each broker", "because"], _rows(planned))
+    print_table(["resource", "total", "per broker", "reason"], _rows(planned))
     for line in _lines(planned):
         click.echo(line)
 
@@ -91,32 +92,32 @@ def _rows(planned: Capacity) -> list[list[Cell]]:
             "broker groups",
             f"{planned.groups:,}",
             None,
-            f"{planned.limited_by}; one is planned for {measured * capacity.PLANNED_SHARE:,.0f} msg/s, half its most",
+            f"{planned.limited_by}; {measured * capacity.PLANNED_SHARE:,.0f} msg/s per group (half the measured rate)",
         ],
         ["brokers", f"{count:,}", None, f"{planned.groups:,} groups of {load.copies}"],
         [
             "cores",
             f"{count * planned.cores_per_broker:,}",
             f"{planned.cores_per_broker}",
-            f"{planned.busy_cores / planned.groups:.2f} busy, at {cpu_s:.1f} s of CPU for a million messages",
+            f"{planned.busy_cores / planned.groups:.2f} busy, with {cpu_s:.1f} s of CPU time per million messages",
         ],
         [
             "memory",
             _bytes(count * planned.memory_per_broker_bytes),
             _bytes(planned.memory_per_broker_bytes),
-            "mostly page cache: 3Gi, or what is written in a minute",
+            "mostly page cache: 3Gi, or the data written in a minute",
         ],
         [
             "volumes",
             _bytes(count * planned.volume_per_broker_bytes),
             _bytes(planned.volume_per_broker_bytes),
-            f"{capacity.STORED_BESIDE_BODY_BYTES} bytes beside each body, and {capacity.FILLED_SHARE:.0%} full at most",
+            f"{capacity.STORED_BESIDE_BODY_BYTES} bytes overhead per message, at most {capacity.FILLED_SHARE:.0%} full",
         ],
         [
-            "written a second",
+            "written per second",
             _bytes(count * planned.written_per_broker_bytes_s),
             _bytes(planned.written_per_broker_bytes_s),
-            "what a disk has to take all the time",
+            "sustained write rate of the disk",
         ],
     ]
 
@@ -124,21 +125,23 @@ def _rows(planned: Capacity) -> list[list[Cell]]:
 def _lines(planned: Capacity) -> list[str]:
     load, figure = planned.load, planned.figure
     hours = f"{load.retention_s / _HOUR_S:,.1f}".removesuffix(".0") + " h"
-    cpu = f"{figure.store_cpu_s} s of CPU to take a million messages, {figure.deliver_cpu_s} s for each consumer group"
-    disk = f"{_decimal(planned.body_bytes_per_day)} a day, {_decimal(planned.published_disk_bytes)} in {hours}"
+    cpu = f"{figure.store_cpu_s} s of CPU time to store a million messages, {figure.deliver_cpu_s} s per consumer group"
+    disk = f"{_decimal(planned.body_bytes_per_day)} per day, {_decimal(planned.published_disk_bytes)} in {hours}"
     lines = [
-        f"figure: {figure.what}: {figure.rate:,.0f} msg/s, {cpu}",
+        f"measurement: {figure.what}: {figure.rate:,.0f} msg/s, {cpu}",
         f"measured on {capacity.MACHINE}: {figure.source}",
-        f"published rule: {planned.published_cores:,.1f} cores (1 for 10,000 msg/s), 8 GB of memory and more, {disk}",
+        f"published rule: {planned.published_cores:,.1f} cores (1 for 10,000 msg/s), at least 8 GB of memory, {disk}",
     ]
     if load.body_bytes > capacity.MEASURED_BODY_BYTES:
-        lines.append("note: messages of more than 1 KiB cost more CPU each, which was not measured")
+        lines.append("note: messages larger than 1 KiB need more CPU time, which was not measured")
     if load.copies > 1:
         lines.append(
             "note: this version does not replicate yet; a BrokerCluster takes replicas above 1 with replication"
         )
     if planned.groups > MOST_GROUPS:
-        lines.append(f"note: a BrokerCluster has {MOST_GROUPS} groups at most; divide the topics among several")
+        lines.append(
+            f"note: a BrokerCluster has at most {MOST_GROUPS} groups; distribute the topics to several clusters"
+        )
     return lines
 
 

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, if it is a terminal."""
+"""Progress bar, which is shown if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[int, int], None]
-"""Called with the numbers of messages and bytes since the last call."""
+"""Function that is called with the number of messages and bytes since the last call."""
 
 
 @contextmanager
 def progress(title: str, total_bytes: int | None) -> Iterator[Advance]:
-    """Show a bar while the block runs; without a terminal nothing is shown.
+    """Show a progress bar during the block, if standard error is a terminal.
 
-    ``total_bytes`` is ``None`` for an endless or unknown input: the bar then shows counts only.
+    ``total_bytes`` is the size of the input, or None if it is unknown. The bar then shows only counts.
     """
     if not sys.stderr.isatty():
         yield lambda messages, size: None

@@ -1,4 +1,4 @@
-"""Tracks which lines of an input have been sent while several batches are in progress."""
+"""Tracks the sent lines of an input while several batches are in progress."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from contextlib import contextmanager
 
 
 class SentLines:
-    """Counts the lines that brokers have stored, and those that may be stored.
+    """Counts the lines that brokers have stored, and tracks those that may be stored.
 
-    All batches of a read complete before the next read begins; within a read they start in order.
+    All batches of a read complete before the next read. The batches of a read start in order.
     """
 
     def __init__(self) -> None:
         self.read = 0
-        """Lines read so far."""
+        """Number of lines that were read."""
         self.empty = 0
         self.messages = 0
-        """Lines that brokers have stored."""
+        """Number of lines that brokers have stored."""
         self._open: set[int] = set()
         self._done: dict[int, int] = {}
 
     def begin(self, lines: int) -> None:
-        """Start a read: all earlier lines are complete."""
+        """Start a read of ``lines`` lines. All earlier lines are complete."""
         self.read += lines
         self._done.clear()
 
     @contextmanager
     def sending(self, first_line: int, messages: int) -> Iterator[None]:
-        """Send a batch in the block. After a failure it is unknown whether a broker stored it."""
+        """Track a batch that the block sends. After a failure, the batch may have been stored."""
         self._open.add(first_line)
         yield
         self._open.remove(first_line)
@@ -36,12 +36,12 @@ class SentLines:
         self.messages += messages
 
     def known(self) -> str:
-        """Return how far the input was sent, so that the user can continue from there."""
+        """Return a text with the progress, so that the user can continue with the remaining lines."""
         if not self._open:
-            return f"messages sent before that: {self.messages}"
+            return f"sent messages: {self.messages}"
         if not self.messages:
-            return "no line is known to be sent, some may have been"
+            return "no line was confirmed, some may have been sent"
         first = min(self._open)
         behind = sum(messages for line, messages in self._done.items() if line > first)
-        also = f", also {behind} messages behind it" if behind else ""
-        return f"all lines before line {first} are sent ({self.messages - behind} messages){also}, and more may be"
+        also = f", and {behind} messages of later lines" if behind else ""
+        return f"all lines before line {first} are sent ({self.messages - behind} messages){also}; more may be sent"

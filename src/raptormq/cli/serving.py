@@ -1,7 +1,7 @@
-"""Runs servers in the foreground: start, print ``ready``, wait for a signal, stop.
+"""Runs servers in the foreground for ``dev``, ``namesrv`` and ``broker``: start, print ``ready``, wait for a signal,
+stop.
 
-Used by ``dev``, ``namesrv`` and ``broker``. Standard output gets exactly one line, which starts with ``ready``; the log
-goes to standard error.
+Standard output contains exactly one line, which starts with ``ready``. The log is written to standard error.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from raptormq.errors import RaptorMQError
 from raptormq.transport.descriptors import raise_descriptor_limit
 
 STOP_TIMEOUT_S = 4.5
-"""A longer stop is cut short, because the process is usually killed 5 s after the request."""
+"""Time limit of a stop in seconds. The process is usually killed 5 s after the signal."""
 
 _YOUNG_OBJECTS = 20_000
-"""Allocations between two runs of the garbage collector. Servers create hardly any cycles, and waiting objects (held
-pulls, pending requests) are no garbage. By default the collector would visit them after every 700."""
+"""Threshold of the garbage collector. Servers create few reference cycles, and pending requests are not garbage. With
+the default of 700 allocations the collector would visit them too often."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 Addresses = dict[str, str]
-"""Server -> address, in the order of the ready line: ``{"namesrv": "127.0.0.1:9876"}``."""
+"""Addresses by server, in the order of the ready line: ``{"namesrv": "127.0.0.1:9876"}``."""
 
 Opening = Callable[[], AbstractAsyncContextManager[Addresses]]
 
 
 class Startable(Protocol):
-    """A server: the service objects of name server and broker."""
+    """A server: name server or broker."""
 
     async def start(self) -> None:
         """Start serving."""
@@ -51,11 +51,10 @@ class StopTimedOut(RaptorMQError):
 
 
 def serve(opening: Opening) -> None:
-    """Run the servers of ``opening()`` until SIGTERM or SIGINT, with the highest limit of open files that the system
-    allows.
+    """Run the servers of ``opening()`` until SIGTERM or SIGINT.
 
-    ``opening()`` returns an asynchronous context manager. Entering it starts the servers and returns the addresses to
-    print; leaving it stops them.
+    The soft limit of open files is raised to the hard limit. ``opening()`` returns an asynchronous context manager. On
+    entry it starts the servers and returns the addresses to print. On exit it stops the servers.
 
     Raises:
         RaptorMQError: the servers failed to start or stop.
@@ -67,7 +66,7 @@ def serve(opening: Opening) -> None:
 
 @asynccontextmanager
 async def running(server: Startable) -> AsyncIterator[None]:
-    """Run ``server`` inside the block."""
+    """Run ``server`` during the block."""
     await server.start()
     try:
         yield
@@ -83,7 +82,7 @@ def log_level_option(default: str) -> Callable[[F], F]:
         default=default,
         show_default=True,
         envvar="RAPTORMQ_LOG_LEVEL",
-        help="Lowest level of log messages on standard error.",
+        help="Minimum level of log messages.",
     )
 
 
@@ -95,7 +94,7 @@ async def _serve(opening: Opening) -> None:
     try:
         async with asyncio.timeout(None) as limit, opening() as addresses:
             if not stop.is_set():
-                gc.freeze()  # loaded modules are permanent; no collection need visit them
+                gc.freeze()  # exclude the objects of loaded modules from collections
                 gc.set_threshold(_YOUNG_OBJECTS)
                 _announce(addresses)
                 await stop.wait()

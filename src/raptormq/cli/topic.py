@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import click
 
 from raptormq.cli.admin_call import with_admin
+from raptormq.cli.completing import topic_names
 from raptormq.cli.confirming import confirm
-from raptormq.cli.hints import CommandFailed
+from raptormq.cli.exit_codes import CommandFailed
 from raptormq.cli.options import key_and_value, name_servers_option, output_option, timeout_option
 from raptormq.cli.output import echo, print_json
 from raptormq.cli.topic_description import as_json, print_description
@@ -20,7 +21,7 @@ PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
 WORDS = {
     TopicChange.CREATED: "created",
     TopicChange.CHANGED: "changed",
-    TopicChange.UNCHANGED: "like that already",
+    TopicChange.UNCHANGED: "unchanged",
 }
 
 _queues = click.IntRange(1, 65_536)
@@ -46,10 +47,10 @@ Examples:
   raptormq topic create archive --read-queues 8 --write-queues 4 --perm r"""
 )
 @click.argument("name")
-@click.option("--queues", type=_queues, help="Queues on each broker; 8 for a new topic.")
-@click.option("--read-queues", type=_queues, help="Read queues, if different from --queues.")
-@click.option("--write-queues", type=_queues, help="Write queues, if different from --queues.")
-@click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="Permissions; rw for a new topic.")
+@click.option("--queues", type=_queues, help="Number of queues on each broker, by default 8 for a new topic.")
+@click.option("--read-queues", type=_queues, help="Number of read queues, if different from --queues.")
+@click.option("--write-queues", type=_queues, help="Number of write queues, if different from --queues.")
+@click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="Permissions, by default rw for a new topic.")
 @click.option(
     "--attribute",
     "attributes",
@@ -58,9 +59,7 @@ Examples:
     metavar="KEY=VALUE",
     help="Topic attribute, such as message.type=FIFO or queue.type=BatchCQ.",
 )
-@click.option(
-    "--order/--no-order", default=None, help="Whether the topic is for ordered messages; off for a new topic."
-)
+@click.option("--order/--no-order", default=None, help="Whether the topic is for ordered messages, by default not.")
 @click.option("--yes", is_flag=True, help="Reduce the read queues even if that hides messages.")
 @name_servers_option
 @timeout_option
@@ -76,10 +75,10 @@ def create(
     name_servers: str,
     timeout_s: float,
 ) -> None:
-    """Create the topic NAME on all master brokers, or change it where it exists.
+    """Create the topic NAME on all master brokers, or change it if it exists.
 
-    Settings that are not given are not changed. Queues that can no longer be read keep their messages, but no consumer
-    gets them; such a change is refused without --yes.
+    Settings without an option are not changed. If the number of read queues is reduced, consumers cannot read the
+    messages of the removed queues. Such a change requires --yes.
     """
     to_read = read_queues or queues
     wanted = _attributes(attributes)
@@ -115,18 +114,18 @@ def _attributes(given: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 async def _refuse_hiding(admin: AdminClient, name: str, read_queues: int) -> None:
-    """Raise :class:`CommandFailed` when the topic has messages that could no longer be read."""
+    """Raise :class:`CommandFailed` if consumers could no longer read messages of the topic."""
     route = await admin.route(name)
     if route is None:
         return
     stats = await admin.topic_stats(name)
     read_now = {queues.broker_name: queues.read_queue_nums for queues in route.queues}
-    told = {queue.broker_name for queue in stats}  # one that only a late name server knows is found by the route alone
-    unknown = sorted(broker for broker, count in read_now.items() if count > read_queues and broker not in told)
+    reporting = {queue.broker_name for queue in stats}  # a broker may have registered with one name server only
+    unknown = sorted(broker for broker, count in read_now.items() if count > read_queues and broker not in reporting)
     if unknown:
         raise CommandFailed(
-            f"what {read_queues} read queues of topic {name} would hide on {', '.join(unknown)} is not known now; "
-            "repeat this, with --yes if it does not matter"
+            f"cannot check whether {read_queues} read queues of topic {name} would hide messages on "
+            f"{', '.join(unknown)}; repeat the command, or use --yes to skip the check"
         )
     hidden = sum(
         offsets.max_offset - offsets.min_offset
@@ -135,8 +134,8 @@ async def _refuse_hiding(admin: AdminClient, name: str, read_queues: int) -> Non
     )
     if hidden:
         raise CommandFailed(
-            f"messages that {read_queues} read queues of topic {name} would hide: {hidden}; lower --write-queues alone "
-            "until they are consumed, then repeat this with --yes"
+            f"{read_queues} read queues of topic {name} would hide {hidden} messages; reduce only --write-queues until "
+            "they are consumed, then repeat the command with --yes"
         )
 
 
@@ -152,7 +151,7 @@ Examples:
 @name_servers_option
 @timeout_option
 def list_topics(show_all: bool, output: str, name_servers: str, timeout_s: float) -> None:
-    """List the topics that the name servers know."""
+    """List the topics of all brokers."""
 
     async def run(admin: AdminClient) -> tuple[list[str], ClusterInfo]:
         return await admin.topics(), await admin.cluster_info()
@@ -173,12 +172,12 @@ Examples:
   raptormq topic describe orders
   raptormq topic describe orders -o json -n 'ns-0:9876;ns-1:9876'"""
 )
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @output_option
 @name_servers_option
 @timeout_option
 def describe(name: str, output: str, name_servers: str, timeout_s: float) -> None:
-    """Show the brokers of NAME, its configuration and the bounds of its queues."""
+    """Show the brokers of the topic NAME, its configuration and the bounds of its queues."""
 
     async def run(admin: AdminClient) -> tuple[dict[str, TopicConfig], dict[MessageQueue, TopicOffset]]:
         stats = await admin.topic_stats(name)
@@ -204,12 +203,12 @@ Examples:
   raptormq topic delete orders
   raptormq topic delete orders --yes"""
 )
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation; implied without a terminal.")
+@click.argument("name", shell_complete=topic_names)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 @name_servers_option
 @timeout_option
 def delete(name: str, yes: bool, name_servers: str, timeout_s: float) -> None:
-    """Delete the topic NAME with all its messages, on all brokers."""
+    """Delete the topic NAME with all its messages on all brokers."""
 
     async def require(admin: AdminClient) -> None:
         if await admin.route(name) is None:

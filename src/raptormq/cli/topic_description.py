@@ -1,4 +1,4 @@
-"""The output of ``raptormq topic describe``: the configuration on each broker and the bounds of each queue."""
+"""Output of ``raptormq topic describe``: the configuration on each broker and the bounds of each queue."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from raptormq.client import MessageQueue, Perm, TopicConfig, TopicOffset
 
 
 def as_json(name: str, configs: Mapping[str, TopicConfig], stats: Mapping[MessageQueue, TopicOffset]) -> dict[str, Any]:
-    """Return a JSON value. Times are milliseconds since 1970, 0 for never. The id is the broker's topic id; a recreated
-    topic has a new one.
+    """Return the topic as a JSON value. Times are in ms since 1970, 0 for never. The id is the topic id on the broker,
+    which changes when the topic is recreated.
     """
     return {
         "topic": name,
@@ -76,7 +76,7 @@ def print_description(name: str, configs: Mapping[str, TopicConfig], stats: Mapp
 
 
 def permission(bits: int) -> str:
-    """Return ``rw``, ``r``, ``w`` or ``-`` for permission bits."""
+    """Return the text form of permission bits: ``rw``, ``r``, ``w`` or ``-``."""
     return ("r" if bits & Perm.READ else "") + ("w" if bits & Perm.WRITE else "") or "-"
 
 

@@ -1,10 +1,25 @@
 """The RaptorMQ client: producers, consumers and administration over the RocketMQ remoting protocol, for asyncio.
 
-What is imported here is the public interface; the modules behind it may change.
+The public interface consists of the names imported here. Submodules may change without notice.
 """
 
-from raptormq.client.admin import AdminClient, FoundMessages
+from raptormq.client.admin import AdminClient, FoundMessages, GroupSettings
+from raptormq.client.allocation import (
+    AllocateStrategy,
+    Averagely,
+    AveragelyByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    MachineRoomNearby,
+)
 from raptormq.client.blocking import BlockingAdminClient, BlockingProducer, BlockingPullConsumer
+from raptormq.client.blocking_consumer import (
+    BlockingConsumer,
+    BlockingLitePullConsumer,
+    BlockingReceivedBatch,
+    BlockingReceivedMessage,
+)
 from raptormq.client.config import (
     ClientConfig,
     ConsumeFromWhere,
@@ -17,28 +32,61 @@ from raptormq.client.config import (
 )
 from raptormq.client.consumer import (
     BatchListener,
+    Consumer,
     Listener,
+    LitePullConsumer,
     PlainListener,
+    PopConsumer,
+    PoppedMessage,
     PullConsumer,
     PullResult,
     PullStatus,
     PushConsumer,
+    ReceivedBatch,
+    ReceivedMessage,
+    Retry,
+    RetryKind,
     Sql,
     in_executor,
     in_loop,
     message_key,
 )
+from raptormq.client.description import (
+    BrokerDescription,
+    ConsumerDescription,
+    ProducerDescription,
+    QueueDescription,
+    ReadState,
+    WorkerDescription,
+    as_dict,
+)
+from raptormq.client.interceptors import (
+    BackpressureContext,
+    ConsumeContext,
+    ConsumerInterceptor,
+    ConsumeStatus,
+    DeadLetterContext,
+    Described,
+    EndTransactionContext,
+    ProducerInterceptor,
+    QueueChange,
+    RebalanceContext,
+    SendContext,
+)
 from raptormq.client.message import MessageBatch, split_messages
 from raptormq.client.producer import (
     Callback,
     Producer,
+    StagedCommit,
+    StagingClient,
     TransactionProducer,
     TransactionResult,
-    TransactionState,
     pick_by_key,
 )
-from raptormq.client.results import ConsumeResult, SendResult, SendStatus, TopicChange, TopicConfigs
+from raptormq.client.rebalance_listener import RebalanceListener
+from raptormq.client.results import ConsumeResult, SendResult, SendStatus, TopicChange, TopicConfigs, TransactionState
 from raptormq.client.security import ClientTls, Credentials, EncryptionKeys, EnvironmentKeys, KeyFile, KeyFolder
+from raptormq.protocol.bodies.access import Acl, AclEntry, UserInfo
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.group_progress import GroupConnections, GroupMember, QueueProgress
 from raptormq.protocol.bodies.queues import TopicOffset
@@ -48,30 +96,55 @@ from raptormq.protocol.compression import Compression
 from raptormq.protocol.message import Delay, Message, MessageExt, MessageQueue
 
 __all__ = [
+    "Acl",
+    "AclEntry",
     "AdminClient",
+    "AllocateStrategy",
+    "Averagely",
+    "AveragelyByCircle",
+    "BackpressureContext",
     "BatchListener",
     "BlockingAdminClient",
+    "BlockingConsumer",
+    "BlockingLitePullConsumer",
     "BlockingProducer",
     "BlockingPullConsumer",
+    "BlockingReceivedBatch",
+    "BlockingReceivedMessage",
     "BrokerData",
+    "BrokerDescription",
+    "ByConfig",
+    "ByMachineRoom",
     "Callback",
     "ClientConfig",
     "ClientTls",
     "ClusterInfo",
     "Compression",
+    "ConsistentHash",
+    "ConsumeContext",
     "ConsumeFromWhere",
     "ConsumeResult",
+    "ConsumeStatus",
+    "Consumer",
     "ConsumerConfig",
+    "ConsumerDescription",
+    "ConsumerInterceptor",
     "Credentials",
+    "DeadLetterContext",
     "Delay",
+    "Described",
     "EncryptionKeys",
+    "EndTransactionContext",
     "EnvironmentKeys",
     "FoundMessages",
     "GroupConnections",
     "GroupMember",
+    "GroupSettings",
     "KeyFile",
     "KeyFolder",
     "Listener",
+    "LitePullConsumer",
+    "MachineRoomNearby",
     "Message",
     "MessageBatch",
     "MessageExt",
@@ -81,18 +154,34 @@ __all__ = [
     "Order",
     "Perm",
     "PlainListener",
+    "PopConsumer",
+    "PoppedMessage",
     "Producer",
     "ProducerConfig",
+    "ProducerDescription",
+    "ProducerInterceptor",
     "PullConsumer",
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "QueueChange",
     "QueueConversionState",
     "QueueData",
+    "QueueDescription",
     "QueueProgress",
+    "ReadState",
+    "RebalanceContext",
+    "RebalanceListener",
+    "ReceivedBatch",
+    "ReceivedMessage",
+    "Retry",
+    "RetryKind",
+    "SendContext",
     "SendResult",
     "SendStatus",
     "Sql",
+    "StagedCommit",
+    "StagingClient",
     "TopicChange",
     "TopicConfig",
     "TopicConfigs",
@@ -101,7 +190,10 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "UserInfo",
     "WhenFull",
+    "WorkerDescription",
+    "as_dict",
     "in_executor",
     "in_loop",
     "message_key",

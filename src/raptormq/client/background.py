@@ -1,7 +1,6 @@
-"""Background tasks that run until they are cancelled, and calls that must all end.
+"""Background tasks that run until cancelled, and concurrent calls that must all complete.
 
-A task that ends with an unexpected error is logged at once; asyncio logs it only when the task is collected, which may
-be never. Neighbours: every module here with a background task.
+An unexpected error in a task is logged immediately. asyncio logs it only when the task is garbage-collected.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ log = get_logger(__name__)
 
 
 def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start `work`; the caller keeps the task and cancels it."""
+    """Start `work` as a task. The caller must keep a reference and cancel it."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_log_failure)
     return task
@@ -28,7 +27,7 @@ async def sleep_forever() -> None:
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[None]], timeout: float | None = None) -> set[asyncio.Task[None]]:
-    """Cancel tasks and wait until they have ended, at most `timeout` seconds; returns those that still run, because
+    """Cancel tasks and wait up to `timeout` seconds for their end. Return the tasks that are still running, because
     code of the application may ignore the cancellation.
     """
     tasks = list(tasks)
@@ -38,7 +37,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]], timeout: float | None 
 
 
 async def gather_all(works: Iterable[Awaitable[object]]) -> None:
-    """Run all in parallel; raise the first error after all of them have ended."""
+    """Run all concurrently; raise the first error after all have ended."""
     for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
@@ -47,5 +46,5 @@ async def gather_all(works: Iterable[Awaitable[object]]) -> None:
 def _log_failure(task: asyncio.Task[None]) -> None:
     if task.cancelled() or (error := task.exception()) is None:
         return
-    if isinstance(error, Exception):  # SystemExit and KeyboardInterrupt end the program, as asked for
+    if isinstance(error, Exception):  # SystemExit and KeyboardInterrupt end the program
         log.error("%s ended unexpectedly, which is a bug", task.get_name(), exc_info=error)

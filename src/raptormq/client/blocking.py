@@ -1,9 +1,9 @@
-"""The client without `await`: the same objects, driven by an event loop in a daemon thread.
+"""Blocking client: wraps the asynchronous client with an event loop in a daemon thread.
 
-For scripts, notebooks and Spark workers. Each object has its own thread, so programs need no event loop. Every call
-waits at most as long as the call that it wraps, plus a margin. Not usable after a fork. Calls that differ only in the
-`await` are created from the calls they wrap, with their arguments, types and documentation.
-Neighbours: `producer.producer`, `consumer.pull_consumer`, `admin.client`, which do the work.
+Intended for scripts, notebooks and Spark workers. Each object has its own thread. The timeout of a call is that of the
+wrapped call plus a margin. Objects cannot be used after a fork. Most methods are generated from the wrapped methods,
+with the same parameters, types and documentation. See also: `producer.producer`, `consumer.pull_consumer`,
+`admin.client`, which do the work.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 from raptormq.client.admin import AdminClient
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ProducerConfig, ProducerSettings
 from raptormq.client.consumer import PullConsumer, PullResult, Sql
+from raptormq.client.description import ProducerDescription
 from raptormq.client.lifecycle import Startable
 from raptormq.client.message import as_queues
 from raptormq.client.producer import Producer
@@ -29,7 +30,7 @@ from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
 _MARGIN_S = 10.0
 _MAX_REQUESTS = 10
-"""Most requests of one call; a call without its own timeout has the time for so many."""
+"""Maximum number of requests of one call. The default timeout of a call is the sum of so many request timeouts."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class LoopThread:
         """Run a coroutine in the thread and return its result.
 
         Raises:
-            RequestTimeout: it took longer than `timeout` seconds; it was cancelled.
+            RequestTimeout: The call took longer than `timeout` seconds and was cancelled.
             ClientClosed: the thread was stopped.
         """
         future = self.submit(work)
@@ -75,7 +76,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
-        """Stop the thread and cancel what still runs in it; does nothing when it is stopped."""
+        """Stop the thread and cancel its remaining tasks; no effect if it is stopped."""
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(_MARGIN_S)
@@ -92,13 +93,13 @@ class LoopThread:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Blocking(Generic[W_co]):
-    """Starts and closes the wrapped object; subclasses add its calls.
+class Blocking(Generic[W_co]):
+    """Base class that starts and closes the wrapped object. Subclasses add the methods.
 
     Args:
         wrapped: the asynchronous object.
-        config: its client configuration, whose timeouts bound its calls.
-        longest_s: additional seconds of its longest call.
+        config: the client configuration, which determines the timeouts.
+        longest_s: additional seconds for its longest call.
     """
 
     def __init__(self, wrapped: W_co, config: ClientConfig, longest_s: float = 0.0) -> None:
@@ -108,7 +109,7 @@ class _Blocking(Generic[W_co]):
         self._thread: LoopThread | None = None
 
     def start(self) -> Self:
-        """Start the object; does nothing when it is started."""
+        """Start the object; no effect if it is started."""
         if self._thread is None:
             self._thread = LoopThread(f"raptormq {type(self).__name__}")
             try:
@@ -119,7 +120,7 @@ class _Blocking(Generic[W_co]):
         return self
 
     def close(self) -> None:
-        """Close the object and stop its thread; does nothing when it is closed."""
+        """Close the object and stop its thread; no effect if it is closed."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -156,18 +157,18 @@ class _Blocking(Generic[W_co]):
 
 def _blocking(
     call: Callable[Concatenate[W_co, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[_Blocking[W_co], P], T]:
-    """Return the blocking form of `call`; it waits for `timeout` seconds if that is passed by name."""
+) -> Callable[Concatenate[Blocking[W_co], P], T]:
+    """Return the blocking form of `call`. A keyword argument `timeout` replaces the default waiting time."""
 
     @functools.wraps(call)
-    def blocking(self: _Blocking[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def blocking(self: Blocking[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         timeout = cast("float | None", kwargs.get("timeout"))
         return self._run(call(self._wrapped, *args, **kwargs), timeout)
 
-    return cast("Callable[Concatenate[_Blocking[W_co], P], T]", blocking)
+    return cast("Callable[Concatenate[Blocking[W_co], P], T]", blocking)
 
 
-class BlockingProducer(_Blocking[Producer]):
+class BlockingProducer(Blocking[Producer]):
     """`Producer` without await; see there for arguments and errors."""
 
     def __init__(
@@ -190,10 +191,21 @@ class BlockingProducer(_Blocking[Producer]):
     request = _blocking(Producer.request)
     reply = _blocking(Producer.reply)
     recall = _blocking(Producer.recall)
+    redeliver = _blocking(Producer.redeliver)
     queues = _blocking(Producer.queues)
 
+    def describe(self) -> ProducerDescription:
+        """Return the messages in flight and the avoided brokers."""
+        if self._thread is None:
+            return self._wrapped.describe()
+
+        async def describe() -> ProducerDescription:
+            return self._wrapped.describe()
+
+        return self._run(describe())
+
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> concurrent.futures.Future[SendResult]:
-        """Send one message and return at once: the future has the result or the error of `send`."""
+        """Send one message without waiting. The returned future has the result or the error of `send`."""
 
         async def send() -> SendResult:
             return await self._wrapped.submit(message, queue=queue)
@@ -201,7 +213,7 @@ class BlockingProducer(_Blocking[Producer]):
         return self._submit(send())
 
 
-class BlockingPullConsumer(_Blocking[PullConsumer]):
+class BlockingPullConsumer(Blocking[PullConsumer]):
     """`PullConsumer` without await; see there for arguments and errors."""
 
     def __init__(
@@ -279,11 +291,11 @@ class BlockingPullConsumer(_Blocking[PullConsumer]):
         return self._wrapped.position(queue)
 
     def poll(self, timeout: float = 5.0) -> list[MessageExt]:
-        """Return the next messages of the assigned queues; empty when none came within `timeout` seconds."""
+        """Return the next messages of the assigned queues; empty if none arrived within `timeout` seconds."""
         return self._run(self._wrapped.poll(timeout), timeout)
 
 
-class BlockingAdminClient(_Blocking[AdminClient]):
+class BlockingAdminClient(Blocking[AdminClient]):
     """`AdminClient` without await; see there for arguments and errors."""
 
     def __init__(
@@ -304,8 +316,25 @@ class BlockingAdminClient(_Blocking[AdminClient]):
     find_messages = _blocking(AdminClient.find_messages)
     message = _blocking(AdminClient.message)
     groups = _blocking(AdminClient.groups)
+    group_settings = _blocking(AdminClient.group_settings)
+    create_group = _blocking(AdminClient.create_group)
+    delete_group = _blocking(AdminClient.delete_group)
     group_progress = _blocking(AdminClient.group_progress)
     reset_group = _blocking(AdminClient.reset_group)
     group_connections = _blocking(AdminClient.group_connections)
     cluster_info = _blocking(AdminClient.cluster_info)
+    masters = _blocking(AdminClient.masters)
     runtime_info = _blocking(AdminClient.runtime_info)
+    broker_settings = _blocking(AdminClient.broker_settings)
+    update_broker_settings = _blocking(AdminClient.update_broker_settings)
+    replication = _blocking(AdminClient.replication)
+    transfer_leadership = _blocking(AdminClient.transfer_leadership)
+    promote_slave = _blocking(AdminClient.promote_slave)
+    change_members = _blocking(AdminClient.change_members)
+    users = _blocking(AdminClient.users)
+    create_user = _blocking(AdminClient.create_user)
+    update_user = _blocking(AdminClient.update_user)
+    delete_user = _blocking(AdminClient.delete_user)
+    acls = _blocking(AdminClient.acls)
+    put_acl = _blocking(AdminClient.put_acl)
+    delete_acl = _blocking(AdminClient.delete_acl)

@@ -1,8 +1,8 @@
-"""Settings of clients, producers and consumers: plain values that are checked on creation and never change.
+"""Settings of clients, producers and consumers: immutable values that are validated on creation.
 
-Times are in seconds as a float unless the name says otherwise. Defaults are RocketMQ's where it has one.
-Neighbour: `cluster.client_instance`, of which there is one per `ClientConfig`. Source: RocketMQ `ClientConfig`,
-`DefaultMQProducer`, `DefaultMQPushConsumer`.
+Times are in seconds as a float unless the name says otherwise. If RocketMQ has the same setting, its default is used.
+There is one `cluster.client_instance` per `ClientConfig`. Source: RocketMQ `ClientConfig`, `DefaultMQProducer`,
+`DefaultMQPushConsumer`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+from raptormq.client.allocation import AllocateStrategy, Averagely
+from raptormq.client.interceptors import ConsumerInterceptor, ProducerInterceptor, check_interceptors
+from raptormq.client.rebalance_listener import RebalanceListener, check_rebalance_listener
 from raptormq.client.security import (
     ClientTls,
     Credentials,
@@ -37,9 +40,10 @@ from raptormq.client.settings import (
     check_setting,
     check_settings,
 )
-from raptormq.errors import ConfigError
+from raptormq.errors import ConfigError, MessageError
 from raptormq.protocol.compression import Compression
 from raptormq.protocol.message import MessageExt
+from raptormq.protocol.topic_names import TRACE_TOPIC, check_topic
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(?P<port>\d{1,5})")
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
@@ -93,7 +97,7 @@ class OnFailure(enum.Enum):
 
 
 class GeneratedName(str):
-    """An instance name that was generated: the next process has another one."""
+    """A generated instance name, which differs in every process."""
 
     __slots__ = ()
 
@@ -107,10 +111,10 @@ def _name_servers_from_environment() -> tuple[str, ...]:
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the `host:port` addresses of `"host:port;host:port"` or of a sequence of such texts.
+    """Parse `"host:port;host:port"` or a sequence of such strings into `host:port` addresses.
 
     Raises:
-        ConfigError: there is no address, one is not `host:port`, or a value is not text.
+        ConfigError: There is no address, an address is not `host:port`, or a value is not a string.
     """
     given: Any = text
     texts = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
@@ -128,35 +132,36 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How a process connects to one RaptorMQ (or RocketMQ) cluster.
+    """Connection settings for one RaptorMQ or RocketMQ cluster.
 
     Producers and consumers with the same `ClientConfig` share connections, routes and heartbeats.
     """
 
     name_servers: Sequence[str] | str = field(default_factory=_name_servers_from_environment)
-    """`"host:port;host:port"` or a sequence; default: environment variable NAMESRV_ADDR, else 127.0.0.1:9876."""
+    """`"host:port;host:port"` or a sequence; default: environment variable NAMESRV_ADDR, or else 127.0.0.1:9876."""
     instance_name: str = field(default_factory=_new_instance_name)
-    """Second half of the client id, unique per host: two consumers of a group with the same id would share queues."""
+    """Second half of the client id. Must be unique per host, since two consumers of a group with the same id would read
+    the same queues."""
     request_timeout: Seconds = 3.0
-    """Timeout of every request without its own."""
+    """Default timeout of requests in seconds."""
     route_refresh_interval: Seconds = 30.0
     """Interval between two refreshes of a route, as in the Java client."""
     heartbeat_interval: Seconds = 30.0
-    """Brokers forget a client after 120 s of silence."""
+    """Interval of heartbeats. Brokers remove a client after 120 s without a heartbeat."""
     close_timeout: Seconds = 5.0
-    """`close()` waits at most this long for requests in flight."""
+    """Maximum time that `close()` waits for requests in flight."""
     client_ip: str = ""
-    """First half of the client id; default: the address that this host uses towards the name server."""
+    """First half of the client id; default: the address of the network interface towards the name server."""
     credentials: Credentials | None = field(default_factory=credentials_from_environment)
-    """Credentials that requests are signed with; default: RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, else accessKey
-    and secretKey of $ROCKETMQ_HOME/conf/tools.yml, else none.
+    """Credentials for signing requests; default: RAPTORMQ_ACCESS_KEY and RAPTORMQ_SECRET_KEY, or else accessKey and
+    secretKey of $ROCKETMQ_HOME/conf/tools.yml, or else none.
     """
     tls: ClientTls | None = field(default_factory=tls_from_environment)
-    """TLS of connections, None for none; default: from RAPTORMQ_TLS and the related variables."""
+    """TLS settings; None disables TLS. Default: from RAPTORMQ_TLS and the related variables."""
 
     keys: EncryptionKeys | None = field(default_factory=keys_from_environment)
-    """Keys that messages are encrypted and decrypted with; default: those in RAPTORMQ_ENCRYPTION_KEYS, else those in
-    the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, else none. Keys that cannot be read raise an error when they are needed.
+    """Keys for encrypting and decrypting messages; default: the keys in RAPTORMQ_ENCRYPTION_KEYS, or else those in the
+    folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, or else none. Unreadable keys raise an error when they are first needed.
     """
 
     def __post_init__(self) -> None:
@@ -180,15 +185,16 @@ class ClientConfig:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The name servers, in the given order."""
-        return tuple(self.name_servers)  # parsed when this was made
+        return tuple(self.name_servers)  # parsed on creation
 
 
 class WhenFull(enum.Enum):
-    """What `submit` and `send_with_callback` do when as many messages are in flight as may be; `send` waits."""
+    """Behaviour of `submit` and `send_with_callback` when the limit of messages in flight is reached. `send` always
+    waits."""
 
     WAIT = "wait"
-    """Return at once and send the message when there is room. It fails after `send_timeout` without room. The waiting
-    messages stay in memory.
+    """Return immediately and send the message when the limit permits. The send fails after `send_timeout`. Waiting
+    messages are kept in memory.
     """
     RAISE = "raise"
     """Raise `Backpressure`; nothing is sent."""
@@ -196,21 +202,25 @@ class WhenFull(enum.Enum):
 
 @dataclass(frozen=True)
 class ProducerConfig:
-    """How messages are sent."""
+    """Settings for sending messages."""
 
     send_timeout: Seconds = 3.0
-    """Deadline over all attempts of a send; the time that a message waits for its batch does not count."""
+    """Time limit over all attempts of a send, without the time that a message waits for its batch."""
     retries: CountOrZero = 2
-    """Further attempts after the first failure (retryTimesWhenSendFailed). Attempts that reach no broker of the topic,
-    for example during its restart, are not counted and continue until `send_timeout`; 0 allows none.
+    """Number of retries (retryTimesWhenSendFailed). Attempts that reach no broker of the topic, for example during its
+    restart, are not counted and continue until `send_timeout`; 0 disables these, too.
     """
     avoid_failed_broker: SecondsOrZero = 30.0
-    """How long a broker that failed gets no messages while another one serves the topic."""
+    """How long a failed broker is avoided if another broker serves the topic."""
+    avoid_slow_brokers: bool = False
+    """Also avoid brokers that answer slowly (sendLatencyFaultEnable): for 2 s after a response that took 0.55 s, 5 s
+    after 1.8 s, 6 s after 3 s, 10 s after 5 s, 30 s after 15 s, as in the Java client, and not after a faster response.
+    """
     default_topic_queues: Count = 4
-    """Queues of a topic that is created by its first message (defaultTopicQueueNums)."""
+    """Number of queues of automatically created topics (defaultTopicQueueNums)."""
     compress_over_bytes: CountOrZero = 4096
-    """Bodies of at least this size are compressed (compressMsgBodyOverHowmuch), unless they do not shrink; 0 turns
-    compression off.
+    """Minimum size in bytes of bodies to compress (compressMsgBodyOverHowmuch). Bodies that do not shrink are not
+    compressed. 0 disables compression.
     """
     compression: Compression = Compression.ZLIB
     """The compression (compressType)."""
@@ -219,36 +229,45 @@ class ProducerConfig:
     encrypt: bool = False
     """Encrypt bodies, not properties, with the current key of `ClientConfig.keys`."""
     max_message_bytes: Count = 4 * 1024 * 1024
-    """Largest body that the brokers accept (maxMessageSize)."""
+    """Maximum body size in bytes; should equal maxMessageSize of the brokers."""
     auto_batch: bool = False
-    """Merge messages that are sent one by one into batches (autoBatch)."""
+    """Merge single messages into batches (autoBatch)."""
     batch_max_bytes: Annotated[int, Limits(_MAX_BATCH_BYTES)] = 32 * 1024
-    """Size at which such a batch is sent (batchMaxBytes); at most 2 MiB."""
+    """Size in bytes at which a merged batch is sent (batchMaxBytes); at most 2 MiB."""
     batch_max_delay_ms: Annotated[float, Limits(_MAX_BATCH_DELAY_MS)] = 10.0
-    """Age in milliseconds at which it is sent, whatever its size (batchMaxDelayMs); at most 30,000."""
+    """Age in ms at which a merged batch is sent, regardless of its size (batchMaxDelayMs); at most 30,000."""
     total_batch_max_bytes: Annotated[int, Limits(LONG_MAX)] = 32 * 1024 * 1024
-    """While all batches of a client hold this many bytes, further messages are sent by themselves (totalBatchMaxBytes).
+    """Limit on the bytes in all merged batches of a client (totalBatchMaxBytes). Above this limit messages are sent
+    individually.
     """
     max_in_flight_messages: Count = 10_000
-    """Messages without an outcome at which further ones wait, over all producers of a client
-    (backPressureForAsyncSendNum).
+    """Maximum number of messages in flight over all producers of a client (backPressureForAsyncSendNum).
     """
     max_in_flight_bytes: Annotated[int, Limits(LONG_MAX)] = 32 * 1024 * 1024
     """The same in bytes (backPressureForAsyncSendSize); a larger single message is sent alone."""
     when_full: WhenFull = WhenFull.WAIT
-    """What `submit` and `send_with_callback` do at these limits; `send` waits for at most its timeout."""
+    """Behaviour of `submit` and `send_with_callback` at these limits; `send` waits for at most its timeout."""
     max_open_batches: Count = 1024
-    """The same for the number of open batches, of which there is one per topic, queue, tag and wait flag; the batches
-    for the queues of one broker count as one.
+    """Maximum number of open batches. There is one batch per topic, queue, tag and wait flag; the batches for the
+    queues of one broker count as one.
     """
+
+    message_trace: bool = False
+    """Record sends and ends of transactions in the message trace (enableMsgTrace), for `mqadmin queryMsgTraceById`."""
+    trace_topic: str = TRACE_TOPIC
+    """Topic of the message trace (customizedTraceTopic). Brokers have the default one with `traceTopicEnable=true`."""
+    interceptors: Sequence[ProducerInterceptor] = ()
+    """Code around each send, see `raptormq.client.interceptors`; the first one is the outermost."""
 
     def __post_init__(self) -> None:
         check_settings(self)
+        _check_trace_topic(self.trace_topic)
+        object.__setattr__(self, "interceptors", check_interceptors(self.interceptors, ProducerInterceptor))
         if self.auto_batch and self.batch_max_bytes > self.max_message_bytes:
             raise ConfigError("batch_max_bytes must not be larger than max_message_bytes")
 
     def with_settings(self, settings: ProducerSettings) -> ProducerConfig:
-        """Return this configuration with the values of `settings` that are not `None`.
+        """Return a copy with the values of `settings` that are not None.
 
         Raises:
             ConfigError: a value is invalid.
@@ -263,11 +282,12 @@ class ProducerConfig:
 
 
 class ProducerSettings(TypedDict, total=False):
-    """The fields of `ProducerConfig`, which producers also take as keyword arguments; `None` changes nothing."""
+    """The fields of `ProducerConfig` as keyword arguments of producers. None keeps the configured value."""
 
     send_timeout: float | None
     retries: int | None
     avoid_failed_broker: float | None
+    avoid_slow_brokers: bool | None
     default_topic_queues: int | None
     compress_over_bytes: int | None
     compression: Compression | None
@@ -282,63 +302,67 @@ class ProducerSettings(TypedDict, total=False):
     max_in_flight_bytes: int | None
     when_full: WhenFull | None
     max_open_batches: int | None
+    message_trace: bool | None
+    trace_topic: str | None
+    interceptors: Sequence[ProducerInterceptor] | None
 
 
 @dataclass(frozen=True)
 class ConsumerConfig:
-    """How a `PushConsumer` fetches, consumes and commits."""
+    """Settings of a `PushConsumer`."""
 
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST
-    """Where a new group starts. A young topic, whose first message is still stored, is read from that message in any
-    case, except with BROADCASTING: there LAST skips the messages that a topic or a queue got before this member found
-    it, even if it was created after the member had started. FIRST skips nothing.
+    """Where a new group starts. A young topic, whose first message is still stored, is always read from that message,
+    except with BROADCASTING. There, LAST skips the messages that were stored before this member discovered the topic or
+    queue, even if it was created after the member started.
     """
     consume_from_ms: Milliseconds = 0
     """With `TIMESTAMP`: milliseconds since 1970."""
     message_model: MessageModel = MessageModel.CLUSTERING
-    """Whether members share the messages or each gets all of them."""
+    """Whether the members share the messages, or each member receives all messages."""
     start_timeout: Seconds = 10.0
-    """How long `start()` waits for the routes of the subscribed topics and for the members of the group, before it
-    raises.
+    """Timeout of `start()` for the routes of the subscribed topics and the members of the group.
     """
     allow_missing_topics: bool = False
-    """`start()` does not wait: topics need not exist yet, and servers may be down. While a topic cannot be read, a
-    warning is logged every 30 s.
+    """Let `start()` return without waiting: topics need not exist, and servers may be unavailable. While a topic cannot
+    be read, a warning is logged every 30 s.
     """
     offset_folder: str | Path = "~/.rocketmq_offsets"
     """Folder for the offsets of a broadcasting member, in subfolders for its address and instance name, `DEFAULT` if
     none is set.
     """
     order: Order = Order.NONE
-    """The order of listener calls. All members of a group need the same value: ordered members take queue locks, which
-    others do not respect.
+    """Order of listener calls. All members of a group must use the same value, because only ordered members use queue
+    locks.
     """
     order_key: Callable[[MessageExt], Hashable] | None = None
-    """With `BY_KEY`: returns the key of a message, `None` for a message without one; default: the sharding key, else
-    the text of all keys. Messages of a topic without a key are consumed one after the other.
+    """With `BY_KEY`: function that returns the key of a message, or None. Default: the sharding key, or else the text
+    of all keys. Messages of a topic without a key are consumed sequentially.
     """
     on_failure: OnFailure = OnFailure.DEAD_LETTER
-    """With an order: what happens to a message whose retries are used up."""
+    """With an order: handling of a message whose retries are exhausted."""
     retry_pause: Seconds = 1.0
     """With an order: pause before a failed message is retried (suspendCurrentQueueTimeMillis); it doubles with each
     retry. Later messages of the same queue or key wait, others do not.
     """
     longest_retry_pause: Seconds = 30.0
-    """Limit of that pause."""
+    """Maximum of `retry_pause` after doubling."""
     concurrency: Annotated[int, Limits(_MAX_CONCURRENCY)] = 20
-    """Concurrent listener calls, over all queues (consumeThreadMin); at most 10,000."""
+    """Maximum number of concurrent listener calls over all queues (consumeThreadMin); at most 10,000."""
     consume_batch: Annotated[int, Limits(_MAX_CONSUME_BATCH)] = 1
-    """Most messages per listener call (consumeMessageBatchMaxSize), at most 32,767; with an order they have one queue
-    or one key.
+    """Maximum number of messages per listener call (consumeMessageBatchMaxSize), at most 32,767. With an order all
+    messages of a call have the same queue or key.
     """
     consume_timeout: Seconds = 900.0
-    """A listener call that takes longer is cancelled and its messages are retried (consumeTimeout, 15 minutes)."""
+    """Timeout of a listener call (consumeTimeout, 15 minutes). The call is then cancelled, and its messages are
+    retried."""
     max_reconsume_times: CountOrZero = 16
-    """Redeliveries before a message goes to the dead letter queue; with an order, retries before `on_failure`."""
+    """Maximum number of redeliveries before a message is moved to the dead letter queue; with an order, of retries
+    before `on_failure`."""
     pull_batch: Count = 32
     """Messages per pull (pullBatchSize)."""
     pull_interval: SecondsOrZero | None = None
-    """Pause before the next pull of a queue whose end was reached (pullInterval), so that a pull returns more; default:
+    """Pause before the next pull at the end of a queue (pullInterval), so that a pull returns more messages. Default:
     0.005 for batch listeners, up to 0.025 at a high rate of pulls, else 0.
     """
     pull_suspend: Seconds = 15.0
@@ -346,28 +370,46 @@ class ConsumerConfig:
     queues, so that it sends about 200 pulls of idle queues a second.
     """
     pull_timeout: Seconds = 30.0
-    """A pull without a response for this long has failed; for a pull that is held longer, this time is longer as well.
+    """Timeout of a pull. For a pull that the broker holds longer, the timeout is extended.
     """
     commit_interval: Seconds = 5.0
     """Interval between two commits of offsets; offsets are also committed on stop."""
     rebalance_interval: Seconds = 20.0
     """Interval between two rebalances; queues are also rebalanced when the group changes."""
     hand_over_timeout: Seconds = 5.0
-    """How long a queue that goes to another member waits for running listener calls. Duplicates are possible after this
-    time, after a crash, or with mixed client types.
+    """Maximum time for which running listener calls delay the handover of a queue to another member. Duplicates are
+    possible after this time, after a crash, or with mixed client types.
     """
     max_messages_per_queue: Count = 1000
     """Unfinished messages per queue at which fetching pauses (pullThresholdForQueue)."""
     max_bytes_per_queue: Annotated[int, Limits(LONG_MAX)] = 100 * 1024 * 1024
-    """The same in bytes of bodies (pullThresholdSizeForQueue)."""
+    """The same limit in bytes of bodies (pullThresholdSizeForQueue)."""
     max_span_per_queue: Count | None = None
-    """The same as the distance between the first unfinished and the next offset (consumeConcurrentlyMaxSpan); default:
-    2,000, and 100,000 with `BY_KEY`, so that a key that is retried does not stop its queue. After a crash, at most so
-    many messages are delivered again.
+    """The same limit as the distance between the first unfinished and the next offset (consumeConcurrentlyMaxSpan).
+    Default: 2,000, or 100,000 with `BY_KEY`, so that a key that is retried does not block its queue. This is also the
+    maximum number of redelivered messages after a crash.
+    """
+
+    allocate_strategy: AllocateStrategy = field(default_factory=Averagely)
+    """How the queues of a topic are divided among the members (allocateMessageQueueStrategy), see
+    `raptormq.client.allocation`. All members of a group must use the same strategy with the same settings.
+    """
+    rebalance_listener: RebalanceListener | None = None
+    """Told of queues that are assigned, revoked and lost."""
+    message_trace: bool = False
+    """Record the consumption of each message in the message trace (enableMsgTrace), for `mqadmin queryMsgTraceById`."""
+    trace_topic: str = TRACE_TOPIC
+    """Topic of the message trace (customizedTraceTopic). Brokers have the default one with `traceTopicEnable=true`."""
+    interceptors: Sequence[ConsumerInterceptor] = ()
+    """Code around each listener call, or each message of a loop, see `raptormq.client.interceptors`; the first one is
+    the outermost.
     """
 
     def __post_init__(self) -> None:
         check_settings(self)
+        _check_trace_topic(self.trace_topic)
+        object.__setattr__(self, "interceptors", check_interceptors(self.interceptors, ConsumerInterceptor))
+        check_rebalance_listener(self.rebalance_listener)
         if self.pull_timeout <= self.pull_suspend:
             raise ConfigError("pull_timeout must be longer than pull_suspend")
         if self.order_key is not None and self.order is not Order.BY_KEY:
@@ -383,8 +425,15 @@ class ConsumerConfig:
         return _SPAN_BY_KEY if self.order is Order.BY_KEY else _SPAN
 
 
+def _check_trace_topic(topic: str) -> None:
+    try:
+        check_topic(topic)
+    except MessageError as error:
+        raise ConfigError(f"trace_topic: {error}") from None
+
+
 def local_address(towards: str) -> str:
-    """Return the IPv4 address of this host on the way to `towards` (`host:port`), 127.0.0.1 when there is no route.
+    """Return the IPv4 address of the network interface towards `towards` (`host:port`); 127.0.0.1 without a route.
 
     A host name is not resolved, because that may take seconds: the default route is used instead.
     """

@@ -1,10 +1,10 @@
-"""The lifecycle of a client: `async with`, the event loop that it belongs to, and its shutdown.
+"""Lifecycle of a client: `async with`, the check of its event loop, and its shutdown.
 
-`Startable` gives a client `async with`: it is started at the beginning of the block and closed at its end. A client
-that is never closed is reported when it is collected.
+`Startable` implements `async with`: the client is started at the beginning of the block and closed at its end. A client
+that is garbage-collected without being closed causes a warning.
 
-`require_loop` checks that the running event loop is the one that the client was started in. Connections and tasks of a
-client cannot be used in another loop.
+`require_loop` checks that the running event loop is the one in which the client was started. Connections and tasks
+cannot be used in another event loop.
 
 `Shutdown` completes the shutdown of a client, even if the caller stops waiting for it::
 
@@ -12,12 +12,11 @@ client cannot be used in another loop.
        `-----wait-------^          (a timeout, or a second Ctrl-C, cancels close() and not this)
     close() again, or start() --wait--^
 
-An incomplete shutdown would leave tasks that nothing can stop any more, and a membership that keeps the next consumer
-out of the group.
+An incomplete shutdown would leave running tasks, and a group membership that prevents the next consumer from joining.
 
-Neighbours: `producer.producer`, `consumer.pull_consumer` and `admin.client` are startable; `consumer.push_consumer` has
-`stop` and implements `async with` itself; `cluster.client_instance` knows the loop, and producers and consumers check
-it before use. Source: none; Java has threads, and its shutdown is not interrupted.
+See also: `producer.producer`, `consumer.pull_consumer` and `admin.client` are startable; `consumer.push_consumer` has
+`stop` and implements `async with` itself; `cluster.client_instance` stores the event loop, and producers and consumers
+check it. There is no counterpart in Java.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def require_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Shutdown:
-    """The shutdowns of one client, one after the other."""
+    """Runs the shutdowns of one client sequentially."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -56,40 +55,41 @@ class Shutdown:
         self._ended: Collection[asyncio.Task[None]] = ()
 
     async def run(self, work: Coroutine[Any, Any, None], ended: Collection[asyncio.Task[None]] = ()) -> None:
-        """Run `work`, which is bounded by its own timeouts, and wait for it, except in a task that it ends."""
+        """Run `work` and wait for it, except in a task that `work` itself ends. `work` must have its own timeouts."""
         self._task, self._ended = background(work, f"end of {self._what}"), ended
         await self.wait()
 
     async def wait(self) -> None:
-        """Wait for a shutdown that is still running; raises its error."""
+        """Wait for a running shutdown; raises its error."""
         while (task := self._task) is not None and asyncio.current_task() not in self._ended:
             try:
                 await asyncio.shield(task)
             finally:
-                # Another waiter may have been first, and the next shutdown may have begun since.
+                # Another waiter may have started the next shutdown since.
                 if self._task is task and task.done():
                     self._task, self._ended = None, ()
 
 
 def warn_unclosed(client: object, end: str = "close") -> None:
-    """Warn that a started client is dropped: its connections, and its membership of a group, stay."""
+    """Warn that a started client was garbage-collected while its connections and group membership still exist."""
     text = f"unclosed {type(client).__name__}: await its {end}(), or use async with"
     warnings.warn(text, ResourceWarning, stacklevel=3, source=client)
 
 
 class Startable(ABC):
-    """A client that can be started and closed. One that is collected while it is started causes a `ResourceWarning`."""
+    """Base class of clients with `start` and `close`. A client that is garbage-collected while started causes a
+    `ResourceWarning`."""
 
     _instance: object | None = None
-    """What the client uses while it is started; None while it is not."""
+    """The client instance while started, otherwise None."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Start the client; does nothing when it is started."""
+        """Start the client; no effect if it is started."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Close the client; does nothing when it is closed."""
+        """Close the client; no effect if it is closed."""
 
     async def __aenter__(self) -> Self:
         await self.start()

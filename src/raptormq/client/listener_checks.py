@@ -1,10 +1,10 @@
-"""Checks functions that are called and awaited, before the call and after it.
+"""Checks of asynchronous functions of the application, before and after their call.
 
-Not only `async def` is allowed: a lambda, a decorated function or an object may return an awaitable, which only a call
-shows. Before the call it is known whether the function can be called, and whether it is a plain `def` that yields or
-that declares a result that cannot be awaited. A plain `def` without an annotation gets a warning.
-Neighbours: `consumer.push_consumer` and `consumer.listener_call` for listeners, `producer.transactions` for checks and
-local transactions. Source: none, Java's listeners are not asynchronous.
+A lambda, a decorated function or an object may also return an awaitable, which only a call reveals. Before the call,
+the checks reject values that are not callable, generator functions, and functions whose declared result is not
+awaitable. A plain `def` without an annotation causes a warning. See also: `consumer.push_consumer` and
+`consumer.listener_call` for listeners, `producer.transactions` for checks and local transactions. Java has no
+asynchronous listeners.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 _VALUES = (NoneType, bool, int, list, set, tuple, enum.Enum)
-"""Types that listeners and checks return when awaited; none is awaitable itself."""
+"""Result types of listeners and checks; none is awaitable."""
 
 
 def require_async(function: Any, what: str) -> None:
@@ -44,7 +44,7 @@ def require_async(function: Any, what: str) -> None:
 
 
 def warn_if_plain(function: Any, what: str) -> None:
-    """Log a warning for a plain `def` that may or may not return an awaitable."""
+    """Log a warning for a plain `def` that may not return an awaitable."""
     code = _code(function)
     if (
         (inspect.isfunction(code) or inspect.ismethod(code))
@@ -55,8 +55,8 @@ def warn_if_plain(function: Any, what: str) -> None:
         and code.__name__ != "<lambda>"
     ):
         log.warning(
-            "%s should be async def, and %r is a plain one: unless what it returns can be awaited, its first call "
-            "fails; write async def, or declare that it returns an Awaitable",
+            "%s should be async def, and %r is a plain function: its first call fails unless it returns an "
+            "awaitable; write async def, or annotate the result as Awaitable",
             *(what, function),
         )
 
@@ -97,8 +97,8 @@ def _returns_a_value(code: Any) -> bool:
 
 
 def require_awaitable(result: Awaitable[T], what: str, error: type[ClientError] = ClientError) -> Awaitable[T]:
-    """Return the result of a function that has to be awaited; raises `error` when it is not awaitable, because the
-    function is a plain one and has run to its end.
+    """Return `result` if it is awaitable; otherwise raise `error`, because the function is a plain function that has
+    already run.
     """
     if not inspect.isawaitable(result):
         raise error(f"{what} must be async def: it has returned {result!r}, which cannot be awaited")

@@ -1,4 +1,4 @@
-"""Results of client calls: of sends, of listeners and of changes to topics. Plain values.
+"""Results of sends, transactions, listeners and topic changes.
 
 Source: RocketMQ `SendResult`, `SendStatus`, `ConsumeConcurrentlyStatus`.
 """
@@ -11,42 +11,52 @@ from functools import cached_property
 from typing import NamedTuple
 
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.headers.transaction import COMMIT, NOT_DECIDED, ROLLBACK
 from raptormq.protocol.message import MessageQueue
 
 
 class SendStatus(enum.Enum):
-    """How durable a stored message is; in every case the message was stored."""
+    """Durability of a stored message. The message is stored in all cases."""
 
     SEND_OK = 0
     """Stored as durably as the broker is configured."""
     FLUSH_DISK_TIMEOUT = 10
-    """With SYNC_FLUSH, the disk did not confirm in time."""
+    """With SYNC_FLUSH: the flush did not complete in time."""
     SLAVE_NOT_AVAILABLE = 11
-    """With SYNC_MASTER, no slave was available."""
+    """With SYNC_MASTER: no slave was available."""
     FLUSH_SLAVE_TIMEOUT = 12
-    """With SYNC_MASTER, the slave did not confirm in time."""
+    """With SYNC_MASTER: no slave acknowledged in time."""
 
 
 class SendResult(NamedTuple):
-    """Where a message, or the first of a list, was stored."""
+    """Position of a stored message, or of the first message of a list."""
 
     status: SendStatus
     message_id: str
     """The unique id given by the producer; for a list the ids of all its messages, joined with commas."""
     offset_message_id: str
-    """The id given by the broker: address and position; for a list joined with commas."""
+    """The id assigned by the broker (address and position); for a list, the ids joined with commas."""
     queue: MessageQueue
     queue_offset: int
-    """Offset in the queue; for a list that of its first message."""
+    """Offset in the queue; for a list, the offset of its first message."""
     recall_handle: str | None = None
-    """Handle for `Producer.recall`, of a message with a delivery time that has not passed."""
+    """Handle for `Producer.recall` of a message with a future delivery time."""
 
 
 def stored_as_one(result: SendResult, count: int) -> bool:
-    """Whether `count` messages sent as one request were stored as one batch, which has one id. The topic may have been
-    converted since.
-    """
+    """Return whether a request with `count` messages was stored as one batch, which has a single id."""
     return count > 1 and result.offset_message_id.count(",") + 1 != count
+
+
+class TransactionState(enum.Enum):
+    """Result of a local transaction."""
+
+    COMMIT = COMMIT
+    """The message is delivered."""
+    ROLLBACK = ROLLBACK
+    """The message is discarded."""
+    UNKNOWN = NOT_DECIDED
+    """The broker repeats the check later."""
 
 
 class ConsumeResult(enum.Enum):
@@ -55,27 +65,27 @@ class ConsumeResult(enum.Enum):
     SUCCESS = "CONSUME_SUCCESS"
     """All messages of the call are consumed."""
     RECONSUME_LATER = "RECONSUME_LATER"
-    """All messages of the call have to be delivered again later."""
+    """All messages of the call must be redelivered."""
 
 
 class TopicChange(enum.Enum):
-    """What `AdminClient.create_topic` has done at a broker."""
+    """Effect of `AdminClient.create_topic` or `create_group` on a broker."""
 
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
-    """The topic had these settings already."""
+    """The topic or group already had these settings."""
 
     @classmethod
-    def of(cls, before: TopicConfig | None, after: TopicConfig) -> TopicChange:
-        """Return the change from one configuration to the other; `None` is a topic that does not exist."""
+    def of(cls, before: object | None, after: object) -> TopicChange:
+        """Return the change between two configurations. None means that the topic or group does not exist."""
         if before is None:
             return cls.CREATED
         return cls.UNCHANGED if before == after else cls.CHANGED
 
 
 class TopicConfigs:
-    """All topics of a broker at one time, as it has answered. Two answers with the same `digest` say the same."""
+    """Snapshot of all topics of a broker. Snapshots with the same `digest` are equal."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -83,9 +93,9 @@ class TopicConfigs:
 
     @cached_property
     def topics(self) -> dict[str, TopicConfig]:
-        """Configurations by name, read when they are first asked for.
+        """Configurations by topic name, parsed on first access.
 
         Raises:
-            BodyError: the answer is not a table of topics.
+            BodyError: the response is not a table of topics.
         """
         return TopicConfigTable.from_json(self._body).topics

@@ -1,10 +1,9 @@
-"""Checks values against their annotations where they are given.
+"""Validation of values against their type annotations.
 
-A value of the wrong type would be found late: `"BROADCASTING"` is not a `MessageModel`, so the consumer would not
-broadcast, and text in place of a number would end the task that reads it. `mypy` reports such errors to those who use
-it; these checks report them to all.
-Neighbours: `config`, whose classes are checked as a whole, and the constructors and calls that take single values.
-Source: none, Java's compiler does it.
+Without validation, values of a wrong type have late effects: with `"BROADCASTING"` instead of a `MessageModel` the
+consumer does not broadcast, and a string instead of a number ends the task that uses it. `mypy` finds such errors only
+if it is used. Used by the classes of `config`, and by constructors and methods with single values. Java clients need no
+such checks.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The range of a number: above 0, or from 0 with `zero`, up to `most`, by default the maximum of Java's int.
+    """Range of a number: above 0, or from 0 with `zero`, up to `most`; the default is the maximum of Java's int.
 
-    Infinity and NaN are never within the limits.
+    Infinity and NaN are out of range.
     """
 
     most: int = _INT_MAX
@@ -46,12 +45,12 @@ CountOrZero = Annotated[int, Limits(zero=True)]
 Seconds = Annotated[float, Limits()]
 SecondsOrZero = Annotated[float, Limits(zero=True)]
 Milliseconds = Annotated[int, Limits(LONG_MAX, zero=True)]
-"""A point in time, since 1970."""
+"""A time in milliseconds since 1970."""
 
 
 def check_settings(settings: Any, kind: Any = None) -> None:
-    """Check every field of a dataclass, and of the dataclasses in its fields. Fields that a subclass of the application
-    adds are not checked.
+    """Validate all fields of a dataclass, including nested dataclasses. Fields added by subclasses of the application
+    are not checked.
 
     Raises:
         ConfigError: a value does not match its annotation; the text names the field and what is expected.
@@ -75,7 +74,7 @@ def check_setting(name: str, value: object, kind: Any, *, shown: bool = True) ->
     """
     kinds = _alternatives(kind)
     if not any(_matches(value, each) for each in kinds):
-        # A value given in place of an object, such as credentials or keys, may be a secret.
+        # A wrong value for an object, such as credentials or keys, may be a secret.
         given = repr(value) if shown and any(map(_is_plain, kinds)) else type(value).__name__
         raise ConfigError(f"{name} must be {' or '.join(map(_described, kinds))}, not {given}")
 
@@ -109,7 +108,7 @@ def _matches(value: object, kind: Any) -> bool:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether the annotation is a number, text, a truth value or an enum."""
+    """Return whether the annotation is a number, string, boolean or enum."""
     return get_origin(kind) is Annotated or (isinstance(kind, type) and issubclass(kind, bool | str | enum.Enum))
 
 

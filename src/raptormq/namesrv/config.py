@@ -1,6 +1,6 @@
-"""Settings of the name server (RocketMQ ``NamesrvConfig`` and the listening part of ``NettyServerConfig``).
+"""Settings of the name server (``NamesrvConfig``, and the listener settings of ``NettyServerConfig``).
 
-The file format and the declaration of settings are in :mod:`raptormq.config_file`.
+:mod:`raptormq.config_file` implements the file format and the declaration of settings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ JVM_KEYS = frozenset(
         "useEpollNativeSelector",
     }
 )
-"""Keys that size RocketMQ's thread pools and buffers. They have no meaning here and are accepted without a warning."""
+"""Keys of RocketMQ's thread pools and buffers. They have no effect and are accepted without a warning."""
 
 
 def _home(name: str) -> str:
@@ -54,69 +54,70 @@ def _home(name: str) -> str:
 
 
 OPEN_CODES = f"{RequestCode.GET_ROUTEINFO_BY_TOPIC:d},{RequestCode.GET_BROKER_CLUSTER_INFO:d}"
-"""Requests of every client: routes of topics and the list of brokers."""
+"""Requests that every client sends: routes of topics and the list of brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerAccess(AccessControl):
-    """Access control of a name server. By default routes and the broker list are open to everybody."""
+    """Access control of a name server. By default, routes and the list of brokers require no authentication."""
 
     authentication_whitelist: str = setting(OPEN_CODES, "authenticationWhitelist", parse=request_codes)
-    """Request codes that need no signature, separated by commas."""
+    """Request codes without authentication, separated by commas."""
     authorization_whitelist: str = setting(OPEN_CODES, "authorizationWhitelist", parse=request_codes)
-    """Request codes that need no permission, separated by commas."""
+    """Request codes without authorization, separated by commas."""
     auth_config_path: str = setting(lambda: _home("auth"), "authConfigPath", parse=file_path)
-    """Folder of the tables of users and ACLs."""
+    """Directory of the tables of users and ACLs."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameServerConfig:
-    """Settings of ``namesrv.conf``; immutable, an update by request creates a new value."""
+    """Settings of ``namesrv.conf``. Immutable; an update creates a new object."""
 
     listen_port: int = setting(9876, "listenPort", parse=integer(0, 65535))
-    """TCP port; with 0 the system chooses one."""
+    """Listening port. 0 selects a free port."""
     bind_address: str = setting("0.0.0.0", "bindAddress")
-    """Listening address; by default all IPv4 addresses of the host."""
+    """Listening address, by default all IPv4 addresses of the host."""
     kv_config_path: str = setting(lambda: _home("kvConfig.json"), "kvConfigPath", parse=file_path)
     """File of the key-value store."""
     config_store_path: str = setting(lambda: _home("namesrv.properties"), "configStorePath", parse=file_path)
-    """File that receives settings changed by UPDATE_NAMESRV_CONFIG (318); with ``-c`` it is that file."""
+    """File to which UPDATE_NAMESRV_CONFIG (318) writes changes, by default the file of ``-c``."""
     order_message_enable: bool = setting(False, "orderMessageEnable", parse=parse_bool)
     """Whether routes include the fixed queue counts of ordered topics."""
     return_order_topic_config_to_broker: bool = setting(True, "returnOrderTopicConfigToBroker", parse=parse_bool)
     """Whether the response to a broker's registration includes the fixed queue counts."""
     support_acting_master: bool = setting(False, "supportActingMaster", parse=parse_bool)
-    """Whether the slave with the lowest id of a group without master is shown as its (read-only) master."""
+    """Whether routes contain the slave with the lowest id as read-only master if a group has no master."""
     enable_all_topic_list: bool = setting(True, "enableAllTopicList", parse=parse_bool)
     """Whether GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206) is answered."""
     enable_topic_list: bool = setting(True, "enableTopicList", parse=parse_bool)
     """Whether the topic lists by cluster and of system topics (224, 304) are answered."""
     delete_topic_with_broker_registration: bool = setting(False, "deleteTopicWithBrokerRegistration", parse=parse_bool)
-    """Remove topics that are missing from a registration, also when the broker does not declare it complete (brokers of
-    Apache RocketMQ do not).
+    """Whether every registration counts as complete and removes topics that are missing from it. Brokers of Apache
+    RocketMQ do not mark registrations as complete.
     """
     scan_not_active_broker_interval_ms: int = setting(5000, "scanNotActiveBrokerInterval", parse=integer(1, 3_600_000))
-    """Interval of searches for silent brokers, milliseconds."""
+    """Interval at which expired brokers are removed, in ms."""
     need_wait_for_service: bool = setting(False, "needWaitForService", parse=parse_bool)
-    """Refuse route requests after the start until brokers had time to register."""
+    """Whether route requests are refused for ``waitSecondsForService`` after the start, so that brokers can register.
+    """
     wait_seconds_for_service: int = setting(45, "waitSecondsForService", parse=integer(0, 86_400))
-    """How long route requests are refused, seconds."""
+    """Time after the start during which route requests are refused, in seconds."""
     max_idle_seconds: int = setting(120, "serverChannelMaxIdleTimeSeconds", parse=integer(1, 86_400))
-    """A connection that is silent for this long is closed, seconds."""
+    """Time without received data after which a connection is closed, in seconds."""
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "configBlackList")
-    """Keys that requests must not change, separated by semicolons."""
+    """Keys that no request may change, separated by semicolons."""
     enable_controller: bool = setting(False, "enableControllerInNamesrv", parse=switched_off)
-    """Controller mode (election by the name servers) is not supported; replication groups elect their own leader."""
+    """Must be false: controller mode is not supported. Replication groups elect their own leader."""
     notify_min_broker_id_changed: str = setting("false", "notifyMinBrokerIdChanged", parse=choice("false"))
-    """Not supported: brokers learn about their group from the responses to their registrations."""
+    """Must be false. Responses to registrations contain the state of the group."""
     metrics_host: str = setting("0.0.0.0", "metricsPromExporterHost", "metricsHost")
     metrics_port: int = setting(-1, "metricsPort", "metricsPromExporterPort", parse=integer(-1, 65_535))
-    """Port of GET /metrics, /healthz and /readyz; 0 chooses a free port, -1 disables them."""
+    """Port of GET /metrics, /healthz and /readyz. 0 selects a free port, -1 disables the server."""
     access: NameServerAccess = field(default_factory=NameServerAccess)
     tls: ServerTls | None = None
-    """TLS settings; None without TLS. Requests neither show nor change them, as in RocketMQ."""
+    """TLS settings, or None without TLS. As in RocketMQ, requests can neither query nor change them."""
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """The key-value pairs that the settings were read from."""
+    """Key-value pairs from which the settings were created."""
 
     @classmethod
     def from_pairs(cls, pairs: Mapping[str, str]) -> NameServerConfig:
@@ -129,16 +130,16 @@ class NameServerConfig:
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
-    """Return one line for each key that neither this name server nor Apache RocketMQ knows."""
+    """Return one warning for each key that neither this name server nor Apache RocketMQ supports."""
     return unknown_key_warnings(pairs, known_keys(NameServerConfig) | JVM_KEYS | TLS_KEYS)
 
 
 def load_name_server_config(
     path: Path | None, overrides: Mapping[str, str] | None = None
 ) -> tuple[NameServerConfig, list[str]]:
-    """Return the settings of a ``namesrv.conf`` (or the defaults) with ``overrides`` on top, and the warnings to print.
+    """Return the settings of ``namesrv.conf`` (or the defaults) with ``overrides``, and the warnings to print.
 
-    Updates by request are written to the same file unless it sets another ``configStorePath``.
+    Changes by request are written to the same file, unless the file sets another ``configStorePath``.
 
     Raises:
         ConfigError: the file cannot be read or a value is invalid.

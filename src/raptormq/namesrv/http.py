@@ -1,8 +1,6 @@
-"""Metrics and probes of a name server, served when ``metricsPort`` is set.
+"""HTTP pages of a name server for Prometheus and probes (:mod:`~raptormq.transport.http`), if ``metricsPort`` is set.
 
-    raptormq_namesrv_<figure>
-
-Counters end in ``_total``. Neighbour: :mod:`~raptormq.transport.http` serves the pages.
+Metrics have the prefix ``raptormq_namesrv_``. The names of counters end in ``_total``.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from raptormq.transport.http import Page
 from raptormq.transport.server import Server
 
 Figure = tuple[str, str, int]
-"""Name, description, value."""
+"""Name, description and value of a metric."""
 
 
 class Pages(Collector):
@@ -44,30 +42,30 @@ class Pages(Collector):
         return {"/metrics": self.metrics, "/healthz": self.alive, "/readyz": self.alive}
 
     async def metrics(self) -> tuple[int, bytes]:
-        """Metrics in Prometheus format."""
+        """/metrics: return the metrics in Prometheus format."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return 200, generate_latest(registry)
 
     async def alive(self) -> tuple[int, bytes]:
-        """A name server that answers is alive and ready."""
+        """/healthz, /readyz: return 200. A name server that responds is alive and ready."""
         return 200, b"ok\n"
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics (prometheus_client)."""
         for name, text, value in self._figures():
-            made = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            yield made(f"raptormq_namesrv_{name}", text, value)
+            family_type = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            yield family_type(f"raptormq_namesrv_{name}", text, value)
 
     def _figures(self) -> Iterator[Figure]:
-        yield "brokers", "Brokers that are registered", len(self._table.live)
-        yield "topics", "Topics that some broker serves", len(self._table.queues)
+        yield "brokers", "Registered brokers", len(self._table.live)
+        yield "topics", "Topics in routes", len(self._table.queues)
         yield "connections", "Open connections", self._server.connection_count
-        yield "connections_max", "Connections that may be open", self._server.max_connections
-        text = "Connections refused because too many were open or no descriptor was left"
+        yield "connections_max", "Maximum number of connections", self._server.max_connections
+        text = "Connections refused because of the maximum number or a lack of descriptors"
         yield "connections_refused_total", text, self._server.refused_count
         registrations = self._registrations
-        displaced = "Brokers displaced by a registration of another connection while their own was open"
+        displaced = "Brokers displaced by a registration on another connection while their own was open"
         yield "brokers_displaced_total", displaced, registrations.displaced_count
         text = "Brokers unregistered by another connection while their own was open"
         yield "brokers_unregistered_by_others_total", text, registrations.foreign_unregister_count

@@ -1,12 +1,11 @@
-"""The permissions that requests to a name server require (the ``RocketMQAction`` of RocketMQ's headers
-``header.namesrv``): Get or Update on the clusters that a request names, or on all clusters (``Cluster:*``) when it
-names none.
+"""Permissions that requests to a name server require (``RocketMQAction`` of the headers in ``header.namesrv``).
 
-A registration can displace brokers of clusters that it does not name: it requires Update on these clusters, too.
+A request requires Get or Update on its clusters, or on all clusters (``Cluster:*``) if it contains none. A registration
+can displace brokers of other clusters. It then requires Update on these clusters, too.
 
-RocketMQ's name servers have no authorization. Two requests differ from the annotations of its headers. Deleting a topic
-(216) requires the permission to delete it on a broker (215). A route (105), unless it is open to everybody, requires
-any permission on the topic.
+RocketMQ's name servers have no authorization. Two requests differ from the annotations of RocketMQ's headers. The
+deletion of a topic (216) requires the same permission as on a broker (215). A route (105) requires any permission on
+the topic, unless the white list contains it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _READS = frozenset(
         RequestCode.AUTH_LIST_ACL,
     }
 )
-"""Read-only requests; all others require Update."""
+"""Read-only requests. All other requests require Update."""
 
 _NAMED: dict[int, tuple[str, ...]] = {
     RequestCode.REGISTER_BROKER: ("clusterName", "brokerName", "brokerAddr"),
@@ -55,11 +54,11 @@ _NAMED: dict[int, tuple[str, ...]] = {
     RequestCode.ADD_WRITE_PERM_OF_BROKER: ("brokerName",),
     RequestCode.GET_TOPICS_BY_CLUSTER: ("cluster",),
 }
-"""Header fields, by request code, that name the clusters of a request; other fields are ignored."""
+"""Header fields that determine the clusters of a request, by request code."""
 
 
 def permission_resolver(table: RouteTable) -> PermissionResolver:
-    """Return the function that determines the permissions required by requests to the name server of ``table``."""
+    """Return the function that determines the required permissions of requests to the name server of ``table``."""
     return partial(permissions_of, table=table)
 
 
@@ -82,7 +81,7 @@ def permissions_of(request: RemotingCommand, table: RouteTable) -> list[Required
 
 
 def _clusters(named: Mapping[str, str], table: RouteTable) -> list[str]:
-    """Return the clusters named by a request, and those of the brokers and addresses that it names."""
+    """Return the clusters in the fields of a request, and the clusters of its broker name and address."""
     live = table.live.get(named.get("brokerAddr", ""))
     brokers = [named.get("brokerName", ""), live.broker_name if live else ""]
     groups = [table.groups[name] for name in brokers if name in table.groups]

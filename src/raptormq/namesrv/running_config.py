@@ -1,8 +1,8 @@
-"""The current settings, which requests may change while the name server runs.
+"""Changes of the settings at run time.
 
-An update is validated like a file, written to the file named by ``configStorePath``, and then takes effect. The
-listening address and the file paths take effect at the next start. Requests cannot change access control: whoever may
-change settings could make himself a super user.
+A change is validated, written to the file ``configStorePath``, and then applied. The listening address and the file
+paths take effect at the next start. Requests cannot change access control: a user who may change settings could become
+a super user.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEVER = ACCESS_KEYS | TLS_KEYS
 
 
 class RunningConfig:
-    """Holds the current :class:`~raptormq.namesrv.config.NameServerConfig`."""
+    """The current :class:`~raptormq.namesrv.config.NameServerConfig`, which requests may replace."""
 
     def __init__(self, config: NameServerConfig) -> None:
         self.current = config
@@ -35,15 +35,15 @@ class RunningConfig:
         self._first_keys = first_keys(NameServerConfig)
 
     def forbidden(self, pairs: Mapping[str, str]) -> list[str]:
-        """Return the keys that requests must not change."""
+        """Return the keys of ``pairs`` that no request may change."""
         black_list = _NEVER.union(self.current.config_black_list.split(";"))
         return [key for key in pairs if key in black_list]
 
     def update(self, pairs: Mapping[str, str]) -> None:
-        """Apply ``pairs`` on top of the current settings.
+        """Write ``pairs`` to the file and apply them.
 
         Raises:
-            ConfigError: a value is invalid or the file cannot be written; nothing was changed.
+            ConfigError: a value is invalid, or the file cannot be written. No setting has changed.
         """
         changes = {self._first_keys.get(key, key): value for key, value in pairs.items()}
         changed = load_settings(NameServerConfig, self._given | changes)

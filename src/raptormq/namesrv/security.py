@@ -1,8 +1,7 @@
-"""Access control of a name server: the gate, and the requests that manage users and ACLs (3001 to 3010), which mqadmin
-sends to a name server as to a broker (``-b``).
+"""Access control of a name server: authentication, authorization, and administration of users and ACLs (3001 to 3010).
 
-RocketMQ's name servers have no access control. Each name server has tables of its own: users are created on each one,
-or come from its settings.
+mqadmin sends these requests to a name server like to a broker (``-b``). RocketMQ's name servers have no access control.
+Each name server has separate tables, so users must be created on each name server, or defined in its settings.
 """
 
 from __future__ import annotations
@@ -25,37 +24,37 @@ logger = get_logger(__name__)
 
 
 class NameServerSecurity:
-    """The tables, and the gate in front of the handlers."""
+    """Tables of users and ACLs, and the gate that checks all requests."""
 
     def __init__(self, access: NameServerAccess, table: RouteTable, clock: Callable[[], int]) -> None:
-        """``clock`` returns milliseconds since 1970.
+        """Load the tables. ``clock`` returns ms since 1970.
 
         Raises:
-            ConfigError: the folder of the tables cannot be created.
+            ConfigError: the directory of the tables cannot be created.
             StoreDamaged: a table and its backup cannot be read.
         """
         folder = Path(access.auth_config_path)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"authConfigPath: {folder} cannot be made: {error.strerror}") from error
+            raise ConfigError(f"authConfigPath: cannot create {folder}: {error.strerror}") from error
         self._tables = load_security(access, folder)
         self.gate: AccessGate = access_gate(access, self._tables, permission_resolver(table), clock)
 
     def protect(self, router: Router) -> None:
-        """Register the management handlers and guard all handlers of ``router``."""
+        """Register the administration handlers, and guard all handlers of ``router``."""
         tables = self._tables
         UserHandlers(tables, self.gate).register(router)
         AclHandlers(tables.users, tables.acls, tables.acls_saver).register(router)
         self.gate.protect(router)
 
     def retry_save(self) -> None:
-        """Retry failed writes of the tables: the disk may have room now."""
+        """Retry failed writes of the tables."""
         for saver in (self._tables.users_saver, self._tables.acls_saver):
             saver.retry_save()
 
     async def save(self) -> None:
-        """Write pending changes at the end; errors can only be logged."""
+        """Write pending changes before the end. Errors are logged."""
         for saver in (self._tables.users_saver, self._tables.acls_saver):
             try:
                 await saver.saved()

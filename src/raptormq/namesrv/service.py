@@ -1,4 +1,4 @@
-"""Starts and stops a name server, for ``raptormq namesrv`` and, embedded, for ``raptormq dev`` and tests."""
+"""Starts and stops a name server. Used by ``raptormq namesrv``, ``raptormq dev`` and tests."""
 
 from __future__ import annotations
 
@@ -32,11 +32,15 @@ class NameServer:
     def __init__(
         self, config: NameServerConfig, clock: Callable[[], int] = now_ms, *, descriptors: int | None = None
     ) -> None:
-        """``clock`` returns milliseconds since 1970. ``descriptors`` is the number of descriptors that the name server
-        may have open; None for all of the process, which is right unless it shares the process.
+        """Create a name server.
+
+        Args:
+            config: settings.
+            clock: returns ms since 1970.
+            descriptors: maximum number of open files, by default the limit of the process.
 
         Raises:
-            ConfigError: there are too few descriptors.
+            ConfigError: the limit of open files is too low.
         """
         self._clock = clock
         limit = descriptor_limit() if descriptors is None else descriptors
@@ -53,7 +57,7 @@ class NameServer:
 
     @property
     def port(self) -> int:
-        """The bound port; 0 before :meth:`start`."""
+        """The listening port, 0 before :meth:`start`."""
         return self._server.port if self._server else 0
 
     @property
@@ -64,11 +68,11 @@ class NameServer:
 
     @property
     def metrics_address(self) -> str | None:
-        """The address of /metrics, ``host:port``; None when it is off."""
+        """The address of /metrics, ``host:port``, or None if it is disabled."""
         return f"{self._config.current.metrics_host}:{self._health.port}" if self._health is not None else None
 
     async def start(self) -> None:
-        """Load the key-value store and the users, listen, and start to expire silent brokers.
+        """Load the key-value store and the users, listen, and start the expiry of brokers.
 
         Raises:
             ConfigError: a port is in use, or the key-value file cannot be read.
@@ -102,13 +106,13 @@ class NameServer:
         self._schedule_expiry()
 
     async def wait_for_broker(self, address: str) -> None:
-        """Return when the broker at ``address`` is registered. A broker in the same process cannot be used before."""
+        """Wait until the broker at ``address`` is registered."""
         while address not in self._table.live:
             self._registered.clear()
             await self._registered.wait()
 
     async def wait_for_master(self, broker_name: str, *, other_than: str = "") -> str:
-        """Return the address of the master of a broker once there is one, and it is another one than ``other_than``."""
+        """Wait until the broker has a master whose address is not ``other_than``, and return the address."""
         while True:
             group = self._table.groups.get(broker_name)
             address = group.addresses.get(MASTER_ID) if group is not None else None
@@ -118,7 +122,7 @@ class NameServer:
             await self._registered.wait()
 
     async def stop(self) -> None:
-        """Close all connections and the port. May be called twice."""
+        """Close the listening port and all connections. May be called twice."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -145,5 +149,5 @@ class NameServer:
 
 
 def _monotonic_ms() -> int:
-    """Clock for liveness, which must not depend on changes of the wall clock."""
+    """Return the time of a monotonic clock in ms. Changes of the system clock must not expire brokers."""
     return time.monotonic_ns() // 1_000_000

@@ -1,17 +1,17 @@
-"""The route table: brokers, their liveness and the queues that each serves (RocketMQ ``RouteInfoManager``).
+"""The route table: brokers, their leases and their queues (``RouteInfoManager``).
 
-Pure state: no socket, no clock, no file. The time is an argument ``now_ms``, and a connection is any hashable value.
-:mod:`raptormq.namesrv.views` derives the responses.
+The table does no I/O. The caller passes the time (``now_ms``). A connection is any hashable value.
+:mod:`raptormq.namesrv.views` computes the responses.
 
-Invariants, checked by the property tests:
+Invariants, checked by property tests:
 
-- a broker group that is listed has at least one address, and an address belongs to one group under one id;
-- every listed address has a live record and vice versa, so that whatever registered also expires;
-- queues refer to listed groups only, and a topic without queues is not listed.
+- A broker group has at least one address. An address belongs to one group and has one id.
+- Every address of a group has an entry in ``live`` and vice versa, so every registration can expire.
+- Queues belong to existing groups. Every topic has queues.
 
-Two deliberate differences from RocketMQ concern reused addresses, as pods have them. A live record is keyed by address
-alone, and an address that registers under another broker name leaves its old group at once. RocketMQ would keep the
-dead entry alive as long as the new broker sends heartbeats.
+Two differences from RocketMQ concern addresses that are used again, for example by pods. The key of a lease is the
+address alone. An address that registers with another broker name is removed from its old group immediately. In
+RocketMQ, heartbeats of the new broker would also renew the lease of the old one.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from raptormq.protocol.bodies.route import MASTER_ID, QueueData
 from raptormq.protocol.bodies.topic_config import READ_WRITE, DataVersion, Perm, TopicConfig, TopicConfigTable
 
 DEFAULT_EXPIRY_MS = 120_000
-"""A broker that is silent for this long is removed, unless it announced its own timeout (milliseconds)."""
+"""Time without a sign of life after which a broker is removed, in ms. A registration may contain another timeout."""
 
 log = get_logger(__name__)
 
 
 class RegistrationRefused(RaptorMQError):
-    """The broker must register in full first; nothing was changed."""
+    """The broker must send a complete registration first. The table has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The data of a REGISTER_BROKER request (103).
+    """Data of a REGISTER_BROKER request (103).
 
-    ``table`` holds all topics of the broker, or those that are new or changed. ``enable_acting_master`` is None for
-    brokers that do not know it. ``channel`` is the connection of the registration: the broker is removed when it
-    closes.
+    ``table`` contains all topics of the broker, or new and changed topics. ``enable_acting_master`` is None for brokers
+    that do not support it. ``channel`` is the connection of the registration. When it closes, the broker is removed,
+    unless ``is_shared``: the address leads to whoever leads the group, and the next leader registers it again.
     """
 
     cluster: str
@@ -52,11 +52,12 @@ class Registration:
     channel: Hashable
     timeout_ms: int | None = None
     enable_acting_master: bool | None = None
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MasterAddress:
-    """Response to a slave's registration: where its master serves requests and where it replicates from."""
+    """Addresses of the master in the response to the registration of a slave, for requests and for replication."""
 
     address: str
     ha_address: str
@@ -64,57 +65,58 @@ class MasterAddress:
 
 @dataclass(slots=True)
 class LiveBroker:
-    """Liveness of one address. Registrations, version queries and heartbeats update ``last_seen_ms``."""
+    """Lease of one address. Registrations, version queries and heartbeats update ``last_seen_ms``."""
 
     broker_name: str
     ha_address: str
     data_version: DataVersion
-    channel: Hashable
+    channel: Hashable | None
+    """None for a registration that outlives its connection."""
     timeout_ms: int
     last_seen_ms: int
 
 
 @dataclass(slots=True)
 class BrokerGroup:
-    """The brokers of one name: a master (id 0) and its slaves."""
+    """The brokers with the same name: a master (id 0) and its slaves."""
 
     cluster: str
     acting_master: bool = False
     addresses: dict[int, str] = field(default_factory=dict)
 
     def id_of(self, address: str) -> int | None:
-        """Return the id under which ``address`` is listed; None when it is not."""
+        """Return the broker id of ``address``, or None if the group does not contain it."""
         return next((broker_id for broker_id, listed in self.addresses.items() if listed == address), None)
 
 
 class RouteTable:
-    """All known brokers and topics."""
+    """All registered brokers and topics."""
 
     def __init__(self) -> None:
         self.groups: dict[str, BrokerGroup] = {}
         self.live: dict[str, LiveBroker] = {}
         self.queues: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
 
-    # -- brokers come --------------------------------------------------------------------------------------------------
+    # -- registration --------------------------------------------------------------------------------------------------
 
     def register(
         self, registration: Registration, now_ms: int, *, delete_missing: bool = False
     ) -> MasterAddress | None:
-        """Apply a registration; return the master's addresses to a slave whose master is alive.
+        """Apply a registration. For a slave, return the addresses of its master if the master is registered.
 
         With ``delete_missing`` the registration is complete, and other topics of the broker are removed.
 
-        A broker is ignored when its id is held by another address with a larger state version. It is told success, as
-        in RocketMQ: it learns from its peers that it lost.
+        A registration is ignored if another address with a larger state version has its id. As in RocketMQ, the
+        response is success.
 
         Raises:
-            RegistrationRefused: an unregistered broker sent a single topic; it has to send all of them.
+            RegistrationRefused: an unregistered broker sent a single topic. It must send all topics.
         """
         group = self.groups.get(registration.broker_name)
-        holder = group.addresses.get(registration.broker_id) if group else None
-        if holder is None and len(registration.table.topics) == 1:
+        owner = group.addresses.get(registration.broker_id) if group else None
+        if owner is None and len(registration.table.topics) == 1:
             raise RegistrationRefused("register broker failed")
-        if holder is not None and holder != registration.address and self._is_outranked(holder, registration):
+        if owner is not None and owner != registration.address and self._is_outranked(owner, registration):
             self._remove_address(registration.address)
             return None
         known_version = self.data_version(registration.address)
@@ -123,53 +125,53 @@ class RouteTable:
             broker_name=registration.broker_name,
             ha_address=registration.ha_address,
             data_version=registration.table.data_version,
-            channel=registration.channel,
+            channel=None if registration.is_shared else registration.channel,
             timeout_ms=registration.timeout_ms or DEFAULT_EXPIRY_MS,
             last_seen_ms=now_ms,
         )
-        changed = holder != registration.address or known_version != registration.table.data_version
-        if _may_bring_topics(group, registration):
+        changed = owner != registration.address or known_version != registration.table.data_version
+        if _may_change_topics(group, registration):
             if delete_missing:
                 self._drop_missing_topics(registration)
             self._add_topics(group, registration, changed)
         return self._master_for(group, registration.broker_id)
 
     def displaced_by(self, registration: Registration) -> list[str]:
-        """Return the addresses of brokers that would lose their id or their address to the registration, although they
-        are registered by another connection that is open.
+        """Return the addresses of brokers that would lose their id or address to the registration, and that are
+        registered on another open connection.
         """
         group = self.groups.get(registration.broker_name)
-        holder = group.addresses.get(registration.broker_id) if group else None
-        candidates = dict.fromkeys((holder, registration.address))
+        owner = group.addresses.get(registration.broker_id) if group else None
+        candidates = dict.fromkeys((owner, registration.address))
         return [
             address
             for address in candidates
             if address is not None
             and (live := self.live.get(address)) is not None
-            and live.channel != registration.channel
+            and live.channel not in (None, registration.channel)
         ]
 
     def touch(self, address: str, now_ms: int, timeout_ms: int | None = None) -> None:
-        """Update the last sign of life. An unknown address is ignored; it has to register."""
+        """Renew the lease of ``address``. An unknown address is ignored."""
         live = self.live.get(address)
         if live is not None:
             live.last_seen_ms = now_ms
             live.timeout_ms = timeout_ms or live.timeout_ms
 
     def data_version(self, address: str) -> DataVersion | None:
-        """Return the version of the topic table that ``address`` registered last."""
+        """Return the version of the topic table in the last registration of ``address``, or None."""
         live = self.live.get(address)
         return live.data_version if live else None
 
-    # -- brokers go ----------------------------------------------------------------------------------------------------
+    # -- removal -------------------------------------------------------------------------------------------------------
 
     def channel_of(self, address: str) -> Hashable | None:
-        """Return the connection of the last registration of ``address``."""
+        """Return the connection that the last registration of ``address`` depends on, or None."""
         live = self.live.get(address)
         return live.channel if live else None
 
     def unregister(self, broker_name: str, address: str) -> bool:
-        """Remove one broker; return whether it was listed."""
+        """Remove one broker. Return whether it was registered."""
         live = self.live.get(address)
         if live is None or live.broker_name != broker_name:
             return False
@@ -177,58 +179,60 @@ class RouteTable:
         return True
 
     def channel_closed(self, channel: Hashable) -> list[str]:
-        """Remove the brokers whose last registration came over ``channel``; return their addresses."""
-        gone = [address for address, live in self.live.items() if live.channel == channel]
-        self._remove_addresses(gone)
-        return gone
+        """Remove the brokers whose last registration was received on ``channel``. Return their addresses."""
+        removed = [address for address, live in self.live.items() if live.channel == channel]
+        self._remove_addresses(removed)
+        return removed
 
     def expire(self, now_ms: int) -> list[str]:
-        """Remove the brokers that were silent for longer than their timeout; return their addresses."""
-        gone = [address for address, live in self.live.items() if live.last_seen_ms + live.timeout_ms < now_ms]
-        self._remove_addresses(gone)
-        return gone
+        """Remove the brokers whose lease has expired. Return their addresses."""
+        removed = [address for address, live in self.live.items() if live.last_seen_ms + live.timeout_ms < now_ms]
+        self._remove_addresses(removed)
+        return removed
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> None:
-        """Add queues of ``topic`` by request (217); queues of unregistered brokers are ignored."""
+        """Add queues of ``topic``. Queues of unregistered brokers are ignored."""
         known = {data.broker_name: data for data in queue_datas if data.broker_name in self.groups}
         if known:
             self.queues.setdefault(topic, {}).update(known)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Remove ``topic``, from all brokers or from those of one cluster."""
+        """Remove ``topic`` from all brokers, or from those of one cluster."""
         brokers = list(self.queues.get(topic, ()))
         for broker_name in brokers:
             if cluster is None or self.groups[broker_name].cluster == cluster:
                 self._drop_queues(topic, broker_name)
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """Clear WRITE on every topic of a broker until its topic table changes; return the number of topics."""
+        """Remove the permission WRITE from all topics of a broker, until its topic table changes. Return the number of
+        topics.
+        """
         return self._change_permission(broker_name, lambda perm: perm & ~Perm.WRITE)
 
     def add_write_permission(self, broker_name: str) -> int:
-        """Set READ and WRITE, and nothing else, on every topic of a broker; return the number of topics."""
+        """Set the permission of all topics of a broker to READ and WRITE. Return the number of topics."""
         return self._change_permission(broker_name, lambda _perm: READ_WRITE)
 
-    # -- inner parts ---------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------------
 
-    def _is_outranked(self, holder: str, newcomer: Registration) -> bool:
-        live = self.live.get(holder)
-        return live is not None and live.data_version.state_version > newcomer.table.data_version.state_version
+    def _is_outranked(self, owner: str, registration: Registration) -> bool:
+        live = self.live.get(owner)
+        return live is not None and live.data_version.state_version > registration.table.data_version.state_version
 
     def _assign_address(self, registration: Registration) -> BrokerGroup:
-        """List the address under its group and id, and nowhere else."""
+        """Assign the address to its group and id, and remove it from others."""
         address = registration.address
-        former = self.live.get(address)
-        if former is not None and former.broker_name != registration.broker_name:
+        previous = self.live.get(address)
+        if previous is not None and previous.broker_name != registration.broker_name:
             self._remove_address(address)
         group = self.groups.setdefault(registration.broker_name, BrokerGroup(registration.cluster))
         group.cluster = registration.cluster
         group.acting_master = bool(registration.enable_acting_master)
-        former_id = group.id_of(address)
-        if former_id is not None and former_id != registration.broker_id:
-            del group.addresses[former_id]
+        previous_id = group.id_of(address)
+        if previous_id is not None and previous_id != registration.broker_id:
+            del group.addresses[previous_id]
         replaced = group.addresses.get(registration.broker_id)
         if replaced is not None:
             self.live.pop(replaced, None)
@@ -260,11 +264,13 @@ class RouteTable:
             self._remove_address(address)
 
     def _remove_address(self, address: str) -> None:
-        """Remove one address. Remove its group with the last address; clear WRITE when the master is gone."""
+        """Remove one address. Remove a group without addresses. Remove WRITE from the topics of a group without a
+        master.
+        """
         live = self.live.pop(address, None)
         if live is None:
             return
-        log.info("broker %s at %s is removed", live.broker_name, address)
+        log.info("removed broker %s at %s", live.broker_name, address)
         group = self.groups[live.broker_name]
         broker_id = group.id_of(address)
         if broker_id is not None:
@@ -292,8 +298,8 @@ class RouteTable:
         return count
 
 
-def _may_bring_topics(group: BrokerGroup, registration: Registration) -> bool:
-    """Return whether topics are taken from this broker: a master, or the slave that acts as one."""
+def _may_change_topics(group: BrokerGroup, registration: Registration) -> bool:
+    """Return whether the registration of this broker may change topics: it is the master or the acting master."""
     return registration.broker_id == MASTER_ID or (
         registration.enable_acting_master is not None and registration.broker_id == min(group.addresses)
     )

@@ -1,6 +1,4 @@
-"""Responses derived from the :class:`~raptormq.namesrv.table.RouteTable`: routes, clusters, topic lists. Pure
-functions.
-"""
+"""Responses computed from the :class:`~raptormq.namesrv.table.RouteTable`: routes, clusters, lists of topics."""
 
 from __future__ import annotations
 
@@ -12,10 +10,10 @@ from raptormq.protocol.bodies.topic_config import Perm
 
 
 def topic_route(table: RouteTable, topic: str, *, acting_master: bool = False) -> TopicRoute | None:
-    """Return the route of ``topic``; None when no broker has it.
+    """Return the route of ``topic``, or None if no broker has it.
 
-    With ``acting_master`` the slave with the lowest id of a group without master is shown with the master's id, so that
-    clients continue to read; its queues are read-only by then.
+    With ``acting_master``, the slave with the lowest id of a group without master gets the master's id, so that clients
+    continue to read. Its queues are read-only.
     """
     queues = table.queues.get(topic)
     if not queues:
@@ -25,7 +23,7 @@ def topic_route(table: RouteTable, topic: str, *, acting_master: bool = False) -
 
 
 def cluster_info(table: RouteTable) -> ClusterInfo:
-    """Return all broker groups and the cluster of each."""
+    """Return all broker groups, and their names by cluster."""
     brokers = {name: _broker_data(name, group) for name, group in table.groups.items()}
     return ClusterInfo(brokers, clusters(table))
 
@@ -39,26 +37,26 @@ def clusters(table: RouteTable) -> dict[str, list[str]]:
 
 
 def all_topics(table: RouteTable) -> TopicList:
-    """Return every topic."""
+    """Return all topics."""
     return TopicList(list(table.queues))
 
 
 def topics_of_cluster(table: RouteTable, cluster: str) -> TopicList:
-    """Return the topics that some broker of ``cluster`` serves."""
+    """Return the topics of the brokers of ``cluster``."""
     names = set(clusters(table).get(cluster, ()))
     return TopicList([topic for topic, queues in table.queues.items() if not names.isdisjoint(queues)])
 
 
 def system_topics(table: RouteTable) -> TopicList:
-    """Return the names of clusters and brokers as topics, and the address of one broker that knows the other system
-    topics.
+    """Return the names of clusters and brokers, which are topics, and the address of one broker. The client queries the
+    other system topics from this broker.
     """
     topics = [name for cluster, brokers in clusters(table).items() for name in (cluster, *brokers)]
     return TopicList(topics, next(iter(table.live), None))
 
 
 def flagged_topics(table: RouteTable, flag: int, without: int) -> TopicList:
-    """Return the topics that have the system flag ``flag`` and not ``without`` on some broker."""
+    """Return the topics with the system flag ``flag`` and without the flag ``without`` on at least one broker."""
     names = [
         topic
         for topic, queues in table.queues.items()
@@ -68,7 +66,7 @@ def flagged_topics(table: RouteTable, flag: int, without: int) -> TopicList:
 
 
 def member_group(table: RouteTable, cluster: str, broker_name: str) -> BrokerData:
-    """Return the members of one broker group; no addresses when it is unknown."""
+    """Return the members of a broker group, without addresses if the group is unknown."""
     group = table.groups.get(broker_name)
     return BrokerData(cluster, broker_name, dict(group.addresses) if group else {})
 
@@ -80,7 +78,7 @@ def _broker_data(name: str, group: BrokerGroup) -> BrokerData:
 def _route_entry(table: RouteTable, queue: QueueData, acting_master: bool) -> BrokerData:
     group = table.groups[queue.broker_name]
     entry = _broker_data(queue.broker_name, group)
-    stands_in = acting_master and group.acting_master and not queue.perm & Perm.WRITE
-    if stands_in and MASTER_ID not in entry.broker_addrs:
+    is_acting_master = acting_master and group.acting_master and not queue.perm & Perm.WRITE
+    if is_acting_master and MASTER_ID not in entry.broker_addrs:
         entry.broker_addrs[MASTER_ID] = entry.broker_addrs.pop(min(entry.broker_addrs))
     return entry

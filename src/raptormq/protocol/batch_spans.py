@@ -139,8 +139,8 @@ def _located(data: Bytes, count: int) -> MessageSpans:
 
 
 def check_messages(data: bytes, places: MessageSpans) -> None:
-    """Check what brokers check in batches that they can read. A batch that was compressed or encrypted is checked by
-    its reader.
+    """Check the messages of a batch as brokers check readable batches. Brokers cannot check a batch that is compressed
+    or encrypted as a whole, so its reader does.
 
     Raises:
         RecordError: a message has a wrong CRC, or is a batch itself.

@@ -5,8 +5,8 @@ Source: Apache RocketMQ ``RocketMQSerializable``. Layout, big-endian::
     code u16 | language u8 | version u16 | opaque i32 | flag i32 | remarkLen i32 | remark UTF-8 | extLen i32 | entries
     entry: keyLen u16 | key UTF-8 | valueLen i32 | value UTF-8
 
-A length of zero means that the remark or the map is absent. A value of length zero is decoded as an empty string (null
-in Java).
+If remarkLen or extLen is 0, the remark or the map is absent. A value of length 0 is decoded as an empty string; Java
+decodes it as null.
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ class RequestCode(IntEnum):
     LOCK_BATCH_MQ = 41
     UNLOCK_BATCH_MQ = 42
     GET_ALL_CONSUMER_OFFSET = 43
+    GET_ALL_DELAY_OFFSET = 45
     CHECK_CLIENT_CONFIG = 46
+    GET_TIMER_CHECK_POINT = 60
+    GET_TIMER_METRICS = 61
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102
@@ -100,7 +103,15 @@ class RequestCode(IntEnum):
     GET_ALL_MESSAGE_REQUEST_MODE = 402
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
+    EXCHANGE_BROKER_HA_INFO = 906
     GET_BROKER_HA_STATUS = 907
+    CONTROLLER_ELECT_MASTER = 1002
+    CONTROLLER_GET_METADATA_INFO = 1005
+    CONTROLLER_GET_SYNC_STATE_DATA = 1006
+    GET_BROKER_EPOCH_CACHE = 1007
+    UPDATE_CONTROLLER_CONFIG = 1009
+    GET_CONTROLLER_CONFIG = 1010
+    CLEAN_BROKER_DATA = 1011
     AUTH_CREATE_USER = 3001
     AUTH_UPDATE_USER = 3002
     AUTH_DELETE_USER = 3003
@@ -114,7 +125,16 @@ class RequestCode(IntEnum):
     DELETE_TOPIC_IN_BROKER_LIST = 5002
     DELETE_SUBSCRIPTION_GROUP_LIST = 5003
     SEND_QUEUE_BATCHES = 30320  # RaptorMQ only, see protocol/queue_batches.py
+    STAGE_BATCH = 31031  # RaptorMQ only, 31031 and 31032: protocol/headers/staging.py
+    COMMIT_STAGED = 31032
+    COMPARE_LOG = 31021  # RaptorMQ only, sent by slaves: protocol/headers/ha.py
+    PROMOTE = 31022  # RaptorMQ only: protocol/headers/ha.py
     REPLICATE = 31010  # RaptorMQ only, between the members of a group: broker/replication/codec.py
+    DESCRIBE_REPLICATION = 31011  # RaptorMQ only, 31011 and 31012: protocol/headers/replication.py
+    TRANSFER_LEADERSHIP = 31012
+    CHANGE_MEMBERS = 31014
+    GET_LOG_HISTORY = 31013  # between members, see broker/replication/log_history.py
+    READ_LOG_RANGE = 31015  # between members, see broker/replication/links.py
     CONVERT_QUEUE = (
         31001  # RaptorMQ only; RocketMQ has no codes from 5004 to 200049, and the binary header ends at 32767
     )

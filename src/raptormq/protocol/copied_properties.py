@@ -1,8 +1,8 @@
 """Which properties the copy of a message keeps if not all of them fit.
 
 A copy (of a retried, delayed, popped or checked message, or one that gets another id) has additional properties, and
-the message may already have all 32,767 bytes. An error would reach no sender that could send less, so the copy is made
-anyway, with the body and with the properties that fit. Properties are removed until the rest fits, in this order:
+the message may already have all 32,767 bytes. No producer would see an error and send fewer properties, so the copy is
+made anyway, with the body and the properties that fit. Properties are removed until the rest fits, in this order:
 
 1. optional properties of the copy;
 2. properties of the application;
@@ -16,7 +16,7 @@ name. A copy of the copy adds to it::
 
     __LEFT_OUT 0x01 note,picture,+3 0x02
 
-Apache RocketMQ has nothing similar: it refuses such copies (13) and redelivers the message for ever.
+Apache RocketMQ refuses such copies with code 13 and redelivers the message for ever.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def fit_properties(
     Args:
         found: the message's properties, as :func:`~raptormq.protocol.properties.decode_properties` returns them.
         needed: properties that the copy needs; they replace properties of the same name.
-        optional: properties that the copy can do without, otherwise the same.
+        optional: properties that the copy does not need; they replace properties of the same name too.
         limit: maximum bytes of the text form in UTF-8.
 
     Raises:

@@ -36,7 +36,8 @@ MAX_KEY_ID_BYTES = 255
 
 
 def is_encrypted_body(body: Bytes) -> bool:
-    """Whether a body begins like an encrypted one. No plain batch does: its first record would be too large."""
+    """Whether a body begins like an encrypted one. The body of an unencrypted batch cannot begin like that, because its
+    first record would be too large."""
     return body[: len(_MAGIC)] == _MAGIC
 
 

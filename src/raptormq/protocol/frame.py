@@ -24,7 +24,7 @@ MAX_FRAME_BYTES = 16_777_216
 Frame = tuple[int, bytes, bytes]
 """``(serialize type, header, body)`` of a frame."""
 PIECE_BYTES = 64
-"""Memory that each piece of an incomplete frame takes in addition to its bytes."""
+"""Memory in bytes that each piece of an incomplete frame takes in addition to its data."""
 _MIN_PAYLOAD_BYTES = 4
 _LENGTH = struct.Struct(">i")
 _WORD = struct.Struct(">I")

@@ -48,8 +48,8 @@ def understands_inner_batches(language: int, version: int) -> bool:
 
 
 def understands_encrypted_batches(language: int, version: int) -> bool:
-    """Whether that client is RaptorMQ's, which decrypts inner batches. Any other client would take the ciphertext for
-    one message and acknowledge all of them with it.
+    """Whether that client is RaptorMQ's, which decrypts inner batches. Any other client would treat the ciphertext as
+    one message, and acknowledge the whole batch with it.
     """
     return language == Language.PYTHON and version >= _FIRST_VERSION
 

@@ -1,7 +1,8 @@
-"""Decodes batches whose messages differ only in body and unique key, as those of most programs.
+"""Decodes batches whose messages differ only in body and unique key, the usual case.
 
-:mod:`~raptormq.protocol.batch` draws the layout and decodes every batch; this decoder takes half of the time for those
-that fit. In such a batch the bytes between two unique keys are the same for all messages, except for the bodies::
+:mod:`~raptormq.protocol.batch` draws the layout and decodes every batch; this decoder takes half the time, but handles
+only such batches. In such a batch the bytes between two unique keys are the same for all messages, except for the
+bodies::
 
     head | body | PROPLEN, properties up to the key | key | rest of the properties, next head | next body | …
 
@@ -36,7 +37,7 @@ class KeyedRecords(NamedTuple):
     keys: bytes
     """The unique keys of all messages, concatenated; all have one length and are ASCII."""
     tags: bytes
-    """The TAGS of every message, empty without."""
+    """TAGS of every message; empty if there are none."""
 
 
 @lru_cache(maxsize=_KINDS)
@@ -61,7 +62,7 @@ def _common_tags(before: bytes, behind: bytes) -> bytes | None:
 
 
 def scan_keyed(data: bytes) -> KeyedRecords | None:
-    """Decode a batch. None means only that it does not fit: it may be any other batch, or damaged."""
+    """Decode a batch. Return None if it is not of this form: it may be a batch of another form, or damaged."""
     length = len(data)
     if length < OVERHEAD_BYTES:
         return None

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Language(IntEnum):
-    """Programming language of the peer; for statistics and the features of clients."""
+    """Programming language of the peer. Brokers use it in statistics and to find out what a client supports."""
 
     JAVA = 0
     CPP = 1

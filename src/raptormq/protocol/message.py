@@ -1,5 +1,5 @@
-"""Messages as applications see them: :class:`Message` to send, :class:`MessageExt` received, :class:`MessageQueue`
-where they are stored.
+"""Messages in the client API: :class:`Message` is sent, :class:`MessageExt` is received, :class:`MessageQueue` is a
+queue that stores messages.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Delay:
         """Deliver after the delay of a level of the broker: by default from 1 (1 s) to 18 (2 h).
 
         Raises:
-            MessageError: not an integer, or below 1.
+            MessageError: ``level`` is not an integer or is below 1.
         """
         delay = cls(names.DELAY, level)
         if level < 1:

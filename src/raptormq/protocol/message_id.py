@@ -54,7 +54,7 @@ def parse_offset_id(text: str) -> OffsetId:
     """Decode an offset id.
 
     Raises:
-        MessageError: not 32 or 56 hexadecimal digits.
+        MessageError: the text does not consist of 32 or 56 hexadecimal digits.
     """
     if len(text) not in (32, 56):
         raise MessageError(f"an offset message id has 32 or 56 hexadecimal digits, not {text[:60]!r}")
@@ -118,7 +118,7 @@ class UniqueIdFactory:
         return _numbered(self._prefix_now, first, count)
 
     def _enter(self, now_ms: int) -> None:
-        """Compute the part that all ids of a millisecond have in common."""
+        """Compute the common prefix of all ids of one millisecond."""
         if not self._month_start_ms <= now_ms < self._next_month_ms:
             self._enter_month(now_ms)
         self._now_ms = now_ms

@@ -58,6 +58,8 @@ TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_DELETE_KEY = "TIMER_DEL_UNIQKEY"
 PRIORITY = "_SYS_MSG_PRIORITY_"
+DLQ_REASON = "DLQ_REASON"
+"""Why a consumer has given up a message; specific to RaptorMQ's client."""
 LITE_TOPIC = "__LITE_TOPIC"
 ENCRYPTION_KEY_ID = "__ENCRYPTION_KEY"
 """RaptorMQ only: the key of an encrypted body, see `encryption`. A batch has it too if it is encrypted or contains
@@ -135,7 +137,7 @@ RESERVED = frozenset(
     }
 )
 """Names that an application must not set as its own properties."""
-SYSTEM = RESERVED | {ENCRYPTION_KEY_ID, INNER_IDS, LEFT_OUT}
+SYSTEM = RESERVED | {DLQ_REASON, ENCRYPTION_KEY_ID, INNER_IDS, LEFT_OUT}
 """The same with the names specific to RaptorMQ. All other names belong to the application."""
 
 _INT_MAX = (1 << 31) - 1

@@ -1,7 +1,7 @@
 """Messages for several queues of a broker in one request: SEND_QUEUE_BATCHES (30320), specific to RaptorMQ.
 
-Apache RocketMQ responds with code 3 (not supported), and the client then sends every part separately. RIP-27 left this
-as its second phase: with thousands of queues the batch of each is too small for a request of its own.
+Apache RocketMQ responds with code 3 (not supported), and the client then sends every part separately. RIP-27 planned
+this as its second phase: with thousands of queues, the batch of one queue is too small for a separate request.
 
 The header (:class:`~raptormq.protocol.headers.send.QueueBatchesRequestHeader`) has the fields common to all parts, and
 the names of their topics, joined with ``;``. The body is a sequence of parts, big-endian, no padding::

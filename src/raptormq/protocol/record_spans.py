@@ -29,7 +29,7 @@ RecordSpan = tuple[int, int, int, int]
 
 def locate_records(data: memoryview, position: int) -> tuple[list[RecordSpan], int]:
     """Return the positions of the plain records from `position` on, and the position of the first record that is not
-    plain, or the end. Only topics and properties are copied, to be checked.
+    plain, or the end. Only topics and properties are copied, for validation.
     """
     places: list[RecordSpan] = []
     add, unpack, end = places.append, _HEAD.unpack_from, len(data)

@@ -86,7 +86,7 @@ def _fields(cls: type) -> list[tuple[str, str, type, Any]]:
 
 
 def _encoder(cls: type) -> Callable[[Any], dict[str, str]]:
-    """Compile ``v = header.a`` / ``if v is not None: ext["a"] = str(v)`` for every field."""
+    """Compile the encoder: ``v = header.a`` and ``if v is not None: ext["a"] = str(v)`` for every field."""
     lines = ["ext = {}"]
     for name, wire_name, kind, _ in _fields(cls):
         text = "'true' if v else 'false'" if kind is bool else "str(v)"
@@ -95,7 +95,8 @@ def _encoder(cls: type) -> Callable[[Any], dict[str, str]]:
 
 
 def _decoder(cls: type) -> Callable[[dict[str, str]], Any]:
-    """Compile ``v0 = ext["a"]; v1 = int(ext["b"]); …``. On an error, a slow path finds the faulty field."""
+    """Compile the decoder: ``v0 = ext["a"]; v1 = int(ext["b"]); …``. On an error, a slow path finds the invalid
+    field."""
     fields = _fields(cls)
     lines: list[str] = ["get = ext.get"]
     required_integers: list[str] = []

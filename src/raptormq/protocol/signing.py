@@ -27,7 +27,7 @@ _LAST_LATE_VERSION = 399
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The identity and the key of a signer. The secrets are never printed."""
+    """Access key and secrets of a signer. ``str()`` never shows the secrets."""
 
     access_key: str
     secret_key: str = field(repr=False)

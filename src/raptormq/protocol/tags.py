@@ -13,7 +13,7 @@ from raptormq.errors import MessageError
 SUBSCRIBE_ALL = "*"
 TAG_SEPARATOR = "||"
 _CONDITION = re.compile(r"&&|\||[=<>'()]|\s(?:and|or|in|is|like|between)\s", re.IGNORECASE)
-"""Marks of a condition: no message has a tag that contains them, so the subscription would match nothing."""
+"""Characters of a condition. No message has a tag that contains them, so a subscription with them matches nothing."""
 
 
 @lru_cache(maxsize=4096)

@@ -19,7 +19,7 @@ AUTO_CREATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
-"""Half messages that RocketMQ 5.5 keeps in RocksDB (``transRocksDBEnable``)."""
+"""Topic of the half messages that RocketMQ 5.5 stores in RocksDB (``transRocksDBEnable``)."""
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -27,14 +27,34 @@ BENCHMARK_TOPIC = "BenchmarkTest"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TABLES_TOPIC = "rmq_sys_REPLICATED_TABLES"
+"""Specific to RaptorMQ: records by which the leader of a broker group replicates changes of its tables, including the
+passwords of users. No client reads or writes this topic."""
+STAGED_TOPIC = "rmq_sys_STAGED"
+"""Specific to RaptorMQ: lists of messages that are stored and published later. No client reads this topic or sends to
+it."""
+STAGED_COMMITS_TOPIC = "rmq_sys_STAGED_COMMITS"
+"""Specific to RaptorMQ: the decisions which staged lists are published. No client reads this topic or sends to it."""
+HIDDEN_TOPICS = frozenset({TABLES_TOPIC, STAGED_TOPIC, STAGED_COMMITS_TOPIC})
+"""Internal topics, whose records no request returns."""
 
 NOT_SENDABLE = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+        TABLES_TOPIC,
+        STAGED_TOPIC,
+        STAGED_COMMITS_TOPIC,
+    }
 )
 SYSTEM_TOPICS = NOT_SENDABLE | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TIMER_TOPIC, TRACE_TOPIC}
 SYSTEM_PREFIX = "rmq_sys_"
 REVIVE_PREFIX = f"{SYSTEM_PREFIX}REVIVE_LOG_"
-"""Topics in which brokers record what was popped and acknowledged; the name of the cluster follows."""
+"""Prefix of the topics in which brokers record popped and acknowledged messages. The name of the cluster follows."""
 SYSTEM_GROUPS = frozenset(
     {
         "CID_ONS-HTTP-PROXY",

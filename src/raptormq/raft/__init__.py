@@ -1,47 +1,51 @@
 """Raft as a pure library: the state machine of one member, without a socket, a clock, a file or a thread.
 
-The replicated log is the broker's commit log: its bytes are not copied into entries (:mod:`~.log` draws it). The
-library knows offsets and terms; the shell around it moves bytes. Nothing of RaptorMQ is imported here.
+The replicated log is the broker's commit log: its bytes are not copied into entries (:mod:`~.log` shows the layout).
+The library computes with offsets and terms. The shell, the code that drives it, reads, writes and sends the bytes. The
+package imports nothing else of RaptorMQ.
 
 How a shell drives a member::
 
-    raft = Raft("n0", saved, options, Random(), align)    # saved: what is on the disk, see Saved
+    raft = Raft("n0", saved, options, Random(), align)    # saved: the state on the disk, see Saved
     loop:
         raft.step(message)          for each message that has arrived
         raft.tick(monotonic_ms)     at least every heartbeat
-        raft.propose(...)           for each wish: DataAppended(end), AddMember, ReadIndex, ...
+        raft.propose(...)           DataAppended(end), AddMember, ReadIndex, ...
         while (ready := raft.ready()) is not None:
             1. hard_state   write it and flush it (fsync)
-            2. log          do each effect in order; what concerns entries is durable before the next one
-            3. messages     send them; may be lost, late or twice; attach the bytes of an Append from the commit log
-            4. commit       records up to commit.offset are confirmed: answer producers, dispatch, serve
-            5. reads        answer reads, once what they name is applied
+            2. log          apply each effect in order; an effect on entries is durable before the next effect
+            3. messages     send them; attach the bytes of an Append from the commit log; messages may be lost,
+                            delayed or duplicated
+            4. commit       records up to commit.offset are confirmed: answer producers and dispatch the records
+            5. reads        answer each read once its position is applied
             raft.advance(ready)
 
-- Everything happens in one thread. ``step``, ``tick``, ``propose`` and ``flushed`` are also allowed between ``ready``
-  and ``advance``, so that 1 and 2 may run in a thread while messages arrive; only the next ``ready`` has to wait.
-- The leader writes records itself: if ``raft.accepts_data``, append them to the commit log and call
-  ``propose(DataAppended(end))`` without awaiting anything in between. A record is confirmed when a later
-  ``Ready.commit.offset`` is at or behind its end and the member has led the same term all the while
-  (``status().term``). A leader that loses its role may have its tail truncated: whoever waits for it is told so.
-- An :class:`Append` travels with the bytes ``[previous.offset, end.offset)``, in :attr:`Append.data`, whatever type
-  the shell likes; they come back in :class:`AppendData`, which says how many of them to skip. Ranges begin and end at
-  record boundaries, as ``align`` says. Messages that wait to be sent when a later Ready has a Truncate or a Reset are
-  dropped, unless their bytes were attached before: a lost message does no harm, other bytes in it would.
-- With ``Options.sync_flush`` bytes count when they are flushed: ``mark = raft.flush_mark()``, flush,
-  ``raft.flushed(mark)``. Flush as long as ``flush_mark().offset`` is above what the last flush began with. Without it
-  bytes count when they are written (leader: ``propose``; follower: ``advance``).
-- ``Ready.commit`` is written to the disk now and then (:attr:`Saved.commit`), never waited for.
-- An :class:`InvariantViolated` stops the member: it must not answer any more.
+- All calls are made in one thread. ``step``, ``tick``, ``propose`` and ``flushed`` are also allowed between ``ready``
+  and ``advance``, so steps 1 and 2 may run in another thread while messages arrive. Only the next ``ready`` has to
+  wait for ``advance``.
+- The leader's shell writes records without an effect: if ``raft.accepts_data``, it appends them to the commit log and
+  calls ``propose(DataAppended(end))`` without an await in between. A record is confirmed when a later
+  ``Ready.commit.offset`` has reached its end and the member has been leader of the same term since the append
+  (``status().term``). The tail of a leader that steps down may be truncated, so pending confirmations have to fail.
+- The shell sends an :class:`Append` with the bytes ``[previous.offset, end.offset)`` in :attr:`Append.data`, an object
+  of any type. The receiver gets the object in :class:`AppendData`, with the number of bytes to skip. Ranges begin and
+  end at record boundaries, which ``align`` finds. If a later Ready has a Truncate or a Reset, unsent messages whose
+  bytes are not attached yet must be dropped: the bytes at these offsets may have changed.
+- With ``Options.sync_flush`` bytes count as stored when they are flushed: ``mark = raft.flush_mark()``, flush,
+  ``raft.flushed(mark)``. Repeat while ``flush_mark().offset`` is larger than at the start of the last flush. Without
+  ``sync_flush`` bytes count as stored when they are written (leader: ``propose``; follower: ``advance``).
+- ``Ready.commit`` is written to the disk from time to time (:attr:`Saved.commit`). No step waits for that write.
+- After :class:`InvariantViolated` the member must stop and send no further messages.
 
-Start: on an empty disk ``HardState(incarnation=<random 63 bits>)`` is written first, and ``Options.peers`` names the
-members of the first group. The group is formed once all of them have said :class:`Hello`; one of them may have data. A
-disk that belongs to a group does not vote by the list. A new or wiped disk says hello until the leader takes it in; for
-a known id it does so by itself, a new id needs :class:`AddMember`.
+Start: on an empty disk the shell first writes ``HardState(incarnation=<random 63 bits>)``. ``Options.peers`` names the
+members of the first group. The group is formed once each of them has sent :class:`Hello`; at most one of them may have
+data. A disk that belongs to a group ignores ``Options.peers``. A new or wiped disk sends Hello until the leader adds
+it. The leader adds a disk with a known id automatically; a new id needs :class:`AddMember`.
 
-Power loss: a member whose machine may have forgotten what it had confirmed starts with ``Saved.forgetful``. Its vote
-does not count until it has what was committed when it came back, unless all voters agree. So a majority that lost
-power elects the best log that is left once everybody is back, and not before.
+Power loss: if the machine may have lost records that the member had confirmed, the member starts with
+``Saved.may_have_lost_data``. Until it has caught up with the commit position at its restart, its vote counts only if
+all voters grant theirs. Therefore a group whose majority lost power elects a leader only when all voters are back, and
+then the one with the most complete log.
 """
 
 from .effects import (
@@ -75,6 +79,7 @@ from .messages import (
 from .proposals import (
     AddMember,
     DataAppended,
+    LacksData,
     PromoteMember,
     Proposal,
     ProposalRefused,
@@ -100,6 +105,7 @@ __all__ = [
     "Hello",
     "Install",
     "InvariantViolated",
+    "LacksData",
     "LogEffect",
     "Member",
     "MemberStatus",

@@ -1,4 +1,4 @@
-"""What a member wants its shell to do: the parts of :class:`Ready`, and what the shell gives back at the next start."""
+"""The effects that a member requests from its shell (:class:`Ready`), and the state that a restart needs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Role(StrEnum):
 
 
 class HardState(NamedTuple):
-    """The small state that is durable before anything that follows from it is sent.
+    """The state that has to be durable before messages that depend on it are sent.
 
     Attributes:
         term: the largest term seen.
-        vote: who got the vote of this term; empty for nobody.
+        vote: id of the member that got this member's vote in ``term``; empty for none.
         incarnation: the random identity of this disk, never 0.
-        boot: how often a process has started on this disk.
+        boot: number of process starts on this disk.
         group: the random id of the group; 0 before the member belongs to one.
-        recovering: the member may have forgotten what it had confirmed, and has not caught up yet.
+        recovering: the member may have lost records that it had confirmed, and has not caught up yet.
     """
 
     term: int = 0
@@ -38,15 +38,15 @@ class HardState(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What is found on the disk at a start.
+    """The state on the disk at a start.
 
     Attributes:
-        hard_state: as written last. On an empty disk only ``incarnation`` is set, to a new random number.
+        hard_state: the last one written. On an empty disk only ``incarnation`` is set, to a new random number.
         entries: the epoch table.
         start: first offset of the commit log.
-        end: end of the commit log after recovery; a record's end.
-        commit: a committed position that was written some time ago.
-        forgetful: the machine may have lost power, and the log was not flushed before it was confirmed.
+        end: end of the commit log after recovery, at a record boundary.
+        commit: the commit position that was saved last; it may be out of date.
+        may_have_lost_data: the machine may have lost power while confirmed records were not flushed.
     """
 
     hard_state: HardState
@@ -54,11 +54,11 @@ class Saved(NamedTuple):
     start: int = 0
     end: int = 0
     commit: Position = ZERO
-    forgetful: bool = False
+    may_have_lost_data: bool = False
 
 
 class Truncate(NamedTuple):
-    """Cut the bytes behind ``end.offset`` and the entries behind the first ``end.entries``, the latter durably."""
+    """Truncate the log to ``end.offset`` bytes, and durably truncate the epoch table to ``end.entries`` entries."""
 
     end: Position
 
@@ -67,7 +67,7 @@ class Truncate(NamedTuple):
 
 
 class AppendData(NamedTuple):
-    """Write bytes ``[start, end)``: what is in ``data`` behind the first ``skip`` bytes."""
+    """Write the bytes ``[start, end)`` of the log: those of ``data`` after the first ``skip`` bytes."""
 
     start: int
     end: int
@@ -79,7 +79,9 @@ class AppendData(NamedTuple):
 
 
 class AppendEntry(NamedTuple):
-    """Append an entry to the epoch table. Durable before the next effect: bytes behind it would get another term."""
+    """Append an entry to the epoch table. The entry must be durable before the next effect; otherwise a crash would
+    leave the following bytes with the wrong term.
+    """
 
     entry: Entry
 
@@ -88,7 +90,7 @@ class AppendEntry(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Drop the whole log and everything derived from it; it goes on at ``end`` with these entries."""
+    """Delete the log and all derived data. The new log starts at ``end`` with ``entries``."""
 
     end: Position
     entries: tuple[Entry, ...]
@@ -101,7 +103,7 @@ LogEffect = Truncate | AppendData | AppendEntry | Reset
 
 
 class ReadState(NamedTuple):
-    """The answer to a read-index: whoever has applied ``position`` may answer the read ``context``."""
+    """The result of a read-index request: the read ``context`` may be answered once ``position`` is applied."""
 
     context: str
     position: Position
@@ -109,14 +111,14 @@ class ReadState(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """What is to be done, in the order of the fields.
+    """The work for the shell, to be done in the order of the fields.
 
     Attributes:
-        hard_state: to be written and flushed, unless None.
-        log: to be done to the log, in this order.
-        messages: to be sent, after the two above.
-        commit: everything up to here is confirmed, unless None. May be written to the disk some time later.
-        reads: read-indexes that have become known.
+        hard_state: state to write and flush; None if unchanged.
+        log: effects on the log, in order.
+        messages: messages to send after ``hard_state`` and ``log`` are done.
+        commit: the new commit position; None if unchanged. Its write to the disk may be deferred.
+        reads: completed read-index requests.
     """
 
     hard_state: HardState | None
@@ -127,20 +129,20 @@ class Ready:
 
 
 class FlushMark(NamedTuple):
-    """How far the log was written when a flush began; stale as soon as the log was truncated."""
+    """The end of the written log when a flush began. A truncation makes the mark invalid."""
 
     offset: int
     truncations: int
 
 
 class MemberStatus(NamedTuple):
-    """What the leader knows of another member.
+    """The leader's view of another member.
 
     Attributes:
-        matched: up to where its log is known to be the leader's and stored.
-        active: it has answered within the last election time-out.
-        silent_ms: how long ago it answered last.
-        recovering: it may have forgotten what it had confirmed.
+        matched: position up to which the member is known to store the leader's log.
+        active: whether the member has responded within the last election time-out.
+        silent_ms: time since its last response in ms.
+        recovering: whether it may have lost records that it had confirmed.
     """
 
     id: str
@@ -159,13 +161,13 @@ class Status(NamedTuple):
         leader: id of the leader of this term, empty if unknown.
         committed, applied, stored, end: positions; ``applied <= committed <= end`` and ``stored <= end``.
         configuration: the members, of which the last change may be uncommitted.
-        configuration_committed: whether it is committed.
-        members: only at the leader, the others.
-        transferring_to: id of the member that leadership moves to, empty for none.
-        strangers: ids whose disk is not the one that the group knows, or that it does not know at all, and their
-            incarnations.
-        elections: how many elections this process has won.
-        conflict: why something was refused that would have lost or mixed up data; empty for nothing.
+        configuration_committed: whether the last change is committed.
+        members: the other members; empty on a follower.
+        transferring_to: target of a leadership transfer in progress, empty for none.
+        joining_disks: disks that ask to join the group, as member id -> incarnation. The id may be that of a member
+            with another disk.
+        elections: number of elections that this process has won.
+        conflict: why the last operation that would have lost or mixed data was refused; empty if none was lately.
     """
 
     id: str
@@ -184,6 +186,6 @@ class Status(NamedTuple):
     accepts_data: bool
     members: tuple[MemberStatus, ...]
     transferring_to: str
-    strangers: tuple[tuple[str, int], ...]
+    joining_disks: tuple[tuple[str, int], ...]
     elections: int
     conflict: str

@@ -1,7 +1,7 @@
-"""What only a candidate or only a leader knows. Each is made when the role begins and dropped when it ends.
+"""The state of a candidate (:class:`Candidacy`) and of a leader (:class:`Leadership`).
 
-Nothing of it can outlive a term: a transfer that a step-down interrupts leaves no flag behind, and what a member has
-confirmed to another leader does not count.
+Each is created when the role begins and discarded when it ends, so no state outlives its term: neither a leadership
+transfer that a step-down interrupts, nor positions that members confirmed to another leader.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from .log import ZERO, Configuration, Position, Suffrage
 
 @dataclass(slots=True)
 class Candidacy:
-    """One round of votes.
+    """One election, or one pre-vote.
 
     Attributes:
-        term: that the votes are for.
-        configuration: the members that are asked.
-        pre: nobody's term is raised yet.
-        bootstrap: the group does not exist yet: all have to agree.
-        granted: the voters that agree, and whether they may have forgotten something.
-        refused: the voters that do not.
+        term: term of the election.
+        configuration: the members that are asked for their votes.
+        pre: whether this is a pre-vote, which raises no member's term.
+        bootstrap: whether the group is being formed, which needs the votes of all members.
+        granted: ids of the voters that granted their vote; the value is their ``recovering`` flag.
+        refused: ids of the voters that refused.
     """
 
     term: int
@@ -33,10 +33,11 @@ class Candidacy:
     refused: set[str] = field(default_factory=set)
 
     def is_won(self) -> bool:
-        """Return whether the candidate leads.
+        """Return whether the candidate has won.
 
-        A voter that may have forgotten what it confirmed does not help to form a majority: the rest of the majority may
-        not have it either. But when all voters agree, the candidate's log is the best that exists anywhere.
+        A recovering voter may have lost confirmed records, which the rest of the majority may lack too, so its vote
+        does not count towards a majority. If all voters grant their votes, the candidate's log is the most complete one
+        that exists, and recovering voters count.
         """
         voters = self.configuration.voters()
         if len(self.granted) == len(voters):
@@ -45,7 +46,7 @@ class Candidacy:
         return not self.bootstrap and sound >= self.configuration.quorum()
 
     def is_lost(self) -> bool:
-        """Return whether a majority refuses."""
+        """Return whether a majority has refused."""
         return len(self.refused) >= (1 if self.bootstrap else self.configuration.quorum())
 
 
@@ -54,14 +55,14 @@ class Progress:
     """The leader's view of one other member.
 
     Attributes:
-        boot: the latest start of the member's process that was heard of.
-        match: what counts: the member's log is the leader's up to here, and stored.
-        received: up to here it is the leader's, stored or not.
-        next: where the next range begins.
-        probing: it is not known where the logs part; ``next`` is a guess.
-        waiting: a probe is under way.
-        active: an answer has come since the last check of the quorum.
-        round: the last heartbeat round that it has answered.
+        boot: boot number of the member's newest known process.
+        match: position up to which the member stores the leader's log; the commit rule uses it.
+        received: position up to which the member has received the leader's log, stored or not.
+        next: position where the next range begins.
+        probing: the point where the logs diverge is unknown, and ``next`` is a guess.
+        waiting: a probe has been sent and not been answered.
+        active: the member has responded since the last quorum check.
+        round: the last heartbeat round that the member has responded to.
     """
 
     id: str
@@ -79,7 +80,7 @@ class Progress:
     recovering: bool = False
 
     def restarted(self, boot: int, end: Position) -> None:
-        """Forget what another process of the member has confirmed: the machine may have lost it."""
+        """Reset the view after a restart of the member, whose machine may have lost bytes that it had confirmed."""
         self.boot = boot
         self.match = self.received = ZERO
         self.next = end
@@ -89,22 +90,22 @@ class Progress:
 
 @dataclass(slots=True)
 class Transfer:
-    """Leadership is on its way to another member.
+    """A leadership transfer in progress.
 
     Attributes:
-        closing: no more data is accepted, so that the member can have all of it.
-        told: the member was asked to campaign.
+        closing: the leader accepts no more data, so that the target can catch up.
+        campaign_requested: the target was sent :class:`~.messages.TimeoutNow`.
     """
 
     to: str
     deadline_ms: int
     closing: bool = False
-    told: bool = False
+    campaign_requested: bool = False
 
 
 @dataclass(slots=True)
 class PendingRead:
-    """A read-index that waits until a majority has answered ``round``."""
+    """A read-index request that waits until a majority has answered heartbeat ``round``."""
 
     context: str
     requester: str
@@ -114,12 +115,12 @@ class PendingRead:
 
 @dataclass(slots=True)
 class Leadership:
-    """One member's leadership of one term.
+    """The state of a leader in one term.
 
     Attributes:
-        start: position just behind the entry that starts the term; nothing is confirmed before that entry is.
+        start: position after the entry that starts the term. Nothing is committed before that entry is.
         round: number of the last heartbeat round.
-        early_reads: reads that came before the start of the term was committed: context and requester.
+        early_reads: context and requester of reads that arrived before the start of the term was committed.
     """
 
     start: Position
@@ -133,7 +134,9 @@ class Leadership:
     next_transfer_ms: int = 0
 
     def follow(self, configuration: Configuration, own_id: str, end: Position, now_ms: int) -> None:
-        """Keep, add and drop the views of members as ``configuration`` says; another incarnation is another member."""
+        """Add and remove :class:`Progress` objects to match ``configuration``. A member with a new incarnation gets a
+        new one.
+        """
         kept: dict[str, Progress] = {}
         for member in configuration.members:
             if member.id == own_id:
@@ -152,12 +155,14 @@ class Leadership:
         return positions[configuration.quorum() - 1] if positions else ZERO
 
     def has_quorum(self, configuration: Configuration, own_id: str, without: str = "") -> bool:
-        """Return whether a majority of the voters other than ``without`` has answered lately."""
+        """Return whether the voters other than ``without`` that have responded since the last quorum check are a
+        majority.
+        """
         voters = [voter for voter in configuration.voters() if voter != without]
         return sum(voter == own_id or self.progress[voter].active for voter in voters) > len(voters) // 2
 
     def confirmed_round(self, configuration: Configuration, own_id: str) -> int:
-        """Return the last round that a majority of the voters has answered."""
+        """Return the last heartbeat round that a majority of the voters has responded to."""
         rounds = [self.round if voter == own_id else self.progress[voter].round for voter in configuration.voters()]
         rounds.sort(reverse=True)
         return rounds[configuration.quorum() - 1] if rounds else 0

@@ -1,7 +1,7 @@
-"""Raft's log as byte offsets of the commit log plus a table of entries that have no bytes.
+"""The Raft log: the bytes of the commit log, plus the entries of the epoch table.
 
-The replicated log is the commit log itself. Only two things are not bytes in it: that a term starts, and that the
-membership changes. Both are entries of the epoch table, each with a place between two bytes::
+The replicated log is the commit log itself. Two kinds of events have no bytes in it: the start of a term and a
+membership change. Both are entries of the epoch table, each with a place between two bytes::
 
     commit log   0 .................. 700 ........... 900 ......... 1200
     entries      | term 1              | term 4        |             | term 5
@@ -10,13 +10,13 @@ membership changes. Both are entries of the epoch table, each with a place betwe
     position     (offset, entries): the prefix of the log with that many bytes and that many entries
                  (0, 0) < (0, 1) < (700, 1) < (700, 2) < (900, 2) < (900, 3) < (1200, 3) < (1200, 4)
 
-A byte and an entry each count as one unit, so ``offset + entries`` is the index that the Raft paper speaks of, and all
-of its arguments hold as they stand. Each term starts with an entry, so the term of every unit follows from the table:
-bytes belong to the term of the last entry before them, bytes before the first entry to term 0 (a store that was not
-replicated before). Two logs that both hold position ``p`` with the same term are equal up to ``p``.
+A byte and an entry each count as one unit, so ``offset + entries`` is the log index of the Raft paper, and the proofs
+of the paper apply unchanged. Each term starts with an entry, so the table determines the term of every unit: a byte has
+the term of the last entry before it. Bytes before the first entry have term 0 (a store that was not replicated before).
+Two logs that both contain position ``p`` with the same term are equal up to ``p``.
 
-A position is meaningful together with the log it belongs to. Positions of two logs may be compared when both are
-prefixes of one log, which is the case when their last terms are equal (:meth:`EpochLog.is_up_to_date`).
+A position belongs to a log. Positions of two logs are comparable only if one log is a prefix of the other, which is the
+case when their last terms are equal (:meth:`EpochLog.is_up_to_date`).
 
 Sources: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", section 5; KIP-101 and KIP-595
 (leader epoch -> start offset, diverging epoch); KIP-853 (voters are identified by id and directory id).
@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """A prefix of the log: its bytes and its entries. Ordered along one log."""
+    """The length of a prefix of the log, in bytes and entries. Positions of one log are totally ordered."""
 
     offset: int
     entries: int
@@ -46,11 +46,11 @@ ZERO = Position(0, 0)
 
 
 class Suffrage(StrEnum):
-    """What a member counts for."""
+    """Whether a member votes and counts towards majorities."""
 
     VOTER = "voter"
-    JOINING = "joining"  # a learner that the leader promotes as soon as it has caught up
-    LEARNER = "learner"  # receives the log, neither votes nor counts
+    JOINING = "joining"  # a learner that the leader promotes when it has caught up
+    LEARNER = "learner"  # receives the log, does not vote
 
 
 class Member(NamedTuple):
@@ -58,9 +58,9 @@ class Member(NamedTuple):
 
     Attributes:
         id: the configured name (``dLegerSelfId``), unique in the group.
-        incarnation: the random identity of the member's disk. An empty disk under a known id is another incarnation.
-        suffrage: whether it votes and counts.
-        address: where it is reached; opaque here.
+        incarnation: the random identity of the member's disk. A new disk under the same id has another incarnation.
+        suffrage: whether the member votes.
+        address: its network address; opaque to the library.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Configuration:
         """Return the configuration with these members.
 
         Raises:
-            ValueError: two members have one id.
+            ValueError: two members have the same id.
         """
         ordered = tuple(sorted(members))
         if len({member.id for member in ordered}) != len(ordered):
@@ -88,7 +88,7 @@ class Configuration:
         return cls(ordered)
 
     def get(self, member_id: str) -> Member | None:
-        """Return the member with this id."""
+        """Return the member with this id, None if there is none."""
         for member in self.members:
             if member.id == member_id:
                 return member
@@ -99,11 +99,11 @@ class Configuration:
         return [member.id for member in self.members if member.suffrage is Suffrage.VOTER]
 
     def quorum(self) -> int:
-        """Return how many voters are a majority."""
+        """Return the number of voters that form a majority."""
         return len(self.voters()) // 2 + 1
 
     def with_member(self, member: Member) -> Configuration:
-        """Return this configuration with ``member`` in the place of the member of its id, if there is one."""
+        """Return this configuration with ``member`` added, in place of a member with the same id if there is one."""
         return Configuration.of([*(other for other in self.members if other.id != member.id), member])
 
     def without(self, member_id: str) -> Configuration:
@@ -116,12 +116,14 @@ class Configuration:
 
 
 class Entry(NamedTuple):
-    """A unit of the log without bytes: the start of a term or a membership change.
+    """An entry of the epoch table: the start of a term or a membership change.
 
     Attributes:
-        term: the term of the leader that appended it; larger than that of the entry before it at the start of a term.
-        offset: the number of bytes before it.
-        configuration: all members from here on, None if they stay. The start of a group's first term has one.
+        term: the term of the leader that appended the entry. At the start of a term it is larger than the term of the
+            previous entry.
+        offset: the number of log bytes before the entry.
+        configuration: all members from this entry on; None if the members do not change. The entry that starts the
+            first term of a group has a configuration.
     """
 
     term: int
@@ -134,28 +136,30 @@ class Entry(NamedTuple):
 
 
 class EpochLog:
-    """The shape of a member's log: its first and last offset and its entries.
+    """The structure of a member's log: its first and last offset and its entries.
 
     Attributes:
-        start: offset of the first byte that is still there. Entries are never dropped: there are as many as elections.
+        start: offset of the first byte that retention has kept. Entries are never deleted: their number grows only with
+            elections and membership changes.
         end: position of the log's end.
-        configuration: the last one in the log, committed or not; it is in force from the moment it is appended.
-        configuration_end: the position just behind its entry.
+        configuration: the last configuration in the log. It takes effect when it is appended, before it is committed.
+        configuration_end: the position after the entry of ``configuration``.
     """
 
     __slots__ = ("_entries", "_offsets", "configuration", "configuration_end", "end", "start")
 
     def __init__(self, start: int, end_offset: int, entries: Sequence[Entry]) -> None:
-        """Take what was found on the disk; entries behind the last byte are left out, as what was before them is lost.
+        """Load the log from the state on the disk. Entries beyond ``end_offset`` are ignored, because bytes before them
+        are lost.
 
         Raises:
-            ValueError: terms or offsets go back, or the log ends before its start.
+            ValueError: terms or offsets decrease, or the log ends before its start.
         """
         if end_offset < start:
             raise ValueError(f"the log ends at {end_offset}, before its start {start}")
         for before, after in pairwise(entries):
             if after.term < before.term or after.offset < before.offset:
-                raise ValueError(f"the epoch table goes back: {after} follows {before}")
+                raise ValueError(f"the epoch table is not in order: {after} follows {before}")
         self._entries = [entry for entry in entries if entry.offset <= end_offset]
         self._offsets = [entry.offset for entry in self._entries]
         self.start = start
@@ -181,7 +185,7 @@ class EpochLog:
         return self._entries[index]
 
     def contains(self, position: Position, term: int) -> bool:
-        """Return whether ``position`` is a prefix of this log, the last unit of which has ``term``."""
+        """Return whether ``position`` is in this log and the unit before it has ``term``."""
         offset, count = position
         if offset > self.end.offset or not 0 <= count <= len(self._entries):
             return False
@@ -192,11 +196,11 @@ class EpochLog:
         return self.term_at(position) == term
 
     def is_up_to_date(self, last_term: int, end: Position) -> bool:
-        """Return whether a log with this last term and end holds all that this one may have promised."""
+        """Return whether a log with ``last_term`` and ``end`` is at least as up to date as this one (Raft, 5.4.1)."""
         return (last_term, end) >= (self.last_term, self.end)
 
     def end_of(self, term: int) -> tuple[int, Position]:
-        """Return the largest term up to ``term`` that has a unit here, and the end of its last unit."""
+        """Return the largest term of this log that is not above ``term``, and the position where it ends."""
         count = len(self._entries)
         while count and self._entries[count - 1].term > term:
             count -= 1
@@ -204,7 +208,7 @@ class EpochLog:
         return found, self.end if count == len(self._entries) else Position(self._offsets[count], count)
 
     def prefix(self, offset: int, entries: int) -> Position:
-        """Return the longest prefix of this log with at most this many bytes and entries."""
+        """Return the position of the longest prefix with at most ``offset`` bytes and ``entries`` entries."""
         count = min(entries, len(self._entries))
         while count and self._offsets[count - 1] > offset:
             count -= 1
@@ -212,19 +216,19 @@ class EpochLog:
         return Position(min(offset, bound), count)
 
     def at(self, offset: int) -> Position:
-        """Return the longest prefix with exactly this many bytes."""
+        """Return the position of the longest prefix with exactly ``offset`` bytes."""
         return Position(offset, bisect_right(self._offsets, offset))
 
     def between(self, start: Position, end: Position) -> tuple[Entry, ...]:
-        """Return the entries of the range."""
+        """Return the entries between two positions."""
         return tuple(self._entries[start.entries : end.entries])
 
     def append_bytes(self, end_offset: int) -> None:
-        """Extend the log by bytes."""
+        """Extend the log to ``end_offset`` bytes."""
         self.end = Position(end_offset, self.end.entries)
 
     def append_entry(self, entry: Entry) -> None:
-        """Extend the log by an entry, which stands at its end."""
+        """Append an entry at the end of the log."""
         self._entries.append(entry)
         self._offsets.append(entry.offset)
         self.end = Position(self.end.offset, len(self._entries))
@@ -232,14 +236,14 @@ class EpochLog:
             self.configuration, self.configuration_end = entry.configuration, self.end
 
     def truncate(self, end: Position) -> None:
-        """Cut everything behind ``end``, the entries too when no byte is cut."""
+        """Remove all bytes and entries after ``end``."""
         del self._entries[end.entries :]
         del self._offsets[end.entries :]
         self.end = end
         self.configuration, self.configuration_end = self._last_configuration()
 
     def reset(self, end: Position, entries: Sequence[Entry]) -> None:
-        """Forget the log; it goes on at ``end``, without the bytes before it."""
+        """Replace the log with one that starts at ``end`` and has ``entries``, but no bytes before ``end``."""
         self._entries = list(entries)
         self._offsets = [entry.offset for entry in entries]
         self.start = end.offset

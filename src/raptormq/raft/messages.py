@@ -1,21 +1,23 @@
-"""What the members of a group send to one another.
+"""The messages between the members of a group.
 
-Every message has the same head::
+Every message has the same header::
 
-    sender, incarnation, boot   who sends it, from which disk, since which start of its process
-    to, to_incarnation          whom it is for; 0 when the sender does not know the disk yet
+    sender, incarnation, boot   the sender's id, the identity of its disk, and the number of its process start
+    to, to_incarnation          the receiver's id and disk; 0 if the sender does not know the disk yet
     group                       random id of the group, 0 before the first election
-    term                        the sender's term; of a pre-vote request, the term that it would campaign in
+    term                        the sender's term; in a pre-vote request, the term of the next election
 
-A message for another incarnation, or of another group, is dropped: disks are not mixed up when a volume is attached to
-the wrong member. Responses of an earlier boot do not count: what they confirm may have been forgotten since.
+A member drops messages for another incarnation or from another group, so a volume that is attached to the wrong member
+cannot mix up data. Messages from an earlier boot are ignored, because the sender may have lost the bytes that they
+confirm.
 
-Messages may be lost, duplicated, delayed and reordered. A message is never changed after it was made.
+Messages may be lost, duplicated, delayed and reordered. Messages are immutable.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from .log import ZERO, Configuration, Entry, Position
@@ -23,7 +25,7 @@ from .log import ZERO, Configuration, Entry, Position
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """The head of every message."""
+    """Base class of the messages, with the header."""
 
     sender: str
     to: str
@@ -37,19 +39,25 @@ class Message:
         return f"{self.sender}->{self.to} {type(self).__name__} term {self.term}{self.details()}"
 
     def details(self) -> str:
-        """Return the fields behind the head, for transcripts and logs."""
+        """Return the fields after the header as text, for transcripts and logs."""
+        return ""
+
+    def fault(self) -> str:
+        """Return why no member can have sent this message, empty if one can have. Faulty messages are not to be given
+        to the library, because they would damage the epoch table.
+        """
         return ""
 
 
 @dataclass(slots=True, kw_only=True)
 class Hello(Message):
-    """Sent by a member that hears of no leader to everyone it knows.
+    """Announces a disk; sent to all configured and known members while the sender has no live leader.
 
-    The leader takes a disk in that is not a member, under a known id by itself.
+    The leader replaces the disk of a known id automatically. A new id needs :class:`~.proposals.AddMember`.
 
     Attributes:
-        fresh: the disk belongs to no group.
-        has_data: its log is not empty.
+        fresh: whether the disk belongs to no group.
+        has_data: whether the log has bytes.
     """
 
     fresh: bool = True
@@ -62,14 +70,13 @@ class Hello(Message):
 
 @dataclass(slots=True, kw_only=True)
 class VoteRequest(Message):
-    """A candidate asks for a vote.
+    """A candidate requests a vote.
 
     Attributes:
-        last_term, end: of the candidate's log.
-        pre: only asks whether the vote would be given; changes nothing at the voter.
-        transfer: the leader has asked the candidate to take over, so that a leader that is alive is no reason to
-            refuse.
-        bootstrap: the members of a group that is being formed.
+        last_term, end: last term and end of the candidate's log.
+        pre: whether this is a pre-vote, which changes no state of the voter.
+        transfer: whether the leader requested the election. If so, voters do not refuse because the leader is alive.
+        bootstrap: the members of the group that is being formed; None if the group exists.
     """
 
     last_term: int
@@ -83,16 +90,20 @@ class VoteRequest(Message):
         members = f" bootstrap {self.bootstrap}" if self.bootstrap else ""
         return f"{flags} log {self.last_term}@{self.end}{members}"
 
+    def fault(self) -> str:
+        return f"its log has the later term {self.last_term}" if self.last_term > self.term else ""
+
 
 @dataclass(slots=True, kw_only=True)
 class VoteResponse(Message):
-    """The answer.
+    """The response to a :class:`VoteRequest`.
 
     Attributes:
-        asked_term: the term that was asked for.
-        granted: whether the vote is given.
-        pre: answers a pre-vote.
-        recovering: the voter may have forgotten what it had confirmed; its vote counts only if all voters give theirs.
+        asked_term: the term of the request.
+        granted: whether the vote is granted.
+        pre: whether the request was a pre-vote.
+        recovering: the voter may have lost records that it had confirmed. Its vote counts only if all voters grant
+            theirs.
     """
 
     asked_term: int
@@ -107,17 +118,18 @@ class VoteResponse(Message):
 
 @dataclass(slots=True, kw_only=True)
 class Append(Message):
-    """The leader sends a range of its log; an empty range is a heartbeat or a probe.
+    """A range of the leader's log; an empty range is a heartbeat or a probe.
 
     Attributes:
-        previous, previous_term: where the range begins, and the term of the unit before it.
-        end: where it ends.
+        previous, previous_term: position where the range begins, and the term of the unit before it.
+        end: position where the range ends.
         entries: the entries of the range. Its bytes are ``[previous.offset, end.offset)`` of the commit log.
-        commit: the leader's committed position.
-        sent: up to where the leader has sent before; a follower that has less has lost a message.
+        commit: the leader's commit position.
+        sent: position up to which the leader has sent its log; ``0+0`` in a probe. A follower that has received less
+            reports a loss.
         round: number of the last heartbeat round, for read-index.
-        data: those bytes. The library does not look at it: the shell of the leader attaches it when it sends the
-            message, the shell of the follower finds it in the effect :class:`~.effects.AppendData`.
+        data: the bytes of the range, opaque to the library. The leader's shell attaches them when it sends the message;
+            the follower's shell gets them in the effect :class:`~.effects.AppendData`.
     """
 
     previous: Position
@@ -133,19 +145,23 @@ class Append(Message):
         entries = "".join(f" {entry}" for entry in self.entries)
         return f" {self.previous_term}@{self.previous}..{self.end}{entries} commit {self.commit}"
 
+    def fault(self) -> str:
+        return _fault_of(self.entries, self.previous, self.previous_term, self.end, self.term)
+
 
 @dataclass(slots=True, kw_only=True)
 class AppendResponse(Message):
-    """A follower answers an :class:`Append` or an :class:`Install`.
+    """The response to an :class:`Append` or an :class:`Install`.
 
     Attributes:
-        matched: up to here the follower's log equals the leader's and is stored as its flush mode demands. It counts.
-        received: up to here it equals the leader's; the part behind ``matched`` is not stored yet.
-        lost: the leader has sent more than was received, so something was lost on the way.
-        rejected: the start of the range is not in the follower's log; it is ``previous``.
-        hint_term, hint: the follower's largest term that is not above the leader's there, and where that term ends.
-            Tells the leader where to look next, never what the follower has.
-        round: of the request.
+        matched: position up to which the follower's log equals the leader's and is stored in the follower's flush mode.
+            The commit rule uses it.
+        received: position up to which the logs are equal; bytes after ``matched`` are not stored yet.
+        lost: the leader has sent more than the follower has received, so a message was lost.
+        rejected: the follower's log does not contain ``previous``, the start of the range.
+        hint_term, hint: the follower's largest term that is not above ``previous_term``, and the position where it
+            ends. The leader uses them only to choose the next probe.
+        round: the last heartbeat round that the follower has seen.
         recovering: see :class:`VoteResponse`.
     """
 
@@ -169,12 +185,14 @@ class AppendResponse(Message):
 
 @dataclass(slots=True, kw_only=True)
 class Install(Message):
-    """The leader no longer has the bytes that the follower needs: the follower forgets its log and starts at ``start``.
+    """Instructs a follower to discard its log and start at ``start``, because the leader has deleted the bytes that the
+    follower needs.
 
-    The shell transfers what the bytes before ``start`` have led to (topics, groups, offsets) beside the library.
+    The shell transfers the state derived from the bytes before ``start`` (topics, groups, offsets); the library does
+    not.
 
     Attributes:
-        start: a committed position of the leader's log, at or behind its first byte.
+        start: a committed position of the leader's log, not before its first byte.
         entries: all entries up to ``start``.
     """
 
@@ -185,17 +203,20 @@ class Install(Message):
     def details(self) -> str:
         return f" start {self.start}{''.join(f' {entry}' for entry in self.entries)}"
 
+    def fault(self) -> str:
+        return _fault_of(self.entries, ZERO, 0, self.start, self.term)
+
 
 @dataclass(slots=True, kw_only=True)
 class TimeoutNow(Message):
-    """The leader asks a member that has everything to campaign at once."""
+    """The leader requests that a member with the complete log starts an election immediately."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ReadIndexRequest(Message):
-    """A follower asks the leader for a position that holds everything committed up to now.
+    """A follower requests a position that includes everything committed before the request.
 
-    ``context`` is returned with the answer. The library's own requests have a context that starts with ``raft:``.
+    The response has the same ``context``. Requests of the library have a context that starts with ``raft:``.
     """
 
     context: str
@@ -206,10 +227,21 @@ class ReadIndexRequest(Message):
 
 @dataclass(slots=True, kw_only=True)
 class ReadIndexResponse(Message):
-    """The answer, given after a majority has confirmed that the sender leads."""
+    """The response to a :class:`ReadIndexRequest`, sent after a majority has confirmed the sender's leadership."""
 
     context: str
     position: Position
 
     def details(self) -> str:
         return f" {self.context} {self.position}"
+
+
+def _fault_of(entries: tuple[Entry, ...], start: Position, start_term: int, end: Position, term: int) -> str:
+    """Return why ``entries`` cannot be those between two positions of the log of a leader in ``term``."""
+    if end.offset < start.offset or end.entries - start.entries != len(entries):
+        return f"the range {start}..{end} does not have {len(entries)} entries"
+    places = [Entry(start_term, start.offset), *entries, Entry(term, end.offset)]
+    for before, after in pairwise(places):
+        if after.term < before.term or after.offset < before.offset:
+            return f"terms or offsets of its entries decrease: {after} follows {before}"
+    return ""

@@ -1,4 +1,4 @@
-"""What a shell may ask of a member: the argument of :meth:`~.raft.Raft.propose`, and the refusal."""
+"""Proposals, the arguments of :meth:`~.raft.Raft.propose`, and the error for a refused one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .log import Suffrage
 
 
 class ProposalRefused(Exception):
-    """A proposal cannot be accepted here and now; the text says why and what to do.
+    """Raised for a proposal that the member does not accept; the text contains the reason.
 
     Attributes:
-        leader: id of the member to ask instead; empty when that would not help or no leader is known.
+        leader: id of the leader, to which the proposal may be sent instead; empty if unknown or of no use.
     """
 
     def __init__(self, reason: str, leader: str = "") -> None:
@@ -19,16 +19,20 @@ class ProposalRefused(Exception):
         self.leader = leader
 
 
+class LacksData(ProposalRefused):
+    """Raised for the promotion of a learner that lacks committed data at this moment; the next attempt may succeed."""
+
+
 class DataAppended(NamedTuple):
-    """The commit log of the leader ends at ``end`` now, a record's end. Only while ``Raft.accepts_data``."""
+    """Report that the leader's commit log has grown to ``end``, a record boundary. Requires ``Raft.accepts_data``."""
 
     end: int
 
 
 class AddMember(NamedTuple):
-    """Add a member that has said hello, or give a known one another address or incarnation.
+    """Add a member from which the leader has received Hello, or change the address of a member.
 
-    It starts as a learner. With ``suffrage`` VOTER or JOINING the leader promotes it as soon as it has caught up.
+    A new member starts as a learner. With ``suffrage`` VOTER or JOINING the leader promotes it when it has caught up.
     """
 
     id: str
@@ -37,27 +41,28 @@ class AddMember(NamedTuple):
 
 
 class PromoteMember(NamedTuple):
-    """Make a learner a voter. Refused while it lacks committed data."""
+    """Make a learner a voter. Refused while the learner lacks committed data."""
 
     id: str
 
 
 class RemoveMember(NamedTuple):
-    """Take a member out of the group. A leader that is removed steps down when that is committed."""
+    """Remove a member from the group. A leader that is removed steps down when its removal is committed."""
 
     id: str
 
 
 class TransferLeadership(NamedTuple):
-    """Move leadership to a voter; given up after an election time-out."""
+    """Transfer leadership to a voter. The attempt is abandoned after an election timeout."""
 
     to: str
 
 
 class ReadIndex(NamedTuple):
-    """Ask for a position that holds everything committed up to now; the answer is in :attr:`~.effects.Ready.reads`.
+    """Request a position that includes everything committed before the call.
 
-    The answer may be lost; ask again after some time.
+    :attr:`~.effects.Ready.reads` contains the result. Request or response may be lost, so the caller repeats the
+    request after a timeout.
     """
 
     context: str

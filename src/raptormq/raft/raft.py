@@ -1,11 +1,11 @@
-"""One member of a group: messages, time and proposals in, :class:`~.effects.Ready` out.
+"""The state machine of one member: its input are messages, time and proposals, its output is :class:`~.effects.Ready`.
 
-How it is driven is told in the package's docstring. Everything that belongs to an election or to a leadership is in
-:mod:`~.leadership`, the arithmetic of positions in :mod:`~.log`.
+The package docstring shows how a shell drives it. :mod:`~.leadership` has the state of elections and leaders,
+:mod:`~.log` the arithmetic of positions.
 
-Sources: Ongaro, "Consensus: Bridging Theory and Practice", chapters 3, 4, 6 and 9; the structure of ready and advance
-is that of etcd's raft. Membership is that of Ongaro's thesis: the last configuration in the log is in force, committed
-or not, and a change waits until the one before it is committed and until the leader has committed something of its own
+Sources: Ongaro, "Consensus: Bridging Theory and Practice", chapters 3, 4, 6 and 9. The structure of ready and advance
+is that of etcd's raft. Membership changes follow Ongaro's thesis: the last configuration in the log is in effect,
+committed or not. A change is refused until the previous one is committed and the leader has committed an entry of its
 term.
 """
 
@@ -48,6 +48,7 @@ from .messages import (
 from .proposals import (
     AddMember,
     DataAppended,
+    LacksData,
     PromoteMember,
     Proposal,
     ProposalRefused,
@@ -57,12 +58,16 @@ from .proposals import (
 )
 
 UNCUT = Position(sys.maxsize, sys.maxsize)
+MAX_TERM_STEP = 1 << 32
+"""How far a message may be ahead of the member's term: one false message must not use up the 2^63 terms."""
+CONFLICT_ELECTIONS = 60
+"""Number of election timeouts for which a conflict is shown. Members repeat what is refused several times within it."""
 RECOVER = "raft:recover"
-"""Context of the read-index by which a member learns what was confirmed when it came back."""
+"""Context of the read-index request with which a recovering member learns the commit position at its restart."""
 
 
 class InvariantViolated(Exception):
-    """The state of a member contradicts itself: it must stop, as it might confirm what is not there."""
+    """The state of a member is inconsistent. The member must stop, because it might confirm records that are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +75,16 @@ class Options:
     """Settings of a member.
 
     Attributes:
-        peers: id -> address of all members that form the group at its first start, the member itself among them. Not
-            used once the group exists.
-        heartbeat_ms: how often a leader shows that it is alive.
-        election_ms: how long a member waits for its leader before it campaigns: between once and twice this time.
-        sync_flush: only flushed bytes count. Otherwise bytes count as soon as they are written.
-        max_append_bytes: of one message, unless a single record is larger.
-        max_inflight_bytes: how much a leader sends to a member before it confirms.
-        transfer_bytes: how far a member may be behind when the leader stops accepting data for a transfer.
-        preferred_leader: id of the member that leads whenever it can.
+        peers: id -> address of all members that form the group at its first start, including this member. Ignored once
+            the group exists.
+        heartbeat_ms: interval between heartbeats of the leader.
+        election_ms: election timeout. A member starts an election after a random time between this and twice this
+            without a leader.
+        sync_flush: whether bytes count as stored when they are flushed. Otherwise they count when they are written.
+        max_append_bytes: maximum size of the bytes of one message, unless a single record is larger.
+        max_inflight_bytes: maximum number of bytes that the leader sends to a member before the member confirms them.
+        transfer_bytes: maximum lag of the transfer target at which the leader stops accepting data.
+        preferred_leader: id of the member to which other leaders transfer leadership when it is up to date.
     """
 
     peers: Mapping[str, str] = field(default_factory=dict)
@@ -96,36 +102,37 @@ class Options:
 
 
 class Raft:
-    """A member of a group, without any I/O.
+    """A member of a group. Does no I/O.
 
     Attributes:
         id: the member's id.
-        eligible: whether it may lead. The shell sets it to False when tables or segments are damaged; a leader then
-            hands leadership over.
+        eligible: whether the member may lead. The shell sets it to False when tables or segments are damaged; a leader
+            then transfers leadership.
     """
 
     def __init__(
         self, member_id: str, saved: Saved, options: Options, rng: Random, align: Callable[[int, int], int]
     ) -> None:
-        """Start from what is on the disk; with ``sync_flush`` all of it has been flushed.
+        """Start from the state on the disk; with ``sync_flush`` all of it must have been flushed.
 
         Args:
             member_id: the member's id.
-            saved: what is on the disk.
-            options: settings.
-            rng: for election time-outs and for the id of a new group.
-            align: ``align(start, limit)`` returns the end of the last record that ends in ``(start, limit]``, or of the
-                first record behind ``start`` if that is longer. ``start`` is a record's end too.
+            saved: the state on the disk.
+            options: the settings.
+            rng: source of election timeouts and of the id of a new group.
+            align: ``align(start, limit)`` returns the end of the last record that ends in ``(start, limit]``. If the
+                first record after ``start`` ends beyond ``limit``, it returns the end of that record. ``start`` is a
+                record boundary.
 
         Raises:
-            ValueError: the incarnation is missing, the member is not in the list of peers, or the epoch table goes
-                back.
+            ValueError: the incarnation is missing, the member is not in the list of peers, or the epoch table is not in
+                order.
         """
         state = saved.hard_state
         if not state.incarnation:
-            raise ValueError("an incarnation has to be set: a random number, kept as long as the disk")
+            raise ValueError("the incarnation is not set: it must be a random number that is stored on the disk")
         if options.peers and member_id not in options.peers:
-            raise ValueError(f"the list of peers does not contain the member {member_id} itself")
+            raise ValueError(f"the list of peers does not contain this member, {member_id}")
         self.id = member_id
         self.eligible = True
         self._options = options
@@ -134,16 +141,17 @@ class Raft:
         self._log = EpochLog(saved.start, saved.end, saved.entries)
         self._committed = self._applied = self._log.prefix(*saved.commit)
         lacking = self._committed < saved.commit or len(self._log.entries) < len(saved.entries)
-        forgot = saved.forgetful or (lacking and not options.sync_flush)
+        forgot = saved.may_have_lost_data or (lacking and not options.sync_flush)
         self._state = state._replace(boot=state.boot + 1, recovering=bool(state.group) and (state.recovering or forgot))
         self._saved_state = state
-        # What the shell has done: written is in the file, flushed is durable or need not be, kept counts entries.
+        # Progress of the shell: bytes written, bytes stored (flushed, or only written without sync_flush), and number
+        # of durable entries.
         self._written = self._flushed = saved.end
         self._kept = self._log.end.entries
         self._truncations = 0
-        self._floor = UNCUT  # the lowest truncation since the outstanding ready was taken
+        self._floor = UNCUT  # lowest truncation since the outstanding Ready was returned
         self._effects: list[LogEffect] = []
-        if len(saved.entries) > self._log.end.entries:  # entries behind bytes that were lost
+        if len(saved.entries) > self._log.end.entries:  # bytes before them were lost
             self._effects.append(Truncate(self._log.end))
         self._messages: list[Message] = []
         self._reads: list[ReadState] = []
@@ -154,13 +162,15 @@ class Raft:
         self._leadership: Leadership | None = None
         self._elections = 0
         self._conflict = ""
-        # Of a follower, in this term: equal to the leader's log, told to it, known to be committed, last round.
+        self._conflict_ms = 0
+        # Follower state of this term: position verified against the leader's log, position last reported to the leader,
+        # commit position of the leader.
         self._verified = self._reported = self._leader_commit = ZERO
         self._leader_incarnation = 0
         self._round = 0
         self._barrier: Position | None = None
-        self._fresh_peers: dict[str, tuple[int, bool, int]] = {}  # incarnation, has data, when it was heard
-        self._strangers: dict[str, tuple[int, int]] = {}  # disks that ask to join: incarnation, when they asked
+        self._fresh_peers: dict[str, tuple[int, bool, int]] = {}  # incarnation, has data, time of the last Hello in ms
+        self._unknown_disks: dict[str, tuple[int, int]] = {}  # disks that are not members: incarnation, time of Hello
         self._clock_ms: int | None = None
         self._now_ms = 0
         self._heard_ms = -options.election_ms
@@ -178,7 +188,7 @@ class Raft:
             ReadIndexResponse: self._on_read_index_response,
         }
 
-    # What the shell calls
+    # Interface of the shell
 
     @property
     def role(self) -> Role:
@@ -197,12 +207,14 @@ class Raft:
 
     @property
     def committed(self) -> Position:
-        """Up to here everything is committed, as far as the member knows."""
+        """The commit position that the member knows."""
         return self._committed
 
     @property
     def accepts_data(self) -> bool:
-        """Whether the shell may append records now: the member leads, and its table of entries is durable."""
+        """Whether the shell may append records: the member leads, its epoch table is durable, the start of its term is
+        committed, and no leadership transfer is about to complete.
+        """
         leadership = self._leadership
         return (
             leadership is not None
@@ -212,7 +224,7 @@ class Raft:
         )
 
     def step(self, message: Message) -> None:
-        """Take a message of another member."""
+        """Handle a message from another member."""
         if message.to != self.id or message.sender == self.id:
             return
         if isinstance(message, Hello):
@@ -221,41 +233,48 @@ class Raft:
         if message.to_incarnation != self._state.incarnation:
             return
         if message.group and message.group != self._state.group and not self._is_fresh():
-            self._conflict = f"{message.sender} belongs to another group ({message.group:x})"
+            self._note_conflict(f"{message.sender} belongs to another group ({message.group:x})")
+            return
+        if message.term > self._state.term + MAX_TERM_STEP:
+            self._note_conflict(
+                f"{message.sender} names the term {message.term}, and the group is in {self._state.term}"
+            )
             return
         if not self._is_outdated(message) and self._agree_on_term(message):
             self._handlers[type(message)](message)
 
     def tick(self, now_ms: int) -> None:
-        """Take the time of a monotonic clock, at least every ``heartbeat_ms``.
+        """Advance the member's clock to ``now_ms`` of a monotonic clock. Call at least every ``heartbeat_ms``.
 
-        A process that was stopped for long has messages to read before it may conclude that its leader is gone: one
-        call passes at most half of an election time-out.
+        One call advances the clock by at most half an election timeout, so a process that was suspended handles
+        the messages that have arrived before it starts an election.
         """
         if self._clock_ms is not None:
             self._now_ms += max(0, min(now_ms - self._clock_ms, self._options.election_ms // 2))
         self._clock_ms = now_ms
+        self._forget_conflict()
         if self._leadership is not None:
             self._lead()
         elif not self._leader_is_alive() and self._now_ms >= self._hello_due_ms:
             self._hello_due_ms = self._now_ms + self._options.heartbeat_ms
-            self._say_hello()
+            self._send_hello()
         if self._leadership is None and self._now_ms >= self._election_due_ms:
             self._leader = ""
             self._campaign(pre=True)
 
     def propose(self, proposal: Proposal) -> Position | None:
-        """Take a wish of the shell; return the position at which it is committed, if it becomes a part of the log.
+        """Handle a proposal of the shell. Return the position of the log with which the proposal is committed, or None
+        if the proposal adds nothing to the log.
 
         Raises:
-            ProposalRefused: it cannot be taken here or now.
+            ProposalRefused: the member does not accept the proposal now.
         """
         if isinstance(proposal, ReadIndex):
             self._propose_read(proposal.context)
             return None
         leadership = self._leadership
         if leadership is None:
-            raise ProposalRefused(f"{self.id} does not lead", self._leader)
+            raise ProposalRefused(f"{self.id} is not the leader", self._leader)
         match proposal:
             case DataAppended(end):
                 self._append_data(end)
@@ -267,14 +286,14 @@ class Raft:
                 return self._change_members(leadership, self._changed(leadership, proposal))
 
     def ready(self) -> Ready | None:
-        """Return what is to be done, or None. The next call has to wait for :meth:`advance`; no other method has to.
+        """Return the pending work, or None if there is none. Must not be called again before :meth:`advance`.
 
         Raises:
-            RuntimeError: the last one was not advanced.
-            InvariantViolated: the member has to stop.
+            RuntimeError: the previous Ready was not advanced.
+            InvariantViolated: the state is inconsistent; the member must stop.
         """
         if self._outstanding is not None:
-            raise RuntimeError("the last ready has to be advanced first")
+            raise RuntimeError("the previous Ready must be advanced first")
         self._check()
         changed = self._state != self._saved_state
         commit = self._committed if self._committed > self._applied else None
@@ -290,14 +309,14 @@ class Raft:
         return ready
 
     def advance(self, ready: Ready) -> None:
-        """All of ``ready`` was done.
+        """Record that all work of ``ready`` is done.
 
         Raises:
-            RuntimeError: it is not the last one.
-            InvariantViolated: the member has to stop.
+            RuntimeError: ``ready`` is not the outstanding one.
+            InvariantViolated: the state is inconsistent; the member must stop.
         """
         if ready is not self._outstanding:
-            raise RuntimeError("only the last ready can be advanced")
+            raise RuntimeError("only the outstanding Ready can be advanced")
         self._outstanding = None
         for effect in ready.log:
             if isinstance(effect, AppendData):
@@ -307,7 +326,7 @@ class Raft:
             elif isinstance(effect, Reset):
                 self._written, self._kept = effect.end
                 self._flushed = self._written
-        # What was truncated meanwhile is not what has been written just now.
+        # Parts of ``ready.log`` may have been truncated after it was returned; they do not count as written.
         self._written = min(self._written, self._floor.offset)
         self._kept = min(self._kept, self._floor.entries)
         if not self._options.sync_flush:
@@ -319,17 +338,31 @@ class Raft:
         self._check()
 
     def flush_mark(self) -> FlushMark:
-        """Return how far the log is written now; taken before a flush begins."""
+        """Return the end of the written log. Call before a flush begins."""
         return FlushMark(self._written, self._truncations)
 
     def flushed(self, mark: FlushMark) -> None:
-        """The flush that began at ``mark`` has ended well. Says nothing if the log was truncated since."""
+        """Record that the flush that began at ``mark`` has succeeded. Ignored if the log was truncated since."""
         if mark.truncations == self._truncations and mark.offset > self._flushed:
             self._flushed = mark.offset
             self._on_stored()
 
+    def process_ended(self, member: str) -> None:
+        """Record that the process of a member has ended, which the shell sees from its refused connections.
+
+        If the member was the leader, no election timeout passes before the next election. The voters campaign one after
+        another, a heartbeat interval apart in the order of their ids, so that they do not split the votes. If the shell
+        was wrong, the next message of the leader cancels the campaign, and a vote needs a majority in any case.
+        """
+        if member != self._leader or self._leadership is not None:
+            return
+        voters = [each.id for each in self._log.configuration.members if each.suffrage is Suffrage.VOTER]
+        rank = sum(each < self.id for each in voters if each != member)
+        self._leader = ""
+        self._election_due_ms = min(self._election_due_ms, self._now_ms + rank * self._options.heartbeat_ms)
+
     def starts_at(self, offset: int) -> None:
-        """The commit log starts at ``offset`` now, as retention has deleted segments."""
+        """Record that retention has deleted the bytes of the commit log below ``offset``."""
         self._log.start = max(self._log.start, min(offset, self._log.end.offset))
 
     def status(self) -> Status:
@@ -365,20 +398,20 @@ class Raft:
                 for member in members
             ),
             transferring_to=transfer.to if transfer else "",
-            strangers=tuple(self._asking().items()),
+            joining_disks=tuple(self._joining_disks().items()),
             elections=self._elections,
             conflict=self._conflict,
         )
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The epoch table, of which the last entries may not be on the disk yet."""
+        """The epoch table. Its last entries may not be on the disk yet."""
         return self._log.entries
 
     # Terms and roles
 
     def _is_outdated(self, message: Message) -> bool:
-        """Return whether a message comes from a disk or a process that is gone; notice a new process."""
+        """Return whether a message comes from a former disk or process of its sender. Record a new process."""
         if self._leadership is None:
             return False
         progress = self._leadership.progress.get(message.sender)
@@ -391,10 +424,12 @@ class Raft:
         return message.boot < progress.boot
 
     def _agree_on_term(self, message: Message) -> bool:
-        """Bring the terms of the sender and of this member together; return whether the message is to be handled."""
+        """Compare the term of a message with the member's term. Become a follower if it is newer, and return whether
+        the message is to be handled.
+        """
         term = self._state.term
         if isinstance(message, VoteResponse) and message.pre and message.granted:
-            return True  # from a voter of any term
+            return True  # a granted pre-vote has the term of the voter, which may be any
         if message.term > term:
             if isinstance(message, VoteRequest):
                 if not message.transfer and self._leader_is_alive():
@@ -406,16 +441,20 @@ class Raft:
             if isinstance(message, Append | Install):
                 self._send(AppendResponse, message.sender, message.incarnation, matched=ZERO, received=ZERO)
             elif isinstance(message, VoteRequest):
-                self._send(
-                    VoteResponse,
-                    message.sender,
-                    message.incarnation,
-                    asked_term=message.term,
-                    granted=False,
-                    pre=message.pre,
-                )
+                self._answer_vote(message, granted=False)
             return False
         return True
+
+    def _note_conflict(self, text: str) -> None:
+        self._conflict, self._conflict_ms = text, self._now_ms
+
+    def _forget_conflict(self) -> None:
+        """Clear a conflict that has not recurred. Data on a disk without a group is a conflict until the member joins a
+        group.
+        """
+        is_stray = self._is_fresh() and self._log.end.offset > 0
+        if self._now_ms - self._conflict_ms >= CONFLICT_ELECTIONS * self._options.election_ms and not is_stray:
+            self._conflict = ""
 
     def _leader_is_alive(self) -> bool:
         if self._leadership is not None:
@@ -438,7 +477,7 @@ class Raft:
         self._election_due_ms = self._now_ms + election + self._rng.randrange(election)
 
     def _is_fresh(self) -> bool:
-        """Return whether the disk belongs to no group, or has nothing of it: then it has promised nothing to it."""
+        """Return whether the disk belongs to no group or has an empty log, so it has confirmed nothing to a group."""
         return not self._state.group or self._log.end == ZERO
 
     def _campaign(self, *, pre: bool, transfer: bool = False) -> None:
@@ -477,10 +516,11 @@ class Raft:
         self._count_votes(candidacy)
 
     def _first_configuration(self) -> Configuration:
-        """Return the members of the group that this disk would form with its peers; empty unless all are there.
+        """Return the members of the group that this disk can form with its peers; empty unless all peers have sent
+        Hello lately.
 
-        All have to be there, as two wiped disks of three would otherwise form a group and make the third one's data
-        void.
+        A majority of the peers is not enough: two wiped disks of three could form a new group, and the data of the
+        third one would be lost.
         """
         if not self._options.peers:
             return Configuration()
@@ -493,13 +533,13 @@ class Raft:
                 return Configuration()
             if has_data:
                 if self._log.end.offset:
-                    self._conflict = f"{self.id} and {peer} both have data, but no group: one of them has to be empty"
+                    self._note_conflict(f"{self.id} and {peer} both have data, but no group: one of them must be empty")
                 return Configuration()
             members.append(Member(peer, incarnation, Suffrage.VOTER, address))
         return Configuration.of(members)
 
-    def _say_hello(self) -> None:
-        """Tell everybody known which disk is here: a new one, or one that the leader may have taken for gone."""
+    def _send_hello(self) -> None:
+        """Announce this disk to all peers and members. The disk may be new, or the leader may have replaced it."""
         known = dict.fromkeys([*self._options.peers, *(member.id for member in self._log.configuration.members)])
         for peer in known:
             if peer != self.id:
@@ -512,11 +552,11 @@ class Raft:
             return
         member = self._log.configuration.get(hello.sender)
         if member is not None and member.incarnation == hello.incarnation:
-            self._strangers.pop(hello.sender, None)
+            self._unknown_disks.pop(hello.sender, None)
         elif hello.has_data and hello.group != self._state.group:
-            self._conflict = f"{hello.sender} asks to join with data of its own: its disk has to be empty"
+            self._note_conflict(f"{hello.sender} cannot join with data of another group: its disk must be empty")
         else:
-            self._strangers[hello.sender] = (hello.incarnation, self._now_ms)
+            self._unknown_disks[hello.sender] = (hello.incarnation, self._now_ms)
 
     def _on_vote_request(self, request: VoteRequest) -> None:
         log, state = self._log, self._state
@@ -528,6 +568,9 @@ class Raft:
         if granted and not request.pre:
             self._state = state._replace(vote=request.sender)
             self._restart_election_timer()
+        self._answer_vote(request, granted=granted)
+
+    def _answer_vote(self, request: VoteRequest, *, granted: bool) -> None:
         self._send(
             VoteResponse,
             request.sender,
@@ -535,15 +578,15 @@ class Raft:
             asked_term=request.term,
             granted=granted,
             pre=request.pre,
-            recovering=state.recovering,
+            recovering=self._state.recovering,
         )
 
     def _may_elect(self, request: VoteRequest) -> bool:
-        """Return whether this disk may have a part in the election at all."""
+        """Return whether this disk may take part in the election."""
         if not self._is_fresh():
             return request.bootstrap is None
         if self._log.end.offset:
-            self._conflict = f"{request.sender} asks for a vote, but this disk has data of no group"
+            self._note_conflict(f"{request.sender} requests a vote, but this disk has data that belongs to no group")
             return False
         if request.bootstrap is None:
             return bool(request.group)
@@ -596,12 +639,13 @@ class Raft:
     # The follower
 
     def _follow(self, message: Append | Install) -> bool:
-        """Accept the sender as the leader of this term; return whether this disk may follow it."""
+        """Accept the sender as the leader of the term. Return False if data on this disk prevents it."""
         if self._leadership is not None:
-            raise InvariantViolated(f"{message.sender} and {self.id} both lead term {message.term}")
+            self._note_conflict(f"{message.sender} says that it leads term {message.term}, which {self.id} leads")
+            return False
         if self._is_fresh():
             if self._log.end.offset:
-                self._conflict = f"{message.sender} leads a group, but this disk has data of no group"
+                self._note_conflict(f"{message.sender} leads a group, but this disk has data that belongs to no group")
                 return False
             self._state = self._state._replace(group=message.group)
             self._fresh_peers.clear()
@@ -622,47 +666,47 @@ class Raft:
             term, end = log.end_of(append.previous_term)
             self._respond(rejected=True, previous=append.previous, hint_term=term, hint=end)
             return
-        if not self._cut_diverged(append):
+        if not self._truncate_diverged(append):
             return
         news = append.end > log.end
         if news:
-            self._take(append)
+            self._append_missing(append)
         self._verified = max(self._verified, append.end)
         self._leader_commit = max(self._leader_commit, append.commit)
-        self._settle()
+        self._update_matched()
         if not news:
             self._respond(lost=append.sent > self._verified)
         if self._state.recovering and self._barrier is None and append.end == append.previous:
             self._send(ReadIndexRequest, append.sender, append.incarnation, context=f"{RECOVER}:{self._state.boot}")
 
-    def _cut_diverged(self, append: Append) -> bool:
-        """Truncate the log where it parts from the range; return whether it may be truncated there."""
+    def _truncate_diverged(self, append: Append) -> bool:
+        """Truncate the log where it diverges from the range. Return False if that would truncate committed data."""
         log, index = self._log, append.previous.entries
-        parting: Position | None = None
+        divergence: Position | None = None
         for entry in append.entries:
             if index == log.end.entries:
                 if log.end.offset > entry.offset:
-                    parting = Position(entry.offset, index)
+                    divergence = Position(entry.offset, index)
                 break
             own = log.entry(index)
             if own != entry:
-                parting = Position(min(own.offset, entry.offset), index)
+                divergence = Position(min(own.offset, entry.offset), index)
                 break
             index += 1
         else:
             if index < log.end.entries and log.entry(index).offset < append.end.offset:
-                parting = Position(log.entry(index).offset, index)
-        if parting is None:
+                divergence = Position(log.entry(index).offset, index)
+        if divergence is None:
             return True
-        if parting < self._committed:
-            self._refuse_parting(append, parting)
+        if divergence < self._committed:
+            self._refuse_divergence(append, divergence)
             return False
-        self._truncate(parting)
+        self._truncate(divergence)
         return True
 
     def _truncate(self, end: Position) -> None:
         self._log.truncate(end)
-        self._unsend_appends()
+        self._drop_unsent_appends()
         self._effects.append(Truncate(end))
         self._truncations += 1
         self._written = min(self._written, end.offset)
@@ -670,12 +714,14 @@ class Raft:
         self._kept = min(self._kept, end.entries)
         self._floor = min(self._floor, end)
 
-    def _unsend_appends(self) -> None:
-        """Drop what is left from a leadership: the shell would attach bytes that come in the place of the cut ones."""
+    def _drop_unsent_appends(self) -> None:
+        """Drop unsent Append messages of a former leadership, to which the shell would attach the bytes that replace
+        the truncated ones.
+        """
         self._messages = [message for message in self._messages if not isinstance(message, Append)]
 
-    def _take(self, append: Append) -> None:
-        """Append what the range has more than the log."""
+    def _append_missing(self, append: Append) -> None:
+        """Append the part of the range that the log lacks."""
         log, begin = self._log, append.previous.offset
         for entry in append.entries[log.end.entries - append.previous.entries :]:
             self._write(entry.offset, append.data, begin)
@@ -698,24 +744,24 @@ class Raft:
             if entries[: len(own)] != own or any(
                 entry.offset < self._committed.offset for entry in entries[len(own) :]
             ):
-                self._refuse_parting(install, self._committed)
+                self._refuse_divergence(install, self._committed)
                 return
             log.reset(install.start, entries)
-            self._unsend_appends()
+            self._drop_unsent_appends()
             self._effects = [Reset(install.start, entries)]
             self._truncations += 1
             self._written = self._flushed = self._kept = 0
             self._floor = ZERO
         self._verified = max(self._verified, install.start)
         self._leader_commit = max(self._leader_commit, install.start)
-        self._settle()
+        self._update_matched()
         self._respond()
 
-    def _refuse_parting(self, message: Append | Install, parting: Position) -> None:
-        """The leader's log lacks what this member knows to be confirmed: nothing is truncated."""
-        self._conflict = (
-            f"{message.sender} leads term {message.term} without what was confirmed up to {self._committed}: "
-            f"its log parts from this one at {parting}"
+    def _refuse_divergence(self, message: Append | Install, divergence: Position) -> None:
+        """Record that the leader's log lacks committed data, instead of truncating it here."""
+        self._note_conflict(
+            f"{message.sender} leads term {message.term}, but its log lacks data committed up to {self._committed}: "
+            f"it diverges from the log of {self.id} at {divergence}"
         )
 
     def _respond(self, **fields: Any) -> None:
@@ -735,8 +781,8 @@ class Raft:
     def _matched(self) -> Position:
         return min(self._verified, self._stored())
 
-    def _settle(self) -> None:
-        """Draw the conclusions from what is matched now."""
+    def _update_matched(self) -> None:
+        """Advance the commit position, and end the recovery, as far as the matched position allows."""
         matched = self._matched()
         self._committed = max(self._committed, min(self._leader_commit, matched))
         if self._barrier is not None and matched >= self._barrier:
@@ -750,12 +796,12 @@ class Raft:
             self._reads.append(ReadState(response.context, response.position))
         elif self._state.recovering and response.context == f"{RECOVER}:{self._state.boot}":
             self._barrier = response.position
-            self._settle()
+            self._update_matched()
 
     # The leader
 
     def _lead(self) -> None:
-        """Do what a leader does as time passes."""
+        """Do the periodic work of a leader: quorum check, heartbeat, transfer timeout and membership repair."""
         leadership = self._leadership
         assert leadership is not None
         if self._now_ms >= leadership.quorum_due_ms:
@@ -771,8 +817,8 @@ class Raft:
         self._heartbeat(leadership)
         if leadership.transfer and self._now_ms >= leadership.transfer.deadline_ms:
             leadership.transfer = None
-        self._mend_membership(leadership)
-        self._move_to_preferred(leadership)
+        self._repair_membership(leadership)
+        self._transfer_to_preferred(leadership)
 
     def _heartbeat(self, leadership: Leadership) -> None:
         leadership.round += 1
@@ -785,7 +831,7 @@ class Raft:
         self._confirm_reads(leadership)
 
     def _send_range(self, progress: Progress) -> None:
-        """Send what a member lacks, as far as it may be sent."""
+        """Send the part of the log that a member lacks, up to ``max_inflight_bytes`` ahead of its confirmation."""
         log, options = self._log, self._options
         if progress.next.offset < log.start:
             if not progress.waiting:
@@ -836,6 +882,15 @@ class Raft:
         progress = leadership.progress.get(response.sender) if leadership else None
         if leadership is None or progress is None or progress.incarnation != response.incarnation:
             return
+        if response.matched > response.received or response.received > self._log.end:
+            self._note_conflict(
+                f"{response.sender} says that it has the log up to {response.received}, which {self.id} leads and which"
+                f" ends at {self._log.end}"
+            )
+            return
+        if response.round > leadership.round:
+            self._note_conflict(f"{response.sender} answers the heartbeat {response.round}, which was not sent")
+            return
         progress.active = True
         progress.answered_ms = self._now_ms
         progress.recovering = response.recovering
@@ -856,10 +911,10 @@ class Raft:
             return
         self._send_range(progress)
         self._confirm_reads(leadership)
-        self._push_transfer(leadership)
+        self._advance_transfer(leadership)
 
     def _back_up(self, progress: Progress, response: AppendResponse) -> None:
-        """Guess again where a member's log parts from this one. The guess is never taken for what the member has."""
+        """Choose the next probe for the point where a member's log diverges. It does not affect ``match``."""
         if response.previous <= progress.match or (progress.probing and response.previous != progress.next):
             return
         term, end = self._log.end_of(response.hint_term)
@@ -869,9 +924,9 @@ class Raft:
 
     def _append_data(self, end: int) -> None:
         if not self.accepts_data:
-            raise ProposalRefused("data must not be appended now", self._leader)
+            raise ProposalRefused("the member does not accept data now", self._leader)
         if end < self._log.end.offset:
-            raise ProposalRefused(f"the log ends at {self._log.end.offset}, not at {end}")
+            raise ProposalRefused(f"the log already ends at {self._log.end.offset}, beyond {end}")
         self._log.append_bytes(end)
         self._written = end
         if not self._options.sync_flush:
@@ -891,7 +946,7 @@ class Raft:
                 self._send_range(progress)
 
     def _advance_commit(self, leadership: Leadership) -> None:
-        """Commit what a majority has stored, if it reaches into this term: counting does not commit earlier terms."""
+        """Commit the position that a majority has stored, if it is of this term (Raft, 5.4.2)."""
         log = self._log
         position = leadership.committable(log.configuration, self.id, self._stored())
         if position <= self._committed or log.term_at(position) != self._state.term:
@@ -903,12 +958,12 @@ class Raft:
                 self._start_read(context, requester)
             leadership.early_reads.clear()
         if log.configuration_end <= position and log.configuration.get(self.id) is None:
-            self._heartbeat(leadership)  # the others learn of the commit
-            self._ask_somebody_to_lead(leadership)
+            self._heartbeat(leadership)  # sends the commit position to the others
+            self._request_election(leadership)
             self._become_follower(self._state.term, "")
 
-    def _ask_somebody_to_lead(self, leadership: Leadership) -> None:
-        """Let a member that has everything campaign at once, as this one leaves the group."""
+    def _request_election(self, leadership: Leadership) -> None:
+        """Request an immediate election from a member with the complete log, because this member leaves the group."""
         for progress in leadership.progress.values():
             if progress.suffrage is Suffrage.VOTER and progress.match == self._log.end and not progress.recovering:
                 self._send(TimeoutNow, progress.id, progress.incarnation)
@@ -958,30 +1013,30 @@ class Raft:
     def _propose_transfer(self, leadership: Leadership, to: str) -> None:
         progress = leadership.progress.get(to)
         if to == self.id:
-            raise ProposalRefused(f"{to} leads already")
+            raise ProposalRefused(f"{to} is already the leader")
         if progress is None or progress.suffrage is not Suffrage.VOTER:
             raise ProposalRefused(f"{to} is not a voter of the group")
         if progress.recovering:
             raise ProposalRefused(f"{to} has lost power and has not caught up yet")
         if leadership.transfer is not None and leadership.transfer.to != to:
-            raise ProposalRefused(f"leadership is on its way to {leadership.transfer.to}")
+            raise ProposalRefused(f"a leadership transfer to {leadership.transfer.to} is in progress")
         if leadership.transfer is None:
             leadership.transfer = Transfer(to, self._now_ms + self._options.election_ms)
-        self._push_transfer(leadership)
+        self._advance_transfer(leadership)
 
-    def _push_transfer(self, leadership: Leadership) -> None:
+    def _advance_transfer(self, leadership: Leadership) -> None:
         transfer = leadership.transfer
         if transfer is None or (progress := leadership.progress.get(transfer.to)) is None:
             leadership.transfer = None
             return
         if progress.match.offset + self._options.transfer_bytes >= self._log.end.offset:
             transfer.closing = True
-        if progress.match == self._log.end and not transfer.told:
-            transfer.told = True
+        if progress.match == self._log.end and not transfer.campaign_requested:
+            transfer.campaign_requested = True
             self._send(TimeoutNow, progress.id, progress.incarnation)
 
-    def _move_to_preferred(self, leadership: Leadership) -> None:
-        """Hand leadership to the preferred leader, or away from here, when somebody has what it takes."""
+    def _transfer_to_preferred(self, leadership: Leadership) -> None:
+        """Transfer leadership to the preferred leader, or to any suitable voter if this member is not eligible."""
         wanted = self._options.preferred_leader
         if leadership.transfer or self._now_ms < leadership.next_transfer_ms or self._committed < leadership.start:
             return
@@ -1002,7 +1057,7 @@ class Raft:
     # Membership
 
     def _changed(self, leadership: Leadership, proposal: Proposal) -> Configuration:
-        """Return the configuration that a proposal asks for."""
+        """Return the configuration that a proposal requests."""
         configuration = self._log.configuration
         match proposal:
             case AddMember(id=member_id):
@@ -1012,11 +1067,9 @@ class Raft:
                 if member is None:
                     raise ProposalRefused(f"{member_id} is not a member of the group")
                 if member.suffrage is Suffrage.VOTER:
-                    raise ProposalRefused(f"{member_id} is a voter already")
+                    raise ProposalRefused(f"{member_id} is already a voter")
                 if leadership.progress[member_id].match < self._committed:
-                    raise ProposalRefused(
-                        f"{member_id} lacks data that is committed: it is promoted when it has caught up"
-                    )
+                    raise LacksData(f"{member_id} lacks committed data: try again when it has caught up")
                 return configuration.with_member(member._replace(suffrage=Suffrage.VOTER))
             case RemoveMember(id=member_id):
                 if configuration.get(member_id) is None:
@@ -1026,7 +1079,7 @@ class Raft:
                 voters = configuration.without(member_id).voters()
                 alive = [voter for voter in voters if voter == self.id or self._is_alive(leadership.progress[voter])]
                 if len(alive) <= len(voters) // 2:
-                    raise ProposalRefused(f"without {member_id} no majority of the group answers")
+                    raise ProposalRefused(f"without {member_id} the group has no majority of live voters")
                 return configuration.without(member_id)
         raise ProposalRefused(f"unknown proposal {proposal!r}")
 
@@ -1035,14 +1088,14 @@ class Raft:
         suffrage = Suffrage.LEARNER if proposal.suffrage is Suffrage.LEARNER else Suffrage.JOINING
         if known is not None:
             return self._log.configuration.with_member(known._replace(address=proposal.address or known.address))
-        incarnation = self._asking().get(proposal.id)
+        incarnation = self._joining_disks().get(proposal.id)
         if incarnation is None:
-            raise ProposalRefused(f"{proposal.id} has not been heard of: start it with an empty disk first")
+            raise ProposalRefused(f"{proposal.id} has not contacted the leader: start it with an empty disk first")
         return self._log.configuration.with_member(Member(proposal.id, incarnation, suffrage, proposal.address))
 
     def _change_members(self, leadership: Leadership, configuration: Configuration) -> Position:
         if self._committed < leadership.start:
-            raise ProposalRefused("the leader has not confirmed the start of its term yet; try again")
+            raise ProposalRefused("the leader has not committed the start of its term yet; try again")
         if self._log.configuration_end > self._committed:
             raise ProposalRefused("another membership change is not committed yet; try again")
         end = self._append_entry(configuration)
@@ -1050,11 +1103,11 @@ class Raft:
         self._broadcast()
         return end
 
-    def _asking(self) -> dict[str, int]:
-        """Return the disks that ask to join, as far as they still do and are not members yet."""
+    def _joining_disks(self) -> dict[str, int]:
+        """Return the disks that have sent Hello within the last election timeout and are not members."""
         since = self._now_ms - self._options.election_ms
         asking = {}
-        for member_id, (incarnation, heard_ms) in self._strangers.items():
+        for member_id, (incarnation, heard_ms) in self._unknown_disks.items():
             member = self._log.configuration.get(member_id)
             if heard_ms > since and (member is None or member.incarnation != incarnation):
                 asking[member_id] = incarnation
@@ -1063,8 +1116,10 @@ class Raft:
     def _is_alive(self, progress: Progress) -> bool:
         return progress.active or self._now_ms - progress.answered_ms < self._options.election_ms
 
-    def _mend_membership(self, leadership: Leadership) -> None:
-        """Take the next step of bringing members in whose disk is new, one at a time."""
+    def _repair_membership(self, leadership: Leadership) -> None:
+        """Promote a joining member that has caught up, or replace a dead member's disk by its new one; one membership
+        change per call.
+        """
         configuration = self._log.configuration
         if self._committed < leadership.start or self._log.configuration_end > self._committed or leadership.transfer:
             return
@@ -1072,7 +1127,7 @@ class Raft:
             if progress.suffrage is Suffrage.JOINING and progress.active and progress.match >= self._committed:
                 self._change_members(leadership, self._changed(leadership, PromoteMember(progress.id)))
                 return
-        for member_id, incarnation in self._asking().items():
+        for member_id, incarnation in self._joining_disks().items():
             member = configuration.get(member_id)
             if member is None or self._is_alive(leadership.progress[member_id]):
                 continue
@@ -1083,18 +1138,18 @@ class Raft:
             self._change_members(leadership, configuration.with_member(swapped))
             return
 
-    # Both
+    # All roles
 
     def _stored(self) -> Position:
-        """Return up to where the log is stored as the flush mode demands."""
+        """Return the position up to which the log is stored in the configured flush mode."""
         return self._log.prefix(self._flushed, self._kept)
 
     def _on_stored(self) -> None:
-        """More of the log is stored than before."""
+        """React to an advance of the stored position: commit as leader, respond as follower."""
         if self._leadership is not None:
             self._advance_commit(self._leadership)
         elif self._leader:
-            self._settle()
+            self._update_matched()
             if self._matched() > self._reported:
                 self._respond()
 
@@ -1124,4 +1179,4 @@ class Raft:
         if self._verified > end and self._leadership is None:
             raise InvariantViolated(f"verified {self._verified} is beyond the end {end}")
         if (self._leadership is not None) != (self._role is Role.LEADER):
-            raise InvariantViolated(f"the role {self._role} does not fit")
+            raise InvariantViolated(f"the role is {self._role}, but the state of a leader does not match it")

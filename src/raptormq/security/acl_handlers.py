@@ -1,4 +1,4 @@
-"""ACLs: 3006 create, 3007 update, 3008 delete, 3009 get, 3010 list (``AdminBrokerProcessor``)."""
+"""Administration of ACLs: 3006 create, 3007 update, 3008 delete, 3009 get, 3010 list (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import AclRequestHeader, DeleteAclRequestHeader, ListAclsRequestHeader
 from raptormq.security.acls import AclTable, parse_policies, policy_type
 from raptormq.security.resources import parse_resource
+from raptormq.security.tables import Confirmed, not_replicated
 from raptormq.security.users import UserTable, denied
 from raptormq.storage.fs import TableSaver
 from raptormq.transport.connection import Connection
@@ -15,9 +16,13 @@ from raptormq.transport.router import Refused, Router
 
 
 class AclHandlers:
-    """Requests that manage ACLs."""
+    """Creates, changes, deletes and lists ACLs."""
 
-    def __init__(self, users: UserTable, acls: AclTable, saver: TableSaver) -> None:
+    def __init__(
+        self, users: UserTable, acls: AclTable, saver: TableSaver, confirmed: Confirmed = not_replicated
+    ) -> None:
+        """``confirmed`` waits until other copies have a change that is saved here."""
+        self._confirmed = confirmed
         self._users = users
         self._acls = acls
         self._saver = saver
@@ -31,7 +36,7 @@ class AclHandlers:
         router.add(RequestCode.AUTH_LIST_ACL, ListAclsRequestHeader, self.list)
 
     async def put(self, _: Connection, command: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:
-        """3006, 3007: add entries, and replace those for the same resource."""
+        """3006, 3007: add entries to an ACL. An entry replaces the entry of the same resource."""
         body = loads_request(command.body) if command.body else {}
         if not body.get("policies"):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
@@ -41,10 +46,11 @@ class AclHandlers:
             raise denied(f"The subject of {subject} is not exist.")
         self._acls.put(subject, policies)
         await self._saver.saved()
+        await self._confirmed()
         return response_to(command)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: DeleteAclRequestHeader) -> RemotingCommand:
-        """3008: delete the ACL, or its entry for one resource."""
+        """3008: delete an ACL, or its entry for one resource."""
         subject = _subject(header.subject or "")
         if not self._exists(subject):
             raise denied("The subject is not exist.")
@@ -52,10 +58,11 @@ class AclHandlers:
             raise denied("The acl is not exist.")
         self._acls.delete(subject, policy_type(header.policy_type), parse_resource(header.resource))
         await self._saver.saved()
+        await self._confirmed()
         return response_to(command)
 
     def get(self, _: Connection, command: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:
-        """3009: return one ACL; no body when the user has none."""
+        """3009: return one ACL. The body is empty if the user has none."""
         subject = _subject(header.subject or "")
         if not self._exists(subject):
             raise denied("The subject is not exist.")
@@ -63,7 +70,7 @@ class AclHandlers:
         return response_to(command, body=b"" if shown is None else dumps(shown))
 
     def list(self, _: Connection, command: RemotingCommand, header: ListAclsRequestHeader) -> RemotingCommand:
-        """3010: list ACLs; no body when there is none."""
+        """3010: list ACLs. The body is empty if there are none."""
         found = self._acls.matching(header.subject_filter, header.resource_filter)
         return response_to(command, body=dumps(found) if found else b"")
 
@@ -75,7 +82,7 @@ def _subject(text: str) -> str:
     """Return ``User:name``.
 
     Raises:
-        Refused: ``text`` is no subject.
+        Refused: ``text`` is not a subject.
     """
     kind, _, name = text.partition(":")
     if kind.lower() != "user" or not name:

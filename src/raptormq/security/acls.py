@@ -1,9 +1,9 @@
-"""Permissions of users (RocketMQ ``Acl``, ``AclAuthorizationHandler``), kept in ``acls.json``.
+"""Permissions of users (``Acl``, ``AclAuthorizationHandler``), stored in ``acls.json``.
 
 An ACL belongs to a subject ``User:name`` and has at most two policies, Custom and Default. A policy is a list of
-entries (resource, actions, source addresses, decision). Matching Custom entries decide; Default entries decide only
-when no Custom entry matches. Among matching entries the one with the most specific resource decides. A request that no
-entry matches is denied.
+entries (resource, actions, source addresses, decision). If Custom entries match a request, one of them applies.
+Otherwise a matching Default entry applies. Of several matching entries, the one with the most specific resource
+applies. If no entry matches, the request is denied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Allows or denies ``actions`` on ``resource`` from ``source_ips`` (empty: from every address)."""
+    """Allows or denies ``actions`` on ``resource`` from the addresses ``source_ips`` (empty: all addresses)."""
 
     resource: Resource
     actions: tuple[str, ...]
@@ -43,11 +43,11 @@ class Entry:
 
     @property
     def precedence(self) -> tuple[tuple[int, int, int], bool]:
-        """Order of precedence; the lowest decides. Of two entries for the same resource the denial decides."""
+        """Sort key; the entry with the lowest one applies. Deny precedes Allow for the same resource."""
         return self.resource.rank, self.decision != "Deny"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry in the form that mqadmin reads."""
+        """Return the entry in the format of mqadmin."""
         shown: dict[str, Any] = {"actions": list(self.actions), "decision": self.decision}
         shown["resource"] = self.resource.key
         if self.source_ips:
@@ -56,38 +56,48 @@ class Entry:
 
 
 Policies = dict[str, dict[Resource, Entry]]
-"""Policy type -> resource -> entry, in order of creation."""
+"""Entries by policy type and resource, in order of creation."""
 
 
 class AclTable:
     """All ACLs by subject (``User:name``)."""
 
     def __init__(self, saved: dict[str, Any] | None = None) -> None:
-        """
+        """Load a saved table.
+
         Raises:
-            BodyError: the saved table does not have the expected shape.
+            BodyError: the table does not have the expected format.
         """
-        self._acls: dict[str, Policies] = {}
+        self._acls = _parse_acls(saved or {})
         self._changed: list[Callable[[], None]] = []
-        for acl in (saved or {}).get("acls", []):
-            self._acls[str(acl.get("subject"))] = parse_policies(acl)
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` after every change."""
         self._changed.append(callback)
+
+    def adopt(self, saved: dict[str, Any]) -> None:
+        """Replace all ACLs by those of another copy, in the form of :meth:`to_dict`.
+
+        Raises:
+            BodyError, Refused: the table does not have the expected shape; nothing is changed.
+        """
+        acls = _parse_acls(saved)
+        if acls != self._acls:
+            self._acls = acls
+            self._notify()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents of the file."""
         return {"acls": [_shown(subject, policies) for subject, policies in self._acls.items()]}
 
     def shown(self, subject: str) -> dict[str, Any] | None:
-        """Return one ACL in the form that mqadmin reads."""
+        """Return one ACL in the format of mqadmin, or None."""
         policies = self._acls.get(subject)
         return None if policies is None else _shown(subject, policies)
 
     def matching(self, subject_filter: str | None, resource_filter: str | None) -> list[dict[str, Any]]:
         """Return the ACLs whose subject contains ``subject_filter``, with the entries whose resource contains
-        ``resource_filter``. An ACL whose subject contains the resource filter is returned whole.
+        ``resource_filter``. If a subject contains ``resource_filter``, all its entries are returned.
         """
         found: list[dict[str, Any]] = []
         for subject in sorted(self._acls):
@@ -108,7 +118,7 @@ class AclTable:
         return found
 
     def put(self, subject: str, policies: Policies) -> None:
-        """Add entries to a subject's ACL; entries for the same resource are replaced."""
+        """Add entries to the ACL of a subject. An entry replaces the entry of the same resource."""
         known = self._acls.setdefault(subject, {})
         for kind, entries in policies.items():
             known.setdefault(kind, {}).update(entries)
@@ -129,14 +139,16 @@ class AclTable:
         self._notify()
 
     def denial_reason(self, subject: str, resource: Resource, actions: Iterable[str], source_ip: str) -> str | None:
-        """Return why a request is denied; None when it is allowed."""
+        """Return why a request is denied, or None if it is allowed."""
         policies = self._acls.get(subject, {})
-        wanted = tuple(actions)
+        requested = tuple(actions)
         for kind in POLICY_TYPES:
-            fitting = [entry for entry in policies.get(kind, {}).values() if entry.matches(resource, wanted, source_ip)]
-            if fitting:
-                decisive = min(fitting, key=lambda entry: entry.precedence)
-                return "the decision is deny." if decisive.decision == "Deny" else None
+            matching = [
+                entry for entry in policies.get(kind, {}).values() if entry.matches(resource, requested, source_ip)
+            ]
+            if matching:
+                applied = min(matching, key=lambda entry: entry.precedence)
+                return "the decision is deny." if applied.decision == "Deny" else None
         return "no matched policies."
 
     def _notify(self) -> None:
@@ -144,11 +156,15 @@ class AclTable:
             callback()
 
 
+def _parse_acls(saved: dict[str, Any]) -> dict[str, Policies]:
+    return {str(acl.get("subject")): parse_policies(acl) for acl in saved.get("acls", [])}
+
+
 def parse_policies(acl: dict[str, Any]) -> Policies:
     """Parse the policies of a request body or of the saved table.
 
     Raises:
-        BodyError: the body does not have the expected shape.
+        BodyError: the body does not have the expected format.
         Refused: the body has no valid policy (code 16).
     """
     policies: Policies = {}
@@ -167,7 +183,7 @@ def parse_policies(acl: dict[str, Any]) -> Policies:
 
 
 def policy_type(text: str | None) -> str | None:
-    """Return the canonical name of a policy type; None for an unknown one."""
+    """Return the canonical name of a policy type, or None for an unknown one."""
     return _POLICY_TYPES.get((text or "").lower())
 
 

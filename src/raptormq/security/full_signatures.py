@@ -1,9 +1,9 @@
-"""Checks full signatures (:mod:`raptormq.protocol.full_signature`): present, made for this request, recent and not used
-before.
+"""Verifies full signatures (:mod:`raptormq.protocol.full_signature`): a request must have a valid, recent and unused
+one.
 
-Within the time window a replayed request is recognized by its session. A session belongs to the connection on which it
-first came, and its numbers only grow. Sessions are kept until none of their requests is within the window. A restarted
-server has no sessions, nor has another server with the same users.
+The session in the signature detects replays within the time window. A session belongs to the connection of its first
+request, and its sequence numbers increase. The server discards a session when the window of all its requests has ended.
+It does not detect a replay to a restarted server, or to another server with the same users.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from raptormq.protocol.full_signature import FULL_SIGNATURE, SignatureStamp, rea
 from raptormq.security.users import denied
 
 MAX_SESSIONS = 200_000
-"""Maximum number of sessions, of open and of recently closed connections (about 300 bytes each)."""
+"""Maximum number of sessions of open and recently closed connections (about 300 bytes each)."""
 
 
 @dataclass(slots=True)
 class _Session:
     connection: Hashable | None
-    """None after the connection has closed."""
+    """None after the end of the connection."""
     number: int
 
 
 class FullSignatures:
-    """Checks the requests of one server. ``clock`` returns milliseconds since 1970."""
+    """Verifies the requests to one server. ``clock`` returns ms since 1970."""
 
     def __init__(self, window_ms: int, clock: Callable[[], int]) -> None:
         self._window_ms = window_ms
@@ -38,20 +38,20 @@ class FullSignatures:
         self._ended: deque[tuple[int, str]] = deque()
 
     def check(self, connection: Hashable, request: RemotingCommand, secret_key: str) -> None:
-        """Check that the request is fully signed with ``secret_key``, within the time window and for the first time.
+        """Verify the full signature of a request with ``secret_key``.
 
         Raises:
-            Refused: it is not (code 16).
+            Refused: code 16 if the signature is missing, invalid, outside the time window, or used before.
         """
         text = request.ext_fields.get(FULL_SIGNATURE)
         if text is None:
             raise denied(
-                "the full signature is missing: this server demands it (demandFullSignature), and clients of "
-                "RaptorMQ send it, those of Apache RocketMQ do not."
+                "the full signature is missing: this server requires it (demandFullSignature). RaptorMQ clients send "
+                "it, Apache RocketMQ clients do not."
             )
         given = read_full_signature(text)
         if given is None:
-            raise denied("the full signature cannot be parsed: its format is not the one of this server.")
+            raise denied("the full signature cannot be parsed: this server does not support its format.")
         if not given.matches(request, secret_key):
             raise denied("check full signature failed.")
         now = self._clock()
@@ -59,7 +59,7 @@ class FullSignatures:
         self._check_new(connection, given.moment, now)
 
     def closed(self, connection: Hashable) -> None:
-        """Note that a connection has closed: its session expires once its requests are out of the window."""
+        """Schedule the expiry of the session of a closed connection."""
         session = self._session_of.pop(connection, None)
         if session is not None:
             self._sessions[session].connection = None
@@ -71,7 +71,7 @@ class FullSignatures:
         by, window = f"{abs(ahead_ms) / 1000:.1f} s", f"{self._window_ms / 1000:g} s"
         where = f"{by} ahead of" if ahead_ms > 0 else f"{by} behind"
         raise denied(
-            f"the full signature has expired: its time is {where} this server's clock, more than {window} "
+            f"the full signature has expired: its time is {where} this server's clock; the limit is {window} "
             "(fullSignatureWindow). Synchronize the clocks, unless this is a replayed request."
         )
 
@@ -85,12 +85,12 @@ class FullSignatures:
 
     def _begin(self, connection: Hashable, name: str, now: int) -> _Session:
         if connection in self._session_of:
-            raise denied("the full signature is of another session than the ones before it on this connection.")
-        # The time of a request may be one window ahead, and is accepted for another window after that.
+            raise denied("the full signature has another session than earlier requests of this connection.")
+        # The time of a request may be one window ahead of the clock, and is accepted for one more window.
         while self._ended and self._ended[0][0] + 2 * self._window_ms < now:
             del self._sessions[self._ended.popleft()[1]]
         if len(self._sessions) >= MAX_SESSIONS:
-            raise denied(f"more than {MAX_SESSIONS} connections in a short time: try again later.")
+            raise denied(f"the limit of {MAX_SESSIONS} recent connections is reached: retry later.")
         self._session_of[connection] = name
         session = self._sessions[name] = _Session(connection, -1)
         return session

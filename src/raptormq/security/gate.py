@@ -1,9 +1,7 @@
-"""The one place where requests are authenticated and then authorized (RocketMQ ``AuthenticationPipeline``,
-``AuthorizationPipeline``).
+"""Authenticates and authorizes all requests (``AuthenticationPipeline``, ``AuthorizationPipeline``).
 
-The router calls the gate before any handler, so no handler can forget it. Refused requests are answered with code 16
-and RocketMQ's text. Signatures are verified for every request; authorization decisions are cached until a table
-changes.
+The router calls the gate before each handler. The response to a refused request has code 16 and RocketMQ's remark.
+Signatures are verified for every request. Authorization decisions are cached until a table changes.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from raptormq.security.full_signatures import FullSignatures
 from raptormq.security.resources import RequiredPermission
 from raptormq.security.users import UserTable, denied
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Guard, Refused, Router, failure
+from raptormq.transport.router import Refused, Router, failure
 
 logger = get_logger(__name__)
 
@@ -29,16 +27,16 @@ Authorizer = Callable[[Connection, RemotingCommand, list[RequiredPermission]], b
 """Returns whether the user of a request has the permissions."""
 
 UserAuthorizer = Callable[[str | None, str, list[RequiredPermission]], bool]
-"""Returns whether a user has the permissions from an address."""
+"""Returns whether a user has the permissions when connected from an address."""
 
 PermissionResolver = Callable[[RemotingCommand], list[RequiredPermission]]
-"""Returns the permissions that a request requires; none for requests that every user may send. Raises ProtocolError
-when they cannot be determined.
+"""Returns the permissions that a request requires. The list is empty if every user may send it. Raises ProtocolError if
+they cannot be determined.
 """
 
 
 class AccessGate:
-    """Authenticates and authorizes requests by the tables of users and ACLs."""
+    """Authenticates and authorizes requests with the tables of users and ACLs."""
 
     def __init__(
         self,
@@ -51,8 +49,16 @@ class AccessGate:
         open_codes: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset()),
         full_signatures: FullSignatures | None = None,
     ) -> None:
-        """``open_codes`` are the request codes without authentication (first) and without authorization (second). With
-        ``full_signatures`` the classic signature alone is refused.
+        """Create a gate.
+
+        Args:
+            users: table of users.
+            acls: table of ACLs.
+            permissions_of: returns the required permissions of a request.
+            authentication: whether signatures are verified.
+            authorization: whether permissions are checked.
+            open_codes: request codes without authentication, and request codes without authorization.
+            full_signatures: verifies full signatures, which are then required. None accepts RocketMQ's signatures.
         """
         self._users = users
         self._acls = acls
@@ -62,21 +68,17 @@ class AccessGate:
         self._authorization = authorization
         self._unsigned, self._authorization_free = open_codes
         self.refused_count = 0
-        """Requests that were refused."""
+        """Number of refused requests."""
         self._decisions: dict[tuple[str, RequiredPermission, str], str | None] = {}
         users.on_change(self._decisions.clear)
         acls.on_change(self._decisions.clear)
 
     def protect(self, router: Router) -> None:
         """Guard the handlers of ``router``."""
-        router.guard(self.guard)
+        if self._authentication or self._authorization:
+            router.add_guard(self.refusal)
         if self._full_signatures is not None:
             router.on_closed(self._full_signatures.closed)
-
-    @property
-    def guard(self) -> Guard | None:
-        """The check that the router calls; None when access control is off."""
-        return self.refusal if self._authentication or self._authorization else None
 
     @property
     def authenticates(self) -> bool:
@@ -84,27 +86,27 @@ class AccessGate:
         return self._authentication
 
     def is_by_super_user(self, request: RemotingCommand) -> bool:
-        """Return whether a super user has signed ``request`` and the signature was verified."""
+        """Return whether ``request`` has the verified signature of a super user."""
         is_proved = self._authentication and request.code not in self._unsigned
         return is_proved and self._is_super(request.ext_fields.get(ACCESS_KEY))
 
     @property
     def authorize(self) -> Callable[[Connection, RemotingCommand], None] | None:
-        """Authorizes the parts of a composite request (30320); None when authorization is off."""
+        """Authorizes the parts of a composite request (30320). None if authorization is disabled."""
         return self._authorize_part if self._authorization else None
 
     def _authorize_part(self, connection: Connection, part: RemotingCommand) -> None:
-        """Authorize one part; the whole request is authenticated already.
+        """Authorize one part of an authenticated request.
 
         Raises:
-            Refused: the user must not send this part.
+            Refused: the user is not allowed to send this part.
         """
         if part.code not in self._authorization_free:
             self._authorize(part, connection.peer[0])
 
     @property
     def user_authorizer(self) -> UserAuthorizer | None:
-        """Authorizes a user who has not sent the request at hand; None when authorization is off."""
+        """Authorizes a user independently of a request. None if authorization is disabled."""
         return self._is_user_authorized if self._authorization else None
 
     def _is_user_authorized(self, username: str | None, source_ip: str, permissions: list[RequiredPermission]) -> bool:
@@ -115,19 +117,19 @@ class AccessGate:
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """Authorizes the user of a request for permissions that its handler determines; None when authorization
-        is off.
+        """Authorizes the user of a request for permissions that its handler determines. None if authorization is
+        disabled.
         """
         return self._is_authorized if self._authorization else None
 
     def refusal(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Return the response that refuses the request; None when it is allowed."""
+        """Return the response to a refused request, or None if the request is allowed."""
         try:
             if self._authentication and request.code not in self._unsigned:
                 self._authenticate(connection, request)
             if self._authorization and request.code not in self._authorization_free:
                 self._authorize(request, connection.peer[0])
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the request does not pass
+        except Exception as error:  # noqa: BLE001 - any error refuses the request
             self.refused_count += 1
             logger.info("refused request code %d from %s: %s", request.code, connection.peer_name, error)
             return failure(request, error)
@@ -142,7 +144,9 @@ class AccessGate:
         try:
             self._require_permissions(username, permissions, connection.peer[0])
         except Refused as error:
-            logger.info("refused a record to request code %d from %s: %s", request.code, connection.peer_name, error)
+            logger.info(
+                "refused to return a record for request code %d from %s: %s", request.code, connection.peer_name, error
+            )
             return False
         return True
 
@@ -163,9 +167,7 @@ class AccessGate:
 
     def _authorize(self, request: RemotingCommand, source_ip: str) -> None:
         username = request.ext_fields.get(ACCESS_KEY)
-        if self._is_super(
-            username
-        ):  # before the permissions are determined: a super user may send what is too large for that
+        if self._is_super(username):  # first, because the next step refuses very large requests
             return
         try:
             permissions = self._permissions_of(request)
@@ -178,10 +180,10 @@ class AccessGate:
         return user is not None and user.is_super
 
     def _require_permissions(self, username: str | None, permissions: list[RequiredPermission], source_ip: str) -> None:
-        """Check that a user, no super user, has all permissions.
+        """Check that a normal user has all permissions.
 
         Raises:
-            Refused: the user lacks one.
+            Refused: a permission is missing.
         """
         if not permissions:
             return
@@ -204,7 +206,7 @@ class AccessGate:
         if key in self._decisions:
             reason = self._decisions[key]
         else:
-            if len(self._decisions) >= _MAX_DECISIONS:  # names come from clients, and must not grow the memory
+            if len(self._decisions) >= _MAX_DECISIONS:  # clients choose the names: limit the memory
                 self._decisions.clear()
             reason = self._acls.denial_reason(f"User:{username}", permission.resource, permission.actions, source_ip)
             self._decisions[key] = reason

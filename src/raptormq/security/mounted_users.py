@@ -1,11 +1,11 @@
-"""Super users whose names and passwords are files, as Kubernetes mounts a Secret of type ``kubernetes.io/basic-auth``::
+"""Super users defined by files, such as a mounted Kubernetes Secret of type ``kubernetes.io/basic-auth``::
 
     <folder>/username
     <folder>/password
-    <folder>/otherPassword    optional: accepted as well, while one password replaces the other
+    <folder>/otherPassword    optional second password, for the time of a password change
 
-A folder is read again when its files change, so a password is replaced without a restart. The kubelet replaces all
-files of a Secret at once by turning the link ``..data`` to another folder, so the files are read through that link.
+When the files change, they are read again, so a password change needs no restart. The kubelet updates all files of a
+Secret atomically by replacing the symbolic link ``..data``. The files are therefore read through this link.
 """
 
 from __future__ import annotations
@@ -22,58 +22,59 @@ from raptormq.security.users import SUPER, User
 logger = get_logger(__name__)
 
 CHECK_S = 1.0
-"""A folder is looked at this often at most."""
+"""Minimum interval between two checks for changed files, in seconds."""
 _NAME, _PASSWORD, _OTHER = "username", "password", "otherPassword"
 _MAX_BYTES = 4096
 
 
 class MountedUser:
-    """The user of one folder. ``clock`` returns seconds."""
+    """The user defined by one folder. ``clock`` returns seconds."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """
+        """Read the files.
+
         Raises:
-            ConfigError: a file cannot be read or is empty. No text shows a password.
+            ConfigError: a file is missing, unreadable or empty. The message contains no password.
         """
         self._folder = folder
         self._clock = clock
-        self._state: object = self._look()
+        self._state: object = self._file_state()
         self._user = self._read()
         self._failed: object = None
-        self._look_at = clock() + CHECK_S
+        self._next_check = clock() + CHECK_S
 
     @property
     def user(self) -> User:
-        """The user as the files say. While they cannot be used it stays as it was, and a warning says why."""
-        if self._clock() >= self._look_at:
-            self._look_at = self._clock() + CHECK_S
+        """The current user. If changed files are invalid, the previous user remains valid and a warning is logged."""
+        if self._clock() >= self._next_check:
+            self._next_check = self._clock() + CHECK_S
             self._read_again()
         return self._user
 
     def credentials(self) -> Credentials:
-        """What the user signs with."""
+        """Return the credentials with which the user signs requests."""
         user = self.user
         return Credentials(user.username, user.password)
 
     def _read_again(self) -> None:
-        state = self._look()
+        state = self._file_state()
         if state == self._state:
             return
         try:
             user = self._read()
         except ConfigError as error:
             if state != self._failed:
-                logger.warning("the user stays as it was: %s", error)
+                logger.warning("cannot update user %s: %s", self._user.username, error)
             self._failed = state
             return
         self._state, self._failed = state, None
         if user != self._user:
-            logger.info("user %s was read again from %s", user.username, self._folder)
+            logger.info("updated user %s from %s", user.username, self._folder)
         self._user = user
 
-    def _look(self) -> object:
-        """Differs when a file was changed."""
-        folder = self._where()
+    def _file_state(self) -> object:
+        """Return a value that changes when a file changes."""
+        folder = self._current_folder()
         found: list[object] = [str(folder)]
         for name in (_NAME, _PASSWORD, _OTHER):
             try:
@@ -83,12 +84,12 @@ class MountedUser:
                 found.append(error.errno)
         return found
 
-    def _where(self) -> Path:
+    def _current_folder(self) -> Path:
         data = self._folder / "..data"
         return data.resolve() if data.exists() else self._folder
 
     def _read(self) -> User:
-        folder = self._where()
+        folder = self._current_folder()
         other = self._text(folder / _OTHER) if (folder / _OTHER).exists() else ""
         return User(self._text(folder / _NAME), self._text(folder / _PASSWORD), SUPER, other_password=other)
 
@@ -106,20 +107,21 @@ class MountedUser:
 
 
 class MountedUsers:
-    """The users of several folders."""
+    """The users defined by several folders."""
 
     def __init__(self, folders: Sequence[Path] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        """
+        """Read the files of all folders.
+
         Raises:
-            ConfigError: a folder cannot be used, or two have the same user.
+            ConfigError: a file is missing or invalid, or two folders define the same user.
         """
         self._users = [MountedUser(folder, clock) for folder in folders]
-        taken = [mounted.user.username for mounted in self._users]
-        if len(set(taken)) != len(taken):
-            raise ConfigError(f"superUserPaths: two of the folders {', '.join(map(str, folders))} have the same user")
+        names = [mounted.user.username for mounted in self._users]
+        if len(set(names)) != len(names):
+            raise ConfigError(f"superUserPaths: two of the folders {', '.join(map(str, folders))} define the same user")
 
     def get(self, username: str) -> User | None:
-        """Return the user; None when there is none of that name."""
+        """Return the user with this name, or None."""
         for mounted in self._users:
             user = mounted.user
             if user.username == username:
@@ -127,5 +129,5 @@ class MountedUsers:
         return None
 
     def all(self) -> list[User]:
-        """Return all of them."""
+        """Return all users."""
         return [mounted.user for mounted in self._users]

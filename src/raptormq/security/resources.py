@@ -1,5 +1,5 @@
-"""Resources and actions of permissions: ``Topic:orders``, ``Group:billing*``, ``Cluster:*``, or ``*`` for everything
-(RocketMQ ``Resource``, ``Action``).
+"""Resources and actions of permissions (``Resource``, ``Action``): ``Topic:orders``, ``Group:billing*``, ``Cluster:*``,
+or ``*`` for all resources.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ACTIONS = {name.lower(): name for name in ACTIONS}
 
 
 class Pattern(IntEnum):
-    """How a name is compared; the most specific first."""
+    """Comparison of a name, from the most to the least specific."""
 
     LITERAL = 0
     PREFIXED = 1
@@ -37,14 +37,14 @@ class Resource:
 
     @property
     def key(self) -> str:
-        """The text that :func:`parse_resource` reads."""
+        """Text form, the inverse of :func:`parse_resource`."""
         if self.kind == ANY_TYPE:
             return "*"
         return f"{self.kind}:{self.name}{'' if self.pattern is Pattern.LITERAL else '*'}"
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Order of precedence: a literal, a longer prefix, a shorter prefix, a whole type, everything."""
+        """Sort key by precedence: a literal, a longer prefix, a shorter prefix, all of a type, all resources."""
         return self.kind == ANY_TYPE, self.pattern, -len(self.name)
 
     def matches(self, other: Resource) -> bool:
@@ -66,7 +66,7 @@ class RequiredPermission(NamedTuple):
 
 
 def parse_resource(text: str | None) -> Resource | None:
-    """Return the resource; None when RocketMQ ignores the text: it is empty, or its type does not exist."""
+    """Return the resource, or None if the text is empty or has an unknown type, which RocketMQ ignores."""
     if not text or text.isspace():
         return None
     if text == "*":
@@ -83,13 +83,13 @@ def parse_resource(text: str | None) -> Resource | None:
 
 
 def action_named(text: str) -> str | None:
-    """Return the canonical name of an action; None for an unknown one."""
+    """Return the canonical name of an action, or None for an unknown one."""
     return _ACTIONS.get(text.lower())
 
 
 def resources_of(topic: str) -> list[Resource]:
-    """Return the resources that a topic name stands for. A retry topic belongs to its group. The retry topic of pops,
-    ``%RETRY%group+topic``, belongs to the group and to the popped topic.
+    """Return the resources of a topic name. The resource of a retry topic is its group. The retry topic of POP
+    consumption, ``%RETRY%group+topic``, has two resources, the group and the original topic.
     """
     if not topic.startswith(RETRY_PREFIX):
         return [Resource("Topic", topic)]
@@ -99,5 +99,5 @@ def resources_of(topic: str) -> list[Resource]:
 
 
 def group_resource(group: str) -> Resource:
-    """Return the resource of a group; the name of a retry topic stands for its group."""
+    """Return the resource of a group. ``group`` may also be the name of its retry topic."""
     return Resource("Group", group.removeprefix(RETRY_PREFIX))

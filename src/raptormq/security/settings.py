@@ -1,4 +1,4 @@
-"""Settings of access control, under RocketMQ's keys (``AuthConfig``); the same for brokers and name servers."""
+"""Settings of access control for brokers and name servers, with RocketMQ's keys (``AuthConfig``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _code_set(text: str) -> frozenset[int]:
 
 
 def request_codes(text: str) -> str:
-    """Return ``text`` if it is a list of request codes (a parser of :func:`~raptormq.config_file.setting`)."""
+    """Return ``text`` if it is a list of request codes. A parser for :func:`~raptormq.config_file.setting`."""
     try:
         _code_set(text)
     except ValueError:
@@ -35,8 +35,8 @@ def _credentials(name_key: str, secret_key: str) -> Callable[[str], Credentials 
             given = {}
         name, secret = given.get(name_key), given.get(secret_key)
         if not (isinstance(name, str) and name.strip() and isinstance(secret, str) and secret.strip()):
-            # not ValueError, whose text would show the value, possibly a secret
-            raise ConfigError(f'its credentials are not usable: expected {{"{name_key}": "…", "{secret_key}": "…"}}')
+            # Not ValueError: its message would contain the value, which may be a secret.
+            raise ConfigError(f'invalid credentials: expected {{"{name_key}": "…", "{secret_key}": "…"}}')
         return Credentials(name, secret, str(given.get("securityToken") or ""))
 
     return parse
@@ -48,42 +48,44 @@ _KEYS = _credentials("accessKey", "secretKey")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessControl:
-    """Who may send requests."""
+    """Settings of authentication and authorization."""
 
     authentication: bool = setting(False, "authenticationEnabled", parse=parse_bool)
     authorization: bool = setting(False, "authorizationEnabled", parse=parse_bool)
     authentication_whitelist: str = setting("", "authenticationWhitelist", parse=request_codes)
-    """Request codes that need no signature, separated by commas."""
+    """Request codes without authentication, separated by commas."""
     authorization_whitelist: str = setting("", "authorizationWhitelist", parse=request_codes)
-    """Request codes that need no permission, separated by commas."""
+    """Request codes without authorization, separated by commas."""
     first_user: Credentials | None = setting(None, "initAuthenticationUser", parse=_USER)  # noqa: RUF009 - declares
-    """``{"username": …, "password": …}``: a super user, created unless a user of that name exists."""
+    """``{"username": …, "password": …}``: a super user, which is created unless a user with this name exists."""
     own_credentials: Credentials | None = setting(  # noqa: RUF009 - declares
         None, "innerClientAuthenticationCredentials", parse=_KEYS
     )
-    """``{"accessKey": …, "secretKey": …}``: credentials for the brokers' own requests; their user is a super
+    """``{"accessKey": …, "secretKey": …}``: credentials for requests that brokers send. The user is created as a super
     user, too.
     """
 
     super_user_paths: str = setting("", "superUserPaths")
-    """Folders separated by commas, each with the files username and password, and optionally otherPassword, such as a
-    mounted Secret of type kubernetes.io/basic-auth: super users, whom no request changes. Changed files apply within a
-    second.
+    """Folders of super users, separated by commas. Each contains the files username and password, and optionally
+    otherPassword, for example a mounted Secret of type kubernetes.io/basic-auth. Requests cannot change these users.
+    Changed files take effect within a second.
     """
     own_credentials_path: str = setting("", "innerClientCredentialsPath")
-    """Such a folder, with the credentials for the brokers' own requests, instead of
-    ``innerClientAuthenticationCredentials``; its user is a super user, too.
+    """Folder of the same format with the credentials for requests that brokers send. It replaces
+    ``innerClientAuthenticationCredentials``. The user is a super user, too.
     """
     demand_full_signature: bool = setting(False, "demandFullSignature", parse=parse_bool)
-    """Require full signatures (:mod:`raptormq.protocol.full_signature`), which Apache's clients do not send."""
+    """Whether full signatures (:mod:`raptormq.protocol.full_signature`) are required. Apache RocketMQ clients do not
+    send them."""
     full_signature_window_ms: int = setting(60_000, "fullSignatureWindow", parse=integer(1_000, 3_600_000))
-    """Largest difference between the time of a full signature and this server's clock, milliseconds."""
+    """Maximum difference between the time of a full signature and the clock of the server, in ms."""
 
     def __post_init__(self) -> None:
         """Check combinations of settings.
 
         Raises:
-            ConfigError: authorization or full signatures are on without authentication.
+            ConfigError: authorization or full signatures are enabled without authentication, or both kinds of own
+                credentials are set.
         """
         if self.authorization and not self.authentication:
             raise ConfigError(
@@ -97,12 +99,12 @@ class AccessControl:
 
     @property
     def is_on(self) -> bool:
-        """Whether access control is on."""
+        """Whether authentication or authorization is enabled."""
         return self.authentication or self.authorization
 
     @property
     def user_folders(self) -> tuple[Path, ...]:
-        """The folders of ``superUserPaths`` and ``innerClientCredentialsPath``, each once."""
+        """Folders of ``superUserPaths`` and ``innerClientCredentialsPath``, without duplicates."""
         texts = [*self.super_user_paths.split(","), self.own_credentials_path]
         return tuple(Path(text) for text in dict.fromkeys(text.strip() for text in texts) if text)
 

@@ -1,13 +1,12 @@
-"""Users and ACLs with their files, ``users.json`` and ``acls.json`` (mode 0600).
+"""The tables of users and ACLs and their files, ``users.json`` and ``acls.json`` (mode 0600).
 
-Each file has a marker beside it, ``users.made`` and ``acls.made``. A start that finds the marker without its table
-fails, and backups are never a version behind. Otherwise a volume that loses a file or its contents would restore the
-first passwords.
+Each file has a marker file, ``users.made`` and ``acls.made``. If the marker exists without its table, the start fails.
+Backups have the same version as the files. Otherwise the loss of a file could restore the initial passwords.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,46 @@ from raptormq.security.users import SUPER, UserChange, UserTable
 from raptormq.storage.fs import FileSystem, TableSaver
 from raptormq.transport.router import Refused
 
+Confirmed = Callable[[], Awaitable[None]]
+
+
+async def not_replicated() -> None:
+    """Return at once, because the tables are not replicated."""
+
 
 @dataclass(frozen=True, slots=True)
 class SecurityTables:
-    """The tables of users and ACLs, and what saves them."""
+    """The tables of users and ACLs, and the writers of their files."""
 
     users: UserTable
     acls: AclTable
     users_saver: TableSaver
     acls_saver: TableSaver
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return both tables, with the passwords."""
+        return self.users.to_dict() | self.acls.to_dict()
+
+    def adopt(self, saved: dict[str, Any]) -> None:
+        """Replace both tables by those of another copy, in the form of :meth:`to_dict`. Users in files stay.
+
+        Raises:
+            BodyError: one of them does not have the expected shape; nothing is changed.
+        """
+        try:
+            shaped = _shape(saved)
+            AclTable(shaped)
+            self.users.adopt(shaped)
+            self.acls.adopt(shaped)
+        except (Refused, AttributeError) as error:
+            raise BodyError(str(error)) from error
+
 
 def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem | None = None) -> SecurityTables:
-    """Read the tables in ``folder`` and create the super users of the settings that do not exist.
+    """Read the tables in ``folder``, and create missing super users of the settings.
 
     Raises:
-        ConfigError: a folder of ``superUserPaths`` or ``innerClientCredentialsPath`` cannot be used.
+        ConfigError: a folder of ``superUserPaths`` or ``innerClientCredentialsPath`` is invalid.
         StoreDamaged: a file and its backup cannot be read.
     """
     files = filesystem or PrivateFiles()
@@ -48,7 +71,7 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
         str(folder / "users.json"),
         files,
         key="users",
-        without="without it the only users are the first ones of the settings, with their first passwords",
+        without="without it only the users of the settings exist, with their initial passwords",
         marker=str(folder / "users.made"),
     )
     acls_file = JsonFile(
@@ -69,7 +92,7 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
         if credentials is not None and users.get(credentials.access_key) is None:
             users.create(UserChange(credentials.access_key, credentials.secret_key, SUPER))
     for file, saver in ((users_file, tables.users_saver), (acls_file, tables.acls_saver)):
-        if file.wants_save:  # from an older version, or after a crash during a save
+        if file.wants_save:  # written by an older version, or a crash interrupted a save
             saver.save_soon()
     return tables
 
@@ -77,7 +100,7 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
 def access_gate(
     settings: AccessControl, tables: SecurityTables, permissions_of: PermissionResolver, clock: Callable[[], int]
 ) -> AccessGate:
-    """Return the gate for the settings; ``clock`` returns milliseconds since 1970."""
+    """Return the gate for ``settings``. ``clock`` returns ms since 1970."""
     demanded = settings.demand_full_signature
     return AccessGate(
         tables.users,
@@ -91,7 +114,7 @@ def access_gate(
 
 
 def _make_private(files: Files, folder: Path) -> None:
-    """Open the existing files, which restricts their mode; also the backups, which are not read otherwise."""
+    """Restrict the mode of existing files and backups by opening them."""
     for name in ("users.json", "acls.json"):
         for path in (f"{folder / name}", f"{folder / name}.bak"):
             if files.exists(path):

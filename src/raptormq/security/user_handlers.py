@@ -1,7 +1,7 @@
-"""Users: 3001 create, 3002 update, 3003 delete, 3004 get, 3005 list (``AdminBrokerProcessor``).
+"""Administration of users: 3001 create, 3002 update, 3003 delete, 3004 get, 3005 list (``AdminBrokerProcessor``).
 
-A password is the secret with which its user signs, so whoever reads it can act as that user. Apache RocketMQ shows all
-passwords to users who may read the cluster; RaptorMQ shows them to authenticated super users only.
+A password is the secret key of signatures, so its reader can impersonate the user. Apache RocketMQ returns all
+passwords to users with the permission to read the cluster. RaptorMQ returns them only to authenticated super users.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import ListUsersRequestHeader, UserRequestHeader
 from raptormq.protocol.signing import ACCESS_KEY
 from raptormq.security.gate import AccessGate
-from raptormq.security.tables import SecurityTables
+from raptormq.security.tables import Confirmed, SecurityTables, not_replicated
 from raptormq.security.users import SUPER, UserChange, denied
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
 
 class UserHandlers:
-    """Requests that manage users. Only a super user may manage super users."""
+    """Creates, changes, deletes and lists users. Only a super user may change super users."""
 
-    def __init__(self, tables: SecurityTables, gate: AccessGate) -> None:
+    def __init__(self, tables: SecurityTables, gate: AccessGate, confirmed: Confirmed = not_replicated) -> None:
+        """``confirmed`` waits until other copies have a change that is saved here."""
+        self._confirmed = confirmed
         self._users = tables.users
         self._acls = tables.acls
         self._users_saver = tables.users_saver
@@ -43,6 +45,7 @@ class UserHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
         self._users.create(change)
         await self._users_saver.saved()
+        await self._confirmed()
         return response_to(command)
 
     async def update(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
@@ -53,6 +56,7 @@ class UserHandlers:
         self._require_may_change(change.username, command)
         self._users.update(change)
         await self._users_saver.saved()
+        await self._confirmed()
         return response_to(command)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
@@ -65,16 +69,17 @@ class UserHandlers:
         self._acls.delete(f"User:{username}")
         await self._users_saver.saved()
         await self._acls_saver.saved()
+        await self._confirmed()
         return response_to(command)
 
     def get(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
-        """3004: return one user; no body when there is none."""
+        """3004: return one user. The body is empty if the user does not exist."""
         user = self._users.get(_required(header))
         shows = self._gate.is_by_super_user(command)
         return response_to(command, body=b"" if user is None else dumps(user.shown(password=shows)))
 
     def list(self, _: Connection, command: RemotingCommand, header: ListUsersRequestHeader) -> RemotingCommand:
-        """3005: list users; no body when there is none."""
+        """3005: list users. The body is empty if there are none."""
         users = self._users.matching(header.filter)
         shows = self._gate.is_by_super_user(command)
         return response_to(command, body=dumps([user.shown(password=shows) for user in users]) if users else b"")
@@ -85,8 +90,8 @@ class UserHandlers:
             raise denied("The super user can only be update by super user")
 
     def _is_not_super(self, command: RemotingCommand) -> bool:
-        """Return whether no super user has signed the request; while authentication is off, whether it names another
-        user.
+        """Return whether the request is not signed by a super user. Without authentication, return whether the access
+        key of the request belongs to another user.
         """
         if self._gate.authenticates:
             return not self._gate.is_by_super_user(command)

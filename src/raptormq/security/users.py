@@ -1,7 +1,7 @@
-"""Users and their secrets (RocketMQ ``User``, ``AuthenticationMetadataManager``), kept in ``users.json``.
+"""Users and their passwords (``User``, ``AuthenticationMetadataManager``), stored in ``users.json``.
 
-RocketMQ keeps them in RocksDB; here they are in a JSON file that only the server's account can read. Invalid changes
-are refused with code 16 and RocketMQ's text.
+RocketMQ stores users in RocksDB. RaptorMQ stores them in a JSON file that only the account of the server can read.
+Invalid changes are refused with code 16 and RocketMQ's remark.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _STATUSES = {"enable": "enable", "disable": "disable"}
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user; ``password`` is the secret key of its signatures."""
+    """One user. ``password`` is the secret key of the user's signatures."""
 
     username: str
     password: str = field(repr=False)
     type: str = NORMAL
     status: str = "enable"
     other_password: str = field(default="", repr=False)
-    """Accepted as well, while one password replaces the other; only of users in files (``superUserPaths``)."""
+    """Second valid password, for the time of a password change. Only users of ``superUserPaths`` have one."""
 
     @property
     def passwords(self) -> tuple[str, ...]:
-        """All passwords that are accepted."""
+        """All valid passwords."""
         return (self.password, self.other_password) if self.other_password else (self.password,)
 
     @property
@@ -46,14 +46,15 @@ class User:
         return self.status == "disable"
 
     def shown(self, *, password: bool) -> dict[str, str]:
-        """Return the user in the form that mqadmin reads. Without ``password`` the password is empty: brokers refuse an
-        empty password, so a tool that copies users to another cluster fails instead of setting one that everybody
-        knows.
+        """Return the user in the format of mqadmin. Without ``password``, the password is empty.
+
+        Brokers refuse an empty password. A tool that copies users to another cluster therefore fails, and does not
+        create users with a known password.
         """
         return self.to_dict() if password else self.to_dict() | {"password": ""}
 
     def to_dict(self) -> dict[str, str]:
-        """Return the user as it is kept in the file."""
+        """Return the user in the format of the file."""
         return {
             "password": self.password,
             "userStatus": self.status,
@@ -64,7 +65,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """The fields of a user that a request sets; None for the others."""
+    """Fields of a user that a request sets. Fields that do not change are None."""
 
     username: str
     password: str | None = field(default=None, repr=False)
@@ -73,7 +74,7 @@ class UserChange:
 
     @classmethod
     def of(cls, username: str, body: dict[str, Any]) -> UserChange:
-        """Parse a request body. Types and statuses that do not exist count as not given, as in RocketMQ."""
+        """Decode a request body. As in RocketMQ, unknown types and statuses are ignored."""
         password = body.get("password")
         return cls(
             username,
@@ -84,44 +85,49 @@ class UserChange:
 
 
 class FixedUsers(Protocol):
-    """Users who are not in the table, and whom no request changes (:mod:`raptormq.security.mounted_users`)."""
+    """Users that are not in the table and that no request can change (:mod:`raptormq.security.mounted_users`)."""
 
     def get(self, username: str) -> User | None:
-        """Return the user; None when there is none of that name."""
+        """Return the user with this name, or None."""
 
     def all(self) -> list[User]:
-        """Return all of them."""
+        """Return all users."""
 
 
 class UserTable:
-    """All users by name. A fixed user counts instead of one of the table that has the same name."""
+    """All users by name. A fixed user takes precedence over a user of the table with the same name."""
 
     def __init__(self, saved: dict[str, Any] | None = None) -> None:
-        """
+        """Load a saved table.
+
         Raises:
             BodyError: a saved user has no name or no password.
         """
-        self.users: dict[str, User] = {}
+        self.users = _parse_users(saved or {})
         self.fixed: FixedUsers | None = None
         self._changed: list[Callable[[], None]] = []
-        for entry in (saved or {}).get("users", []):
-            change = UserChange.of(str(entry.get("username", "")), entry)
-            if not change.username or change.password is None:
-                raise BodyError("a user without name or password")
-            self.users[change.username] = User(
-                change.username, change.password, change.type or NORMAL, change.status or "enable"
-            )
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` after every change."""
         self._changed.append(callback)
+
+    def adopt(self, saved: dict[str, Any]) -> None:
+        """Replace all users by those of another copy, in the form of :meth:`to_dict`.
+
+        Raises:
+            BodyError: a user has no name or no password; nothing is changed.
+        """
+        users = _parse_users(saved)
+        if users != self.users:
+            self.users = users
+            self._notify()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents of the file."""
         return {"users": [user.to_dict() for user in self.users.values()]}
 
     def get(self, username: str) -> User | None:
-        """Return the user; None when there is none."""
+        """Return the user with this name, or None."""
         fixed = self.fixed.get(username) if self.fixed is not None else None
         return fixed or self.users.get(username)
 
@@ -147,7 +153,7 @@ class UserTable:
         """Change the given fields of a user.
 
         Raises:
-            Refused: there is no such user, or it is fixed.
+            Refused: the user does not exist or is fixed.
         """
         self._refuse_fixed(change.username)
         user = self.users.get(change.username)
@@ -163,7 +169,7 @@ class UserTable:
         )
 
     def delete(self, username: str) -> None:
-        """Delete a user; nothing happens when there is none.
+        """Delete a user if it exists.
 
         Raises:
             Refused: the user is fixed.
@@ -174,7 +180,7 @@ class UserTable:
 
     def _refuse_fixed(self, username: str) -> None:
         if self.fixed is not None and self.fixed.get(username) is not None:
-            raise denied(f"User:{username} is defined by files of this server (superUserPaths), change those")
+            raise denied(f"User:{username} is defined by files of this server (superUserPaths); change the files")
 
     def _put(self, user: User) -> None:
         self.users[user.username] = user
@@ -183,6 +189,18 @@ class UserTable:
     def _notify(self) -> None:
         for callback in self._changed:
             callback()
+
+
+def _parse_users(saved: dict[str, Any]) -> dict[str, User]:
+    users: dict[str, User] = {}
+    for entry in saved.get("users", []):
+        change = UserChange.of(str(entry.get("username", "")), entry)
+        if not change.username or change.password is None:
+            raise BodyError("a user without name or password")
+        users[change.username] = User(
+            change.username, change.password, change.type or NORMAL, change.status or "enable"
+        )
+    return users
 
 
 def denied(remark: str) -> Refused:

@@ -6,7 +6,15 @@ The commit log is the only truth; everything else is derived from it and can be 
 """
 
 from raptormq.storage.config import FlushDiskType, StoreConfig
-from raptormq.storage.queue import AppendedLists, AppendResult, Arrival, ConsumerOffsets, PendingList, PendingRecord
+from raptormq.storage.queue import (
+    AppendedLists,
+    AppendResult,
+    Arrival,
+    ConsumerOffsets,
+    PendingList,
+    PendingRecord,
+    TopicHistory,
+)
 from raptormq.storage.read import GetResult, GetStatus, StoreStats
 from raptormq.storage.recovery import RecoveryReport
 from raptormq.storage.store import MessageStore
@@ -25,4 +33,5 @@ __all__ = [
     "RecoveryReport",
     "StoreConfig",
     "StoreStats",
+    "TopicHistory",
 ]

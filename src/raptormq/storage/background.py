@@ -72,10 +72,10 @@ class Background:
 
 
 async def cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield ``items`` and give other tasks a turn every 2 ms.
+    """Yield ``items``, and yield to the event loop every 2 ms.
 
-    The interval is a time, not a number of items: on a busy loop one iteration takes milliseconds, so frequent pauses
-    would stall the caller.
+    The interval is a time and not a number of items, because on a busy loop one iteration takes milliseconds and
+    frequent pauses would stall the caller.
     """
     pause_at = time.monotonic() + _SLICE_S
     for item in items:

@@ -1,6 +1,6 @@
 """Settings of the store. Each names RocketMQ's key and has its default value, unless stated otherwise.
 
-Neighbour: the broker's configuration fills these from broker.conf. Source: Apache RocketMQ ``MessageStoreConfig``.
+See also: the configuration of the broker sets them from broker.conf. Source: Apache RocketMQ ``MessageStoreConfig``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class StoreConfig:
     """Time between flushes of the log under ASYNC_FLUSH, key ``flushIntervalCommitLog``."""
 
     maintenance_interval_ms: int = 1000
-    """Interval of checks: whether the log needs a segment, keys wait for the index, or deleted queues have files."""
+    """Interval in ms of the checks whether the log needs a new segment, pending keys have to be indexed, and files of
+    deleted queues have to be removed."""
 
     queue_flush_interval_ms: int = 5000
     """Time between writes of buffered queue items. Each queue with items costs one write on the event loop, so frequent
@@ -75,7 +76,7 @@ class StoreConfig:
     """Time between retention runs, which check age and disk usage; key ``cleanResourceInterval``."""
 
     full_retry_interval_ms: int = 500
-    """Time between retries while writes are refused for want of room, descriptors or memory."""
+    """Time in ms between retries while writes are refused because disk space, descriptors or memory are exhausted."""
 
     file_reserved_hours: int = 72
     """Age in hours at which a segment may be deleted, key ``fileReservedTime``."""
@@ -147,7 +148,7 @@ class StoreConfig:
 
     @property
     def paths(self) -> StorePaths:
-        """Where the files of this store are."""
+        """Paths of the files of this store."""
         root = str(self.root_dir)
         return StorePaths(root, str(self.commit_log_dir) if self.commit_log_dir else f"{root}/commitlog")
 

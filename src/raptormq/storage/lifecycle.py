@@ -34,8 +34,8 @@ class OpenStore:
     _saving_deletions: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def save_deletions(self, background: Executor) -> None:
-        """Make deletions durable: of messages, conversions and consumer offsets. No crash brings them back once this
-        has returned. Returns at once when nothing was deleted since the last call.
+        """Make the deletions of topics, conversions and consumer offsets durable. After the return no crash restores
+        them. Returns immediately if nothing was deleted since the last call.
 
         Raises:
             StorageError: something could not be written.
@@ -56,10 +56,10 @@ class OpenStore:
         """
         maintenance, parts = self.maintenance, self.maintenance.parts
         try:
-            parts.flusher.flush()  # first, because saved offsets must not be beyond the durable log
+            parts.flusher.flush()  # the log first, because saved offsets must not be beyond the durable log
             dispatch()
             maintenance.flush_all()
-            with contextlib.suppress(OutOfResources):  # the next start allocates it
+            with contextlib.suppress(OutOfResources):  # the next start allocates the rest of the segment
                 parts.log.allocate_rest()
             self.marker.clear()
         except OSError as error:
@@ -109,8 +109,9 @@ def open_store(
         queues.files.deleted.find()
         converter.load(None if report.clean else report.start_offset)
         parts.consumer_offsets.load()
-        if confirmed_offset is None:  # else a group may have consumed what is confirmed, and not in the queues yet
-            _clamp_offsets(parts.consumer_offsets, queues)
+        # Otherwise a group may have consumed messages that are confirmed, but not in the queues yet.
+        if confirmed_offset is None:
+            clamp_offsets(parts.consumer_offsets, queues)
         parts.flusher.flushed_timestamp = parts.dispatcher.last_timestamp
         retention.measure_disk()  # /metrics shows the disk usage before the first retention run
         _write_marker(marker, retention, parts.clock())
@@ -158,9 +159,10 @@ def _flush_all(maintenance: Maintenance) -> None:
         maintenance.parts.log.allocate_rest()
 
 
-def _clamp_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
-    """Clamp consumer offsets to the ends of their queues. A crash, or somebody who removed files, may have taken
-    messages that were consumed. The next message of such a queue reuses its offset, also when the topic is unknown now.
+def clamp_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
+    """Clamp consumer offsets to the ends of their queues. After a crash, or after files were removed by hand, a queue
+    may be shorter than the offsets of its consumers. New messages reuse the lost offsets, also in a topic that does not
+    exist at present.
     """
 
     def end_of(topic: str, queue_id: int) -> int:

@@ -1,8 +1,8 @@
-"""The parts of one store, built once and handed on as one value.
+"""The parts of one store, built once and passed as one value.
 
-:func:`build_parts` is the only place where they are put together. Each part is independent of the event loop and has
-done no I/O yet; :mod:`~raptormq.storage.lifecycle` opens them. The rooms from ``recovery`` upwards take
-:class:`StoreParts`. The rooms below know only the parts that they are given one by one.
+:func:`build_parts` creates the parts without I/O and without an event loop; :mod:`~raptormq.storage.lifecycle` opens
+them. The packages ``recovery``, ``maintenance`` and ``conversion`` take :class:`StoreParts`. The lower packages take
+individual parts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raptormq.storage.records import Appender, Dispatcher
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """What a store consists of. ``clock`` returns the time of day in ms since 1970."""
+    """The parts of one store. ``clock`` returns the time of day in ms since 1970."""
 
     config: StoreConfig
     filesystem: FileSystem
@@ -36,7 +36,7 @@ class StoreParts:
     log: CommitLog
     queues: QueueTable
     index: KeyIndex | None
-    """None when ``messageIndexEnable`` is off."""
+    """The key index; None if ``messageIndexEnable`` is false."""
     appender: Appender
     dispatcher: Dispatcher
     confirmation: Confirmation
@@ -47,7 +47,7 @@ class StoreParts:
 
     @property
     def paths(self) -> StorePaths:
-        """Where the files of the store are."""
+        """Paths of the files of the store."""
         return self.config.paths
 
 
@@ -87,7 +87,7 @@ def build_parts(config: StoreConfig, filesystem: FileSystem, clock: Callable[[],
             gate,
             sync=is_sync,
             interval_ms=config.flush_interval_ms,
-            # A replica that follows appends nothing; what it has dispatched is in the log.
+            # A follower appends nothing, so everything that it dispatches is in the log.
             last_timestamp=lambda: max(appender.last_timestamp, dispatcher.last_timestamp),
             flushed=confirmation.flushed,
         ),

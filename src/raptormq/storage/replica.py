@@ -1,17 +1,17 @@
-"""The store as one copy of several: what replication reads from the log, writes to it, cuts and confirms.
+"""The store as a replica: the operations that replication needs to read, write, truncate and confirm the log.
 
-The unit of replication is the range of bytes between two ends of records. A member that leads appends messages as ever
-(:meth:`~raptormq.storage.store.MessageStore.append`); one that follows writes ranges that it gets. On both, nothing
-goes into queues and index before it is confirmed::
+The unit of replication is a range of log bytes that begins and ends at record boundaries. The leader appends messages
+with :meth:`~raptormq.storage.store.MessageStore.append`. A follower writes the ranges that the leader sends. On both,
+records enter the consume queues and the index only after they are confirmed::
 
     0 ........... dispatched ........ confirmed ......... end
-    | in queues and index | about to be |  on this copy, may be cut again  |
+    | in queues and index | to be dispatched | on this replica only, may be truncated |
 
-What has just been written waits in the dispatcher in the form that builders take. Where it is not there - after a
-start, or after a cut through a group - it is read from the log again, :data:`STEP_BYTES` at a time.
+Records that were just written are pending in the dispatcher in parsed form. After a start, or after a truncation in the
+middle of an append group, :meth:`Replica.dispatch` reads them from the log instead, :data:`STEP_BYTES` at a time.
 
-Offsets in queues are handed out by the member that leads. So it takes messages only when all that was in the log before
-is dispatched (:meth:`Replica.lead`).
+The leader assigns queue offsets. Therefore it accepts messages only after every earlier record is dispatched
+(:meth:`Replica.lead`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,37 @@ from itertools import pairwise
 
 from raptormq.errors import NotLeader, RecordError, StorageError, StoreDamaged
 from raptormq.storage.fs import Buffer
+from raptormq.storage.log import CommitLog
 from raptormq.storage.parts import StoreParts
 from raptormq.storage.queue import AppendResult, Arrival
 from raptormq.storage.records import IndexBuilder, assign_queues, last_record_end, next_record_end, parse_range
 
 STEP_BYTES = 4 << 20
-"""Most bytes of the log that one step of the dispatch reads."""
+"""Maximum number of log bytes that one step of the dispatch reads."""
+EVERYTHING = 1 << 62
+"""An offset beyond the end of every log: the confirmed offset of a replica whose whole log is confirmed."""
 _HEAD_BYTES = 8
 
 
+def read_log(log: CommitLog, begin: int, end: int, *, wait: bool) -> list[Buffer]:
+    """Return the bytes ``[begin, end)`` of the log, one buffer for each segment. Buffers of resident bytes are
+    slices of the mapped file.
+
+    Raises:
+        ValueError: the range is not within the log.
+        PagesMissing: ``wait`` is false and the pages are not resident.
+        StorageError: reading from the disk failed.
+    """
+    if not log.min_offset <= begin <= end <= log.end_offset:
+        have = f"[{log.min_offset}, {log.end_offset})"
+        raise ValueError(f"the range [{begin}, {end}) is not within the log {have}")
+    size = log.segment_size
+    bounds = [begin, *range(begin - begin % size + size, end, size), end]
+    return [log.read(low, high - low, wait=wait) for low, high in pairwise(bounds) if high > low]
+
+
 class Replica:
-    """One copy. Everything belongs to the event loop's thread, but for :meth:`truncate`."""
+    """The replica of this member. All methods except :meth:`truncate` run on the event loop's thread."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
@@ -39,47 +59,61 @@ class Replica:
         self._dispatcher = parts.dispatcher
         self._confirmation = parts.confirmation
         self.leads = False
-        """Whether this member appends messages; else it takes ranges."""
+        """True on the leader, which appends messages; False on a follower, which writes ranges."""
         self.on_appended: Callable[[], None] = lambda: None
         """Called after each group of messages that this member has appended."""
-        self.own_topic = ""
-        """A topic whose records concern the members themselves: each ends a batch of the dispatch, so that what a
-        builder does with it happens before the next record goes into a queue."""
-        self._own_record_end = 0
+        self.metadata_topic = ""
+        """Topic of the replicated metadata. Each of its records ends a dispatched batch, so that builders apply the
+        record before the next one is assigned to a queue."""
+        self.knows_topics = True
+        """Whether the queue types of the topics are known. Until then, written records are not assigned to queues."""
+        self._metadata_end = 0
 
     def opened(self, dispatched_offset: int) -> None:
-        """Begin after a recovery: follow, with what is dispatched as confirmed."""
+        """Start as a follower after a recovery, with everything below ``dispatched_offset`` confirmed."""
         self._confirmation.confirm(dispatched_offset)
-        self.follow(NotLeader("the group of this broker has no leader that it knows yet"))
+        self.follow(NotLeader("no leader of the broker group is known yet"))
 
     # --- reading ---
 
     @property
     def start_offset(self) -> int:
-        """The first byte that is still there."""
+        """Offset of the first byte that retention has kept."""
         return self._log.min_offset
 
     @property
     def end_offset(self) -> int:
-        """Behind the last byte."""
+        """Offset after the last byte."""
         return self._log.end_offset
 
     @property
+    def segment_size(self) -> int:
+        """Size of a segment in bytes, the same on all replicas."""
+        return self._log.segment_size
+
+    @property
+    def last_queued_record(self) -> int | None:
+        """Log offset of the last record that is in a queue; None when all queues are empty."""
+        last = max((queue.max_physical for queue in self._parts.queues), default=-1)
+        return last if last >= 0 else None
+
+    @property
     def dispatched_offset(self) -> int:
-        """Everything below it is in queues and index."""
+        """Offset below which all records are in the queues and the index."""
         return self._dispatcher.dispatched_offset
 
     @property
     def flushed_offset(self) -> int:
-        """Everything below it is on the disk."""
+        """Offset below which all bytes are flushed to the disk."""
         return self._log.flushed_offset
 
     def align(self, start: int, limit: int) -> int:
-        """Return the end of the last record that ends in ``(start, limit]``, or of the first one behind ``start`` where
-        that is longer. ``start`` is the end of a record, or the beginning of the log. Waits for the disk.
+        """Return the end of the last record that ends in ``(start, limit]``. If the first record after ``start`` ends
+        beyond ``limit``, return the end of that record. ``start`` is the end of a record or the beginning of the log.
+        May block on disk reads.
 
         Raises:
-            StoreDamaged: there is no record where one should be.
+            StoreDamaged: the bytes at a record boundary are not a valid record.
         """
         segment_size = self._log.segment_size
         limit = min(limit, self._log.end_offset)
@@ -98,37 +132,60 @@ class Replica:
         return at
 
     def read(self, begin: int, end: int, *, wait: bool) -> list[Buffer]:
-        """Return the bytes ``[begin, end)`` of the log, a buffer for each segment; new ones are slices of the mapping.
-
-        Raises:
-            ValueError: the log does not have them.
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
-            StorageError: the disk cannot read them.
-        """
-        if not self._log.min_offset <= begin <= end <= self._log.end_offset:
-            have = f"[{self._log.min_offset}, {self._log.end_offset})"
-            raise ValueError(f"the log has {have}, and not [{begin}, {end})")
-        size = self._log.segment_size
-        bounds = [begin, *range(begin - begin % size + size, end, size), end]
-        return [self._log.read(low, high - low, wait=wait) for low, high in pairwise(bounds) if high > low]
+        """Return the bytes ``[begin, end)`` of the log; arguments and errors as of :func:`read_log`."""
+        return read_log(self._log, begin, end, wait=wait)
 
     def _read(self, begin: int, end: int) -> bytes:
         return b"".join(map(bytes, self.read(begin, end, wait=True)))
 
     # --- writing ---
 
-    def write(self, offset: int, data: bytes) -> None:
-        """Write a range of another copy at the end of this one, after a look at each of its records.
+    def begin_at(self, offset: int) -> None:
+        """Start the log of this replica, which is empty, at ``offset``, because no replica has the bytes before it.
 
         Raises:
-            ValueError: it does not begin at the end of this copy, or this member leads.
-            RecordError: it is damaged; nothing is written, and the range can be asked for again.
-            StorageError: there is no room, the disk failed, or a batch came for a topic of another type; nothing is
-                written.
+            ValueError: the replica is not empty, or ``offset`` is not a multiple of the segment size.
+        """
+        log = self._log
+        if log.segments or offset % log.segment_size:
+            raise ValueError(f"a log of [{log.min_offset}, {log.end_offset}) cannot begin at {offset}")
+        log.start_at(offset, truncate=False)
+        self._dispatcher.dispatched_offset = offset
+        self._confirmation.confirm(offset)
+
+    def whole_records(self, data: Buffer) -> int:
+        """Return the size in bytes of the complete records at the beginning of ``data``, which continues the log.
+
+        Raises:
+            RecordError: ``data`` contains bytes that are not a record.
+        """
+        end = self._log.end_offset
+        return last_record_end(data, end, self._log.segment_size) - end
+
+    def parse(self, data: bytes) -> list[AppendResult]:
+        """Parse and validate the records of a range that continues the log.
+
+        Raises:
+            RecordError: a record is damaged.
+        """
+        return self._parse(data, self._log.end_offset)
+
+    def write(self, offset: int, data: bytes, parsed: list[AppendResult] | None = None) -> None:
+        """Append a range that the leader sent to the log, after validating each of its records. ``parsed`` is the
+        result of :meth:`parse` for the range, if the caller has it. If an error is raised, nothing is written.
+
+        Raises:
+            ValueError: the range does not begin at the end of the log, or this member is the leader.
+            RecordError: a record is damaged; the range can be requested again.
+            StorageError: the disk is full or failed, or a batch belongs to a topic of another queue type.
         """
         if self.leads:
-            raise ValueError("a member that leads writes no range of others")
-        waiting = self._until_own_record(self._parse(data, offset))
+            raise ValueError("the leader accepts no ranges from other members")
+        if parsed is None:
+            parsed = self._parse(data, offset)
+        if not self.knows_topics:
+            self._metadata_end = offset + len(data)
+        waiting = self._until_metadata(parsed)
         for batch in waiting:
             self._assign(batch)
         self._log.append_raw(offset, data)
@@ -136,72 +193,73 @@ class Replica:
             self._dispatcher.submit(batch)
         self._parts.flusher.appended()
 
-    def _until_own_record(self, batches: list[AppendResult]) -> list[AppendResult]:
-        """Return the batches whose queues can be known now. What is behind a record of :attr:`own_topic` is read from
-        the log when that is dispatched: it may say of which type the queues of a topic are.
+    def _until_metadata(self, batches: list[AppendResult]) -> list[AppendResult]:
+        """Return the batches that can be assigned to queues now: those up to the first record of
+        :attr:`metadata_topic`. The record may change the queue type of a topic, so :meth:`dispatch` reads later batches
+        from the log after the record is dispatched.
         """
         found: list[AppendResult] = []
         for batch in batches:
-            if self._dispatcher.dispatched_offset < self._own_record_end:
+            if self._dispatcher.dispatched_offset < self._metadata_end:
                 break
             if batch.sizes:
                 found.append(batch)
-                if batch.records[-1].topic == self.own_topic:
-                    self._own_record_end = batch.end_offset
+                if batch.records[-1].topic == self.metadata_topic:
+                    self._metadata_end = batch.end_offset
         return found
 
     def _parse(self, data: bytes, offset: int) -> list[AppendResult]:
-        """Return the records of a range as batches, cut behind each record of :attr:`own_topic`.
+        """Return the records of a range as batches, split after each record of :attr:`metadata_topic`.
 
         Raises:
-            RecordError: it is damaged.
+            RecordError: a record is damaged.
         """
-        batch = parse_range(data, offset, self._log.segment_size, self.own_topic)
+        batch = parse_range(data, offset, self._log.segment_size, self.metadata_topic)
         places = zip(batch.records, batch.physical_offsets, batch.sizes, strict=True)
-        cuts = [place + size for record, place, size in places if record.topic == self.own_topic]
+        cuts = [place + size for record, place, size in places if record.topic == self.metadata_topic]
         if not cuts or cuts == [batch.end_offset]:
             return [batch]
         bounds = sorted({offset, *cuts, offset + len(data)})
         return [
-            parse_range(data[low - offset : high - offset], low, self._log.segment_size, self.own_topic)
+            parse_range(data[low - offset : high - offset], low, self._log.segment_size, self.metadata_topic)
             for low, high in pairwise(bounds)
         ]
 
     def truncate(self, end_offset: int) -> None:
-        """Cut what is behind ``end_offset``, durably; it was never confirmed. For any thread, while nobody writes.
+        """Durably truncate the log, whose bytes from ``end_offset`` on were never confirmed, to ``end_offset``. May run
+        in any thread while no other thread writes.
 
         Raises:
-            ValueError: it has been dispatched, or the log does not reach so far.
+            ValueError: records beyond ``end_offset`` are dispatched, or the log ends before ``end_offset``.
             OSError: the disk failed.
         """
-        if end_offset < self._dispatcher.dispatched_offset:
-            raise ValueError(
-                f"the log cannot be cut at {end_offset}: up to {self._dispatcher.dispatched_offset} it is dispatched"
-            )
+        dispatched = self._dispatcher.dispatched_offset
+        if end_offset < dispatched:
+            raise ValueError(f"the log cannot be truncated to {end_offset}: it is dispatched up to {dispatched}")
         self.discard_pending()
         self._log.truncate(end_offset)
-        self._own_record_end = min(self._own_record_end, end_offset)
+        self._metadata_end = min(self._metadata_end, end_offset)
 
     def discard_pending(self) -> None:
-        """Let :meth:`dispatch` read from the log what waits for a confirmation. Called on the loop before a thread
-        truncates.
+        """Drop the pending batches of the dispatcher; :meth:`dispatch` reads their records from the log. Called on the
+        loop before a thread truncates the log.
         """
         self._dispatcher.discard_pending()
 
     # --- confirming ---
 
     def confirm(self, offset: int) -> None:
-        """Everything below ``offset`` is confirmed: who waits for it is told, and :meth:`dispatch` has more to do.
-
-        An offset beyond the end of this copy counts as its end.
+        """Confirm all records below ``offset``: call the callbacks that wait for them, and let :meth:`dispatch` process
+        them. An offset beyond the end of the log is lowered to the end.
         """
         self._confirmation.confirm(min(offset, self._log.end_offset))
 
     def dispatch(self) -> list[Arrival]:
-        """Bring what is confirmed into the queues, at most a step of it; returns what became visible.
+        """Dispatch confirmed records to the queues and the index, and return the arrivals. One call reads at most one
+        step from the log.
 
         Raises:
-            StoreDamaged: a record in the log is damaged, or belongs into a queue of another type.
+            StoreDamaged: a record in the log is damaged, or its topic has another queue type.
         """
         dispatcher, confirmed = self._dispatcher, self._confirmation.offset
         pending = dispatcher.pending_range
@@ -213,15 +271,15 @@ class Replica:
 
     @property
     def has_more(self) -> bool:
-        """Whether :meth:`dispatch` would find something. A batch that is confirmed in part waits for the rest, or for
-        its truncation.
+        """Whether :meth:`dispatch` has work. A pending batch that is confirmed only in part is not dispatched before
+        the rest is confirmed or truncated.
         """
         dispatched, confirmed = self._dispatcher.dispatched_offset, self._confirmation.offset
         pending = self._dispatcher.pending_range
         return dispatched < confirmed and (pending is None or dispatched < pending[0] or pending[1] <= confirmed)
 
     def _dispatch_from_log(self, until: int) -> list[Arrival]:
-        """Dispatch from what is dispatched on, up to ``until`` or a step further."""
+        """Read and dispatch the next records below ``until``, at most one step."""
         begin = self._dispatcher.dispatched_offset
         data = self._read(begin, min(until, begin + STEP_BYTES))
         try:
@@ -246,19 +304,19 @@ class Replica:
     def _assign(self, batch: AppendResult) -> None:
         if mistyped := assign_queues(batch, self._parts.queues):
             topics = ", ".join(sorted(mistyped))
-            raise StoreDamaged(f"batches came for topics whose queues are of another type: {topics:.200}")
+            raise StoreDamaged(f"the queue types of these topics do not allow their batches: {topics:.200}")
 
     # --- roles ---
 
     def lead(self) -> None:
-        """Take messages from now on.
+        """Become the leader and accept messages.
 
         Raises:
-            ValueError: not all of the log is dispatched yet, so that nobody knows the next offsets of the queues.
+            ValueError: the log is not dispatched to its end, so the next queue offsets are unknown.
         """
         end = self._log.end_offset
         if self._dispatcher.dispatched_offset != end:
-            raise ValueError(f"the log is dispatched up to {self._dispatcher.dispatched_offset}, and ends at {end}")
+            raise ValueError(f"the log is dispatched up to {self._dispatcher.dispatched_offset}, but ends at {end}")
         for queue in self._parts.queues:
             queue.next_offset = queue.max_offset
         appender = self._parts.appender
@@ -267,20 +325,22 @@ class Replica:
         self._parts.gate.open()
 
     def pause(self, reason: StorageError) -> None:
-        """Take no messages until :meth:`resume`; those that were taken are still confirmed. For a member that leads."""
+        """Refuse messages with ``reason`` until :meth:`resume`. Messages that were appended can still be confirmed.
+        Only the leader pauses.
+        """
         self._parts.gate.close(reason)
 
     def resume(self) -> None:
-        """Take messages again."""
+        """Accept messages again."""
         self._parts.gate.open()
 
     def attach(self, builder: IndexBuilder) -> None:
-        """Give ``builder`` what is dispatched from now on, too."""
+        """Pass all records that are dispatched from now on to ``builder`` as well."""
         self._dispatcher.attach(builder)
 
     def follow(self, reason: StorageError) -> None:
-        """Take no messages from now on: they are refused with ``reason``, and so is whoever waits for a confirmation.
-        What was appended and not confirmed may be confirmed yet, or be cut.
+        """Become a follower: refuse messages with ``reason``, and fail all callbacks that wait for a confirmation.
+        Records that are not confirmed may still be confirmed or truncated later.
         """
         self.leads = False
         self._parts.gate.close(reason)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from raptormq.storage.background import Background
@@ -21,9 +21,9 @@ from raptormq.storage.config import StoreConfig
 from raptormq.storage.conversion import QueueConverter
 from raptormq.storage.fs import Buffer, FileSystem, PagesMissing, RealFileSystem, with_pages
 from raptormq.storage.index import KeyQueries
-from raptormq.storage.lifecycle import OpenStore, open_store
+from raptormq.storage.lifecycle import OpenStore, clamp_offsets, open_store, to_storage_error
 from raptormq.storage.log import OffsetCallback, PageWarmer, wait_for_offset
-from raptormq.storage.maintenance import Retention
+from raptormq.storage.maintenance import ClosedSegments, Retention
 from raptormq.storage.parts import build_parts
 from raptormq.storage.queue import (
     Appended,
@@ -32,6 +32,7 @@ from raptormq.storage.queue import (
     Arrival,
     PendingList,
     PendingRecord,
+    TopicHistory,
 )
 from raptormq.storage.read import (
     BatchUnpacker,
@@ -45,8 +46,8 @@ from raptormq.storage.read import (
     StoreStats,
 )
 from raptormq.storage.records import DispatchLag, LogScanner
-from raptormq.storage.recovery import RecoveryReport
-from raptormq.storage.replica import Replica
+from raptormq.storage.recovery import RecoveryReport, start_over
+from raptormq.storage.replica import Replica, read_log
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ class MessageStore:
         self._page_warmer = PageWarmer(self._fs, parts.log)
         self._retention = Retention(config, self._fs, parts.log, parts.queues, parts.gate)
         self.replica = Replica(parts) if config.replicated else None
-        """What replication reads and writes; None for the only copy."""
+        """The interface for replication; None without replicas."""
         self.converter = QueueConverter(parts)
         """Converts the queues of a topic from one type to the other."""
         self.consumer_offsets = parts.consumer_offsets
@@ -88,11 +89,11 @@ class MessageStore:
         self._opened: OpenStore | None = None
         self._background: Background | None = None
 
-    # --- life ---
+    # --- open and close ---
 
     def open(self, confirmed_offset: int | None = None) -> RecoveryReport:
-        """Lock the folder and recover. The store accepts writes afterwards. On a full volume it accepts them as soon as
-        there is room for what the recovery has to write.
+        """Lock the folder and recover. The store accepts writes afterwards. On a full volume it accepts them when there
+        is enough room for the writes of the recovery.
 
         ``confirmed_offset`` is given for a replica: its log is not dispatched beyond it, ends at the first damage, and
         accepts writes when the member leads.
@@ -110,11 +111,23 @@ class MessageStore:
         self._appender.last_timestamp = self._dispatcher.last_timestamp
         return report
 
+    def start_over(self, offset: int, tables: Collection[str] = ()) -> None:
+        """Empty the store, which is not open, so that its log begins at ``offset``; see
+        :func:`raptormq.storage.recovery.start_over`.
+
+        Raises:
+            StorageError: the store cannot be emptied.
+        """
+        try:
+            start_over(self._fs, self._parts.paths, self.config.segment_size, offset, tables)
+        except OSError as error:
+            raise to_storage_error(error, self._parts.paths.root) from error
+
     def set_loop(
         self, loop: asyncio.AbstractEventLoop, on_confirmed_offset: Callable[[], object] | None = None
     ) -> None:
-        """Start the threads and timers; ``on_confirmed_offset`` is called on ``loop`` when :meth:`dispatch` has more to
-        do although nothing was appended: the confirmed offset has moved.
+        """Start the threads and timers; ``on_confirmed_offset`` is called on ``loop`` when the confirmed offset has
+        advanced without an append, so that :meth:`dispatch` has to be called.
         """
         assert self._opened is not None
         self._background = Background(loop)
@@ -186,10 +199,15 @@ class MessageStore:
 
     @property
     def confirmed_offset(self) -> int:
-        """Records below it may be answered, and are seen by consumers after :meth:`dispatch`; see
+        """Sends of records below it may be acknowledged. Consumers see these records after :meth:`dispatch`; see
         :mod:`~raptormq.storage.log.confirmation`.
         """
         return self._confirmation.offset
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the first byte that is still in the log."""
+        return self._log.min_offset
 
     @property
     def end_offset(self) -> int:
@@ -197,30 +215,35 @@ class MessageStore:
         return self._log.end_offset
 
     @property
+    def is_follower(self) -> bool:
+        """Whether another replica decides what the log contains, so that this one may lack records of a queue."""
+        return self.replica is not None and not self.replica.leads
+
+    @property
     def flushed_offset(self) -> int:
         """The log is durable up to this offset."""
         return self._log.flushed_offset
 
     def on_confirmed(self, end_offset: int, callback: OffsetCallback) -> None:
-        """Call ``callback`` with None once everything below ``end_offset`` is confirmed, or with the error because of
-        which it never will be; at once where that is known already.
+        """Call ``callback`` with None when everything below ``end_offset`` is confirmed, or with the error that
+        prevents it. If the result is known already, the callback is called immediately.
         """
         self._confirmation.on_confirmed(end_offset, callback)
 
     async def wait_flushed(self, end_offset: int) -> None:
-        """Return when everything below ``end_offset`` is on disk, under ASYNC_FLUSH too: before a file that depends on
-        it is written.
+        """Wait until everything below ``end_offset`` is on disk, under ASYNC_FLUSH too. Called before a file that
+        depends on these records is written.
 
         Raises:
-            StorageError: it never will be.
+            StorageError: it will never be, because the log cannot be written or confirmed.
         """
         await self._flusher.wait_flushed(end_offset)
 
     async def wait_confirmed(self, end_offset: int) -> None:
-        """Return when everything below ``end_offset`` is confirmed.
+        """Wait until everything below ``end_offset`` is confirmed.
 
         Raises:
-            StorageError: it never will be.
+            StorageError: it will never be, because the log cannot be written or confirmed.
         """
         if end_offset > self._confirmation.offset:
             await wait_for_offset(self.on_confirmed, end_offset)
@@ -232,6 +255,22 @@ class MessageStore:
             StoreReadOnly: the disk failed.
         """
         self._flusher.flush()
+
+    async def promote(self) -> None:
+        """Leave the group as its only replica, with the whole log confirmed, and accept messages.
+
+        Raises:
+            StorageError: the disk failed; nothing has changed.
+        """
+        assert self.replica is not None
+        await self.wait_flushed(self._log.end_offset)
+        while self._dispatcher.dispatched_offset < self._log.end_offset:
+            self.replica.dispatch()
+            await asyncio.sleep(0)
+        self.replica.lead()
+        self._confirmation.confirm_alone()
+        self.replica = None
+        clamp_offsets(self.consumer_offsets, self._queues)
 
     def check_writable(self) -> None:
         """Raise the error that an append would raise now.
@@ -328,7 +367,7 @@ class MessageStore:
         For the offset of a batch the result is the message with ``unique_key``, or the first message when no key is
         given. With ``allow_encrypted`` an encrypted batch is returned whole, also for the offsets of its messages. With
         ``include_deleted`` messages of deleted topics are returned too. With ``whole`` every batch is returned as it is
-        stored. A message that is not confirmed yet is not there: a power cut, or the next leader, may take it away.
+        stored. A message that is not confirmed yet is not returned, because a power cut or a new leader may remove it.
         """
         if physical_offset >= self._confirmation.offset:
             return None
@@ -356,6 +395,16 @@ class MessageStore:
             return []
         return await self._key_queries.find(KeyQuery(topic, key, begin, end, whole_batches), limit, self._background)
 
+    def read_log(self, begin: int, end: int, *, wait: bool) -> list[Buffer]:
+        """Return the bytes ``[begin, end)`` of the log; arguments and errors as of
+        :func:`raptormq.storage.replica.read_log`.
+        """
+        return read_log(self._log, begin, end, wait=wait)
+
+    def closed_segments(self) -> ClosedSegments:
+        """Return the segments that are complete, dispatched and flushed, for one check or repair in a thread."""
+        return ClosedSegments(self._log, min(self._dispatcher.dispatched_offset, self._log.flushed_offset))
+
     def scan_log(self, start: int) -> LogScanner:
         """Return a scanner of the log from the record at ``start`` on. It waits for the disk."""
         return LogScanner(self._log, start)
@@ -364,7 +413,7 @@ class MessageStore:
         """Return store time (ms) and log offset of the newest message in the key index."""
         return self._index.end if self._index is not None else (0, 0)
 
-    # --- keeping ---
+    # --- topics and maintenance ---
 
     def topics(self) -> list[str]:
         """Return the topics that have queues, including those that a replay after a crash restored."""
@@ -382,9 +431,44 @@ class MessageStore:
         """Create later queues of ``topic`` as BatchCQ queues, until the topic is deleted."""
         self._queues.batch_topics.add(topic)
 
+    def expired_queue_ends(self) -> dict[str, dict[int, int]]:
+        """Return the next offset of each queue whose messages have all been deleted, by topic and queue id. Other
+        replicas cannot derive them from the log.
+        """
+        log_min = self._log.min_offset
+        found: dict[str, dict[int, int]] = {}
+        for queue in self._queues:
+            if queue.max_offset and queue.max_physical < log_min:
+                found.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
+        return found
+
+    def begin_queue_at(self, topic: str, queue_id: int, offset: int) -> None:
+        """Set the first offset of a queue that has no messages on this replica to that of the other replicas.
+
+        Raises:
+            StorageError: the file of the queue cannot be written.
+        """
+        try:
+            self._queues.begin_at(topic, queue_id, offset)
+        except OSError as error:
+            raise to_storage_error(error, self._parts.paths.root) from error
+
+    def topic_history(self) -> TopicHistory:
+        """Return the topic state that another replica needs before it assigns records to queues."""
+        return TopicHistory(sorted(self._queues.batch_topics), dict(self._queues.topic_tombstones))
+
+    def adopt_history(self, history: TopicHistory) -> None:
+        """Adopt the topic state of another replica. Call before records are dispatched."""
+        for topic, end in history.tombstones.items():
+            if self.tombstone_offset(topic) < end:
+                self.delete_topic(topic, end)
+        for topic in history.batch_topics:
+            if not self._queues.queue_ids(topic):
+                self.set_batch_topic(topic)
+
     def delete_topic(self, topic: str, at: int | None = None) -> None:
         """Remove queues and consumer offsets of ``topic``. Its records stay in the log until retention deletes them.
-        Those at ``at`` and behind, by default the end of the log, are of a later topic of this name.
+        Records from ``at`` on, by default the end of the log, belong to a later topic of this name.
         """
         self._dispatcher.drop_topic(topic)
         self.converter.drop_topic(topic)
@@ -394,8 +478,8 @@ class MessageStore:
             self._parts.deletions.add(topic, self._log.end_offset if at is None else at)
 
     async def save_deletions(self) -> None:
-        """Make deletions durable, see :meth:`OpenStore.save_deletions`. The caller awaits this before it answers the
-        deletion and before any file says that the topic exists again.
+        """Make deletions durable, see :meth:`OpenStore.save_deletions`. The caller awaits this before it responds to
+        the deletion, and before a file is written in which the topic exists again.
         """
         if self._opened is not None and self._background is not None:
             await self._opened.save_deletions(self._background)

@@ -1,3 +1,4 @@
-"""The asyncio shell around :mod:`raptormq.protocol`, shared by name server, broker and client: who speaks, when, and
-for how long.
+"""Connections, servers and request routing on asyncio, shared by name server, broker and client.
+
+:mod:`raptormq.protocol` encodes and decodes the bytes. This package has the sockets, timeouts, limits and TLS.
 """

@@ -1,18 +1,18 @@
-"""The descriptors that a process may have (``ulimit -n``), and how those who want many of them share them.
+"""The limit of open descriptors of a process (``ulimit -n``), and its division between connections and files.
 
-:func:`descriptor_limit` asks the system for their number (RLIMIT_NOFILE), and :func:`raise_descriptor_limit` takes all
-that it allows. :func:`share` divides them, and is pure::
+:func:`descriptor_limit` returns the limit (RLIMIT_NOFILE), and :func:`raise_descriptor_limit` raises it to the hard
+limit. :func:`share` divides it without side effects::
 
     limit = connections + queue_files + log_files + reserve
 
-    reserve       an eighth of the limit with log_files, 64 to 1,024: listeners, probes and scrapes, files that are open
-                  for a moment, index files, connections of the process's own
-    log_files     a quarter of that: segments of the log that are open to be read
-    connections   two thirds of the rest, and what queue_files do not want
-    queue_files   a third of the rest, and what connections do not want
+    reserve       an eighth of the limit including log_files, 64 to 1,024: listeners, probes and scrapes, temporary
+                  files, index files, outgoing connections
+    log_files     a quarter of that: segments of the log that are open for reads
+    connections   two thirds of the rest, plus the unused share of queue_files
+    queue_files   a third of the rest, plus the unused share of connections
 
-Who would need one more than its share closes one of its own (files), or refuses the newcomer (connections), and takes
-none from the others.
+A file cache that reaches its limit closes one of its files. A server that reaches its limit refuses new connections.
+Unused descriptors of one share are not available to another.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ logger = get_logger(__name__)
 
 
 def descriptor_limit() -> int:
-    """Return how many files and sockets this process may have open."""
+    """Return the maximum number of open files and sockets of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_descriptor_limit() -> None:
-    """Take all that the system allows: the soft limit is often 1,024 for the sake of programs that use ``select``. For
-    the start of a server's process; a library must not do it.
+    """Raise the soft limit to the hard limit. The soft limit is often 1,024, for programs that use ``select``. Call it
+    when a server process starts; a library must not change the limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:
-            logger.warning("the limit of open files stays at %d: %s", soft, error)
+            logger.warning("cannot raise the limit of open files from %d: %s", soft, error)
 
 
 LEAST = 128
-"""With fewer descriptors nothing works well enough to begin."""
+"""Minimum number of descriptors with which a server starts."""
 _LEAST_KEPT, _MOST_KEPT = 64, 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class DescriptorBudget:
-    """Who may have how many descriptors at a time; ``str()`` is a line for the log."""
+    """Maximum number of descriptors for each use; ``str()`` returns a line for the log."""
 
     limit: int
     connections: int
@@ -71,11 +71,11 @@ class DescriptorBudget:
 
 
 def share(limit: int, connections: int, queue_files: int = 0) -> DescriptorBudget:
-    """Share ``limit`` descriptors between so many connections and files of queues that are wanted, or fewer; without
-    any of the latter there is no log either.
+    """Divide ``limit`` descriptors between the requested numbers of connections and queue files. ``queue_files`` is 0
+    for a process without a store, which has no log files either.
 
     Raises:
-        ConfigError: they are too few for anything.
+        ConfigError: ``limit`` is below :data:`LEAST`.
     """
     if limit < LEAST:
         raise ConfigError(f"{limit} descriptors are too few, at least {LEAST} are needed: raise ulimit -n")

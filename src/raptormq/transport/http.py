@@ -1,8 +1,8 @@
-"""A very small HTTP server for probes and scrapes: GET /metrics, /healthz, /readyz, one answer per connection.
+"""A minimal HTTP server for probes and scrapes: GET /metrics, /healthz and /readyz, one response per connection.
 
-Kubernetes and Prometheus need no more, and a framework would be larger than the broker's request handling. What a
-peer may send is bounded in size, and the whole exchange in time: an answer of a megabyte is kept for nobody who does
-not read it. A few exchanges are open at a time, and one more ends the oldest: peers without a word keep no probe out.
+Probes and scrapes need nothing more, and an HTTP framework would be larger than the broker's request handling. The size
+of a request and the time of an exchange are limited, so that a peer that does not read cannot hold a large response in
+memory. The number of connections is limited too: a new one closes the oldest, so that idle peers cannot block probes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from raptormq.transport.accept import Acceptor, Refusals, listen
 
 MAX_REQUEST_BYTES = 8_192
 REQUEST_S = 5.0
-"""From the connection to the last byte that the peer takes of its answer."""
+"""Maximum time in seconds from the accepted connection to the last byte of the response."""
 MAX_OPEN = 16
-"""Exchanges at a time. Their descriptors are of the reserve."""
+"""Maximum number of open connections. Their descriptors come from the reserve of
+:mod:`~raptormq.transport.descriptors`."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_JSON = "application/json"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 Page = Callable[[], Awaitable[tuple[int, bytes]]]
-"""Returns status and body of a path."""
+"""Returns the status and body of a page. A body that begins with ``{`` is sent as JSON."""
 
 
 class HealthServer:
-    """Serves pages by path."""
+    """Serves one page for each path."""
 
     def __init__(self, pages: dict[str, Page], host: str, port: int) -> None:
         self._pages = pages
@@ -37,18 +39,18 @@ class HealthServer:
         self._port = port
         self._acceptor: Acceptor | None = None
         self._open: dict[asyncio.Task[None], None] = {}
-        """What is under way, the oldest first."""
+        """Tasks of open connections, oldest first."""
 
     @property
     def port(self) -> int:
-        """The port that is really bound."""
+        """The bound port."""
         return self._port
 
     async def start(self) -> None:
-        """Bind and serve.
+        """Bind the port and start listening.
 
         Raises:
-            ConfigError: the address is in use or not ours.
+            ConfigError: the address is in use or does not belong to this host.
         """
         try:
             sockets = await listen(self._host, self._port)
@@ -58,7 +60,7 @@ class HealthServer:
         self._acceptor = Acceptor(sockets, self._take, self._make_room, Refusals())
 
     async def stop(self) -> None:
-        """Stop serving; requests under way are cut."""
+        """Stop listening and abort open connections."""
         if self._acceptor is not None:
             self._acceptor.close()
             self._acceptor = None
@@ -86,13 +88,13 @@ class HealthServer:
         protocol = asyncio.StreamReaderProtocol(reader)
         loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            # A peer that does not speak HTTP, or not in time, gets no answer.
+            # A peer that does not send an HTTP request in time gets no response.
             async with asyncio.timeout(REQUEST_S):
                 transport, _ = await loop.connect_accepted_socket(lambda: protocol, peer)
                 try:
                     await self._exchange(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
                 finally:
-                    transport.abort()  # closing would wait, for ever, for the peer to read what it has not yet taken
+                    transport.abort()  # close() would wait without limit for the peer to read the rest
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -112,7 +114,7 @@ class HealthServer:
 
 def _response(status: int, body: bytes) -> bytes:
     head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {_TEXT}\r\n"
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {_JSON if body[:1] == b'{' else _TEXT}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -1,12 +1,12 @@
-"""Reading connections that are in no hurry, all of them together.
+"""Batched reads of connections that tolerate latency.
 
-Thousands of idle consumers say a little every few seconds each: that they are there, where they stand, that they wait
-for messages. A server that wakes up for every one of these spends most of its time on waking up, with CPU caches that
-others have filled meanwhile. Connections that are read lazily therefore leave the loop's epoll for one of ours, which
-is looked at every :data:`REST_S`; what has come by then is handled in one go.
+Thousands of idle consumers send a small request every few seconds: heartbeats, offset commits and pulls. A server that
+wakes up for each of them spends most of its time on wake-ups with cold CPU caches. Connections that are read lazily are
+therefore moved from the event loop's epoll to a separate one, which is polled every :data:`REST_S` seconds. All data
+received since the last poll is handled together.
 
-Only bytes are read here. The end of a connection, an error, or much data at once are left to the loop, which gets the
-connection back. `connection` is who is read; who is in no hurry is for the server's handlers to say.
+The reader only reads bytes. It returns a connection to the event loop when the peer closes it, a read fails, or a read
+returns a large amount of data. The handlers of the server select the connections that are read lazily.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from contextlib import suppress
 from typing import Protocol
 
 REST_S = 0.2
-"""How much later than at once a lazily read connection is read at most."""
+"""Polling interval in seconds: the maximum additional latency of a lazy read."""
 _READ_BYTES = 16_384
 _AT_A_TIME = 256
-"""Connections that are read before the loop has its turn."""
+"""Maximum number of connections that are read in one event loop iteration."""
 
 
 class LazyConnection(Protocol):
-    """What the reader has to know about a connection."""
+    """The part of :class:`~raptormq.transport.connection.Connection` that the reader uses."""
 
     def data_received(self, data: bytes) -> None:
-        """Take what was read."""
+        """Handle received bytes."""
 
     def read_promptly(self) -> None:
-        """Be read by the loop again; the reader is told to `discard` it."""
+        """Return to reads by the event loop; calls :meth:`LazyReader.discard`."""
 
 
 class LazyReader:
@@ -47,7 +47,7 @@ class LazyReader:
         return len(self._descriptors)
 
     def add(self, connection: LazyConnection, transport: asyncio.Transport) -> None:
-        """Read ``connection`` from now on, in place of its ``transport``, which is not one of TLS."""
+        """Start to read ``connection`` in place of its ``transport``, which must not use TLS."""
         transport.pause_reading()
         descriptor: int = transport.get_extra_info("socket").fileno()
         if self._epoll is None:
@@ -59,15 +59,16 @@ class LazyReader:
             self._next_look = asyncio.get_running_loop().call_later(REST_S, self._look)
 
     def discard(self, connection: LazyConnection) -> None:
-        """Read ``connection`` no more, if it is one of ours; before its descriptor is closed."""
+        """Stop reading ``connection``, if it was added. Call before its descriptor is closed."""
         descriptor = self._descriptors.pop(connection, None)
         if descriptor is not None and self._epoll is not None:
             del self._connections[descriptor]
-            with suppress(OSError):  # an error of the peer's may have closed it: then the kernel has taken it out
+            # After an error the descriptor may be closed; the kernel has removed it from epoll then.
+            with suppress(OSError):
                 self._epoll.unregister(descriptor)
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading all connections."""
         if self._next_look is not None:
             self._next_look.cancel()
             self._next_look = None
@@ -82,7 +83,7 @@ class LazyReader:
         self._next_look = None
         ready = [] if self._epoll is None else self._epoll.poll(0, _AT_A_TIME)
         for descriptor, _ in ready:
-            connection = self._connections.get(descriptor)  # one read before may have ended it
+            connection = self._connections.get(descriptor)  # an earlier read may have closed it
             if connection is not None:
                 _read(connection, descriptor)
         if len(ready) == _AT_A_TIME:
@@ -99,6 +100,6 @@ def _read(connection: LazyConnection, descriptor: int) -> None:
     except OSError:
         data = b""
     if not data or len(data) == _READ_BYTES:
-        connection.read_promptly()  # the loop sees what it is, or goes on reading
+        connection.read_promptly()  # the event loop handles the error, or reads the rest
     if data:
         connection.data_received(data)

@@ -1,8 +1,8 @@
-"""Connections to servers by address: made on first use, shared, remade after a loss (the transport's client side).
+"""Connection pool of clients: one shared connection per address, opened on first use and reopened after a loss.
 
-What takes connections and ends them before it has said anything - a proxy without a server behind it, a server that
-wants TLS, one that has too many - is not connected to again at once: whoever tries again at each loss would do nothing
-else, and let all others do so.
+Some peers accept connections and close them before they send anything: a proxy without a backend, a server that
+requires TLS, or a server at its connection limit. The pool waits before it reconnects to such a peer (backoff).
+Otherwise callers that retry after each loss would reconnect in a busy loop.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _CLOSED = "the connection pool is closed"
 
 
 class RefuseRequests:
-    """Answers every request of a server with "not supported"; for clients that expect none."""
+    """Rejects every incoming request with "not supported"; for clients that do not serve requests."""
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        """Refuse (RequestHandler)."""
+        """Reject the requests (RequestHandler)."""
         for request in requests:
             answer(connection, request, response_to(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported"))
 
     def closed(self, connection: Connection) -> None:
-        """Nothing to forget (RequestHandler)."""
+        """Do nothing (RequestHandler)."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Split ``host:port`` or ``[v6]:port``.
+    """Split ``host:port`` or ``[IPv6 address]:port``.
 
     Raises:
-        ConfigError: no port, or not a number of 1 to 65535.
+        ConfigError: the port is missing or not a number from 1 to 65535.
     """
     host, _, port = address.strip().rpartition(":")
     host = host.strip("[]")
@@ -52,23 +52,26 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 class _Made(NamedTuple):
-    """A connection, from its beginning to the next one to the same address."""
+    """The most recent connection to an address."""
 
     connection: Connection
     at: float
-    """Loop time."""
+    """Loop time when it was opened."""
     silent: int
-    """Connections before it, one after the other, on which nothing came."""
+    """Number of consecutive earlier connections on which no data was received."""
 
     def next_at(self) -> float:
-        """Return when the next one may be made; a single silent one may have met a server that was just going."""
+        """Return the loop time from which the next connection may be opened. There is no wait after a single connection
+        without data, because the server may have been restarting.
+        """
         return (
             self.at + _BACKOFF.pause(self.silent - 1) if self.silent and not self.connection.has_received else self.at
         )
 
 
 class ConnectionPool:
-    """One connection per address. Names are resolved at every connect, so that a moved server is found again."""
+    """One connection per address. Host names are resolved for every new connection, so a server may change its IP
+    address."""
 
     def __init__(
         self,
@@ -78,11 +81,11 @@ class ConnectionPool:
         tls: ClientTls | None = None,
         on_made: Callable[[str], None] = lambda _address: None,
     ) -> None:
-        """Connections are plain without ``tls``; ``connect_timeout`` (seconds) covers the handshake, too. ``on_made``
-        is called with the address of each connection that was made.
+        """Without ``tls`` connections are unencrypted. ``connect_timeout`` is in seconds and includes the TLS
+        handshake. ``on_made`` is called with the address of each new connection.
 
         Raises:
-            ConfigError: a file of ``tls`` cannot be used.
+            ConfigError: a certificate file of ``tls`` cannot be used.
         """
         self._contexts = tls.context() if tls is not None else None
         self._handler = handler or RefuseRequests()
@@ -94,18 +97,19 @@ class ConnectionPool:
         self._closed = False
 
     def open_connection(self, address: str) -> Connection | None:
-        """Return the usable connection to ``address``, if there is one; the fast path of senders."""
+        """Return the open connection to ``address``, or None; the fast path of senders."""
         made = self._made.get(address)
         return None if made is None or made.connection.is_closed else made.connection
 
     async def connection(self, address: str, deadline: float | None = None) -> Connection:
-        """Return a usable connection, making it if need be; callers that come together share one attempt.
+        """Return the connection to ``address``, and open it if necessary. Concurrent callers share one attempt.
 
-        ``deadline`` is a loop time; the attempt goes on after it.
+        ``deadline`` is a loop time in seconds. The attempt continues for other callers after the deadline.
 
         Raises:
-            TimeoutError: the deadline came first.
-            ConnectError: nobody answers there within the connect time-out, or the last connections ended at once.
+            TimeoutError: the deadline has passed.
+            ConnectError: the connection cannot be opened within the connect timeout, or the backoff after connections
+                that were closed immediately has not passed.
             ClientClosed: the pool was closed.
         """
         if self._closed:
@@ -145,32 +149,33 @@ class ConnectionPool:
             connection.abort()
             raise ClientClosed(_CLOSED)
         silent = last.silent + 1 if last is not None and not last.connection.has_received else 0
-        self._forget_gone(loop.time())  # a cluster whose members come back with new addresses would fill the table
+        self._remove_disconnected(loop.time())  # bounds the table in clusters whose members change addresses
         self._made[address] = _Made(connection, loop.time(), silent)
         self._on_made(address)
         return connection
 
-    def _forget_gone(self, now: float) -> None:
+    def _remove_disconnected(self, now: float) -> None:
         for address, made in list(self._made.items()):
-            if made.connection.is_gone and (made.connection.has_received or now - made.at >= _REMEMBERED_S):
+            if made.connection.is_disconnected and (made.connection.has_received or now - made.at >= _REMEMBERED_S):
                 del self._made[address]
 
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
-            task.exception()  # everyone who wanted to know has it; an attempt that nobody awaits any more must not warn
+            task.exception()  # asyncio warns about an exception that no caller retrieves
 
     def request(self, address: str, message: RemotingCommand, timeout: float) -> Awaitable[RemotingCommand]:
-        """Send a request, at once where there is a connection; returns the response, whatever its code.
+        """Send a request and return an awaitable of the response, whatever its code. If the connection is open, the
+        request is sent immediately.
 
-        ``timeout`` (seconds) covers connecting, too.
+        ``timeout`` in seconds includes connecting.
 
         Raises:
             ConnectError, ConnectionClosed, RequestTimeout: see :mod:`raptormq.errors`.
         """
         timeout = max(0.0, timeout)
         connection = self.open_connection(address)
-        # The future itself: consumers have thousands of requests that wait, and a coroutine around each costs.
+        # Returns the future itself, because a coroutine for each of a consumer's thousands of requests is expensive.
         return (
             self._connect_and_request(address, message, timeout)
             if connection is None
@@ -187,15 +192,15 @@ class ConnectionPool:
         return await connection.request(message, max(0.0, deadline - clock()))
 
     async def oneway(self, address: str, message: RemotingCommand) -> None:
-        """Send a request that is not answered.
+        """Send a request without a response.
 
         Raises:
-            ConnectError: nobody answers there.
+            ConnectError: the connection cannot be opened.
         """
         (await self.connection(address)).oneway(message)
 
     async def close(self, timeout: float = 2.0) -> None:
-        """Close every connection; idempotent."""
+        """Close all connections, and abort those still open after ``timeout`` seconds. Idempotent."""
         self._closed = True
         attempts = [attempt.task for attempt in self._connecting.values()]
         for attempt in attempts:

@@ -1,9 +1,9 @@
-"""Requests sent by this end of a connection: numbering, signing, matching of responses, time-outs.
+"""Outgoing requests of a connection: opaques, signatures, matching of responses, time-outs.
 
-:class:`OutgoingRequests` sends requests. One timer serves all pending ones.
+:class:`OutgoingRequests` sends requests. All pending requests share one timer.
 
-:class:`Deadlines` holds the requests without a response; a consumer of 10,000 queues has as many. Requests are
-kept in buckets by deadline and found by opaque, so nothing is ever scanned. Times are loop times in seconds.
+:class:`Deadlines` stores the pending requests, up to 10,000 on a consumer of 10,000 queues. They are grouped in buckets
+by deadline and indexed by opaque, so that no operation scans them. Times are loop times in seconds.
 
 :mod:`~raptormq.transport.connection` implements :class:`RequestTransport` and passes on the responses.
 """
@@ -34,11 +34,11 @@ T = TypeVar("T")
 _Bucket = dict[int, "asyncio.Future[T]"]
 
 COMPLETED_PER_TURN = 200
-"""Futures that are completed in one turn of the event loop, so that their tasks do not block it."""
+"""Futures that are completed in one event loop iteration, so that their tasks do not block the loop."""
 
 
-def complete_in_turns(futures: Iterable[asyncio.Future[T]], complete: Callable[[asyncio.Future[T]], None]) -> None:
-    """Complete those futures that are not done, the first ones now and the others in later turns of the loop."""
+def complete_in_batches(futures: Iterable[asyncio.Future[T]], complete: Callable[[asyncio.Future[T]], None]) -> None:
+    """Complete the futures that are not done: the first ones immediately, the others in later event loop iterations."""
     loop, left = asyncio.get_running_loop(), iter(futures)
 
     def complete_some() -> None:
@@ -53,8 +53,8 @@ def complete_in_turns(futures: Iterable[asyncio.Future[T]], complete: Callable[[
 
 
 class Deadlines(Generic[T]):
-    """Futures by number and by deadline: the pending requests of a connection, whose number is the opaque, or those who
-    wait for a shared task.
+    """Futures indexed by number and by deadline. They belong to the pending requests of a connection, whose number is
+    the opaque, or to the callers of a :class:`~raptormq.transport.shared_task.SharedTask`.
     """
 
     __slots__ = ("_bucket_of", "_buckets")
@@ -64,7 +64,7 @@ class Deadlines(Generic[T]):
         self._buckets: dict[int, _Bucket[T]] = {}
 
     def add(self, opaque: int, future: asyncio.Future[T], deadline: float) -> float:
-        """Add ``future``; return the time from which :meth:`take_expired` returns it."""
+        """Add ``future``. Return the loop time from which :meth:`take_expired` returns it."""
         number = int(deadline / BUCKET_S) + 1
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -74,12 +74,12 @@ class Deadlines(Generic[T]):
         return number * BUCKET_S
 
     def take(self, opaque: int) -> asyncio.Future[T] | None:
-        """Remove and return the request with this opaque; None if it is not pending."""
+        """Remove and return the future with this number; None if there is none."""
         bucket = self._bucket_of.pop(opaque, None)
         return None if bucket is None else bucket.pop(opaque)
 
     def take_expired(self, now: float) -> list[asyncio.Future[T]]:
-        """Remove and return the requests whose buckets have expired."""
+        """Remove and return the futures whose buckets have expired."""
         overdue: list[asyncio.Future[T]] = []
         for number in [number for number in self._buckets if number * BUCKET_S <= now]:
             bucket = self._buckets.pop(number)
@@ -89,7 +89,7 @@ class Deadlines(Generic[T]):
         return overdue
 
     def take_all(self) -> list[asyncio.Future[T]]:
-        """Remove and return all requests."""
+        """Remove and return all futures."""
         everything = [future for bucket in self._buckets.values() for future in bucket.values()]
         self._buckets.clear()
         self._bucket_of.clear()
@@ -102,7 +102,8 @@ class Deadlines(Generic[T]):
 
 
 class TimedWaiters(Generic[T]):
-    """Futures with a deadline each and one timer for all: those whose deadline has passed get a `TimeoutError`."""
+    """Futures with individual deadlines and one shared timer. A future whose deadline passes fails with
+    `TimeoutError`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -112,13 +113,13 @@ class TimedWaiters(Generic[T]):
         self._timer_at = 0.0
 
     async def wait(self, future: asyncio.Future[T], deadline: float | None) -> T:
-        """Await ``future`` until ``deadline`` (loop time), which is kept to about 0.1 s; None waits for a day.
+        """Await ``future`` until ``deadline``, a loop time with a resolution of about 0.1 s. None waits for a day.
 
         Raises:
-            TimeoutError: the deadline came first; ``future`` is done then.
+            TimeoutError: the deadline has passed; ``future`` is done.
         """
         if deadline is not None and deadline <= self._loop.time() and not future.done():
-            future.cancel()  # else it could be completed before the timer, which is up to 0.1 s late
+            future.cancel()  # otherwise it could still be completed before the timer, which is up to 0.1 s late
             raise TimeoutError
         number = self.add(future, deadline)
         try:
@@ -127,7 +128,7 @@ class TimedWaiters(Generic[T]):
             self.remove(number)
 
     def add(self, future: asyncio.Future[T], deadline: float | None) -> int:
-        """Give ``future`` a deadline, as ``wait`` does; returns the number for :meth:`remove`."""
+        """Set the deadline of ``future`` as in :meth:`wait`. Return its number for :meth:`remove`."""
         self._last_number = number = self._last_number + 1
         latest = self._loop.time() + LONGEST_WAIT_S
         due = self._deadlines.add(number, future, latest if deadline is None else min(deadline, latest))
@@ -136,7 +137,7 @@ class TimedWaiters(Generic[T]):
         return number
 
     def remove(self, number: int) -> None:
-        """Forget a future that is done."""
+        """Remove a future that is done."""
         self._deadlines.take(number)
 
     def take_all(self) -> list[asyncio.Future[T]]:
@@ -154,7 +155,7 @@ class TimedWaiters(Generic[T]):
     def _expire(self) -> None:
         self._timer = None
         expired = self._deadlines.take_expired(self._loop.time() + 0.001)  # timers may fire early
-        complete_in_turns(expired, lambda future: future.set_exception(TimeoutError()))
+        complete_in_batches(expired, lambda future: future.set_exception(TimeoutError()))
         if (due := self._deadlines.next_due) is not None:
             self._expire_later(due)
 
@@ -162,13 +163,15 @@ class TimedWaiters(Generic[T]):
 _MAX_OPAQUE = 0x7FFFFFFF
 LONGEST_WAIT_S = 86_400.0
 _STOPPED_S = 0.5
-"""A timer this late shows that the process was stopped, throttled or busy: responses may wait in the socket."""
+"""Delay of a timer from which the process counts as stopped, throttled or busy. Unread responses may be in the
+socket."""
 _GRACE_S = 0.5
-"""Extra time in that case, also for a peer that was stopped together with this process."""
+"""Additional time in seconds that requests get in that case. A peer that was stopped together with this process needs
+it too."""
 
 
 class RequestTransport(Protocol):
-    """The connection as outgoing requests see it."""
+    """The part of :class:`~raptormq.transport.connection.Connection` that outgoing requests use."""
 
     @property
     def is_closed(self) -> bool:
@@ -179,10 +182,10 @@ class RequestTransport(Protocol):
         """Name of the peer for errors and the log."""
 
     def send(self, message: RemotingCommand) -> None:
-        """Queue a request; it is encoded before this returns."""
+        """Encode a request and queue it for sending."""
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
 
 
 class OutgoingRequests:
@@ -190,7 +193,7 @@ class OutgoingRequests:
 
     def __init__(self, connection: RequestTransport, limits: ConnectionLimits) -> None:
         self.unanswered_since: float | None = None
-        """Loop time of the first request after the last received byte; the connection resets it."""
+        """Loop time of the first request sent after the last received data. The connection resets it."""
         self.pending: Deadlines[RemotingCommand] = Deadlines()
         self._connection = connection
         self._limits = limits
@@ -203,7 +206,7 @@ class OutgoingRequests:
         self._is_grace = False
 
     def request(self, message: RemotingCommand, timeout: float) -> asyncio.Future[RemotingCommand]:
-        """Send a request; the future gets the response or an error, see ``Connection.request``."""
+        """Send a request. The future completes with the response or an error, see ``Connection.request``."""
         connection, loop = self._connection, asyncio.get_running_loop()
         future: asyncio.Future[RemotingCommand] = loop.create_future()
         if connection.is_closed:
@@ -230,7 +233,7 @@ class OutgoingRequests:
 
     def _prepare(self, message: RemotingCommand) -> int:
         message.opaque = opaque = self._next_opaque
-        self._next_opaque = opaque % _MAX_OPAQUE + 1  # never 0, which some clients treat as absent
+        self._next_opaque = opaque % _MAX_OPAQUE + 1  # some clients treat an opaque of 0 as absent
         if (credentials := self._limits.credentials) is not None:
             self._signed_count += 1
             moment = SignatureStamp(time.time_ns() // 1_000_000, self._session, self._signed_count)
@@ -240,7 +243,7 @@ class OutgoingRequests:
     def answered(self, response: RemotingCommand) -> None:
         """Complete the request of a response."""
         future = self.pending.take(response.opaque)
-        if future is not None and not future.done():  # else it timed out or was cancelled
+        if future is not None and not future.done():  # otherwise the request has timed out or was cancelled
             future.set_result(response)
 
     def failed(self, opaque: int, error: CommandError) -> None:
@@ -251,10 +254,10 @@ class OutgoingRequests:
 
     def fail(self, error: type[ConnectionClosed | BufferFull], text: str) -> None:
         """Fail all pending requests."""
-        complete_in_turns(self.pending.take_all(), lambda future: future.set_exception(error(text)))
+        complete_in_batches(self.pending.take_all(), lambda future: future.set_exception(error(text)))
 
     def close(self) -> None:
-        """Stop the time-outs."""
+        """Cancel the timer."""
         if self._sweeper is not None:
             self._sweeper.cancel()
 
@@ -265,7 +268,7 @@ class OutgoingRequests:
     def _sweep(self) -> None:
         self._sweeper = None
         now = asyncio.get_running_loop().time()
-        # Once only: a process that is always busy needs time-outs too.
+        # The grace period is granted once: requests have to time out in a permanently busy process too.
         self._is_grace = not self._is_grace and now - self._sweep_at >= _STOPPED_S
         if self._is_grace:
             self._sweep_later(now + _GRACE_S)
@@ -273,16 +276,18 @@ class OutgoingRequests:
         now = max(now, self._sweep_at)  # timers have millisecond resolution and may fire early
         expired = [future for future in self.pending.take_expired(now) if not future.done()]
         if expired:
-            text = f"no answer from {self._connection.peer_name} in time"
-            complete_in_turns(expired, lambda future: future.set_exception(RequestTimeout(text)))
+            text = f"no response from {self._connection.peer_name} in time"
+            complete_in_batches(expired, lambda future: future.set_exception(RequestTimeout(text)))
             self._drop_if_silent(now)
         due = self.pending.next_due
-        if due is not None:  # also while closing, which a peer that does not read delays
+        if due is not None:  # also while closing: a peer that does not read can delay the close
             self._sweep_later(due)
 
     def _drop_if_silent(self, now: float) -> None:
         limit, since, connection = self._limits.silence_seconds, self.unanswered_since, self._connection
         if limit is not None and since is not None and now - since >= limit and not connection.is_closed:
             logger.warning("dropping %s: nothing came from it for %.1f s", connection.peer_name, now - since)
-            self.fail(ConnectionClosed, f"no answer: nothing came from {connection.peer_name} for {now - since:.1f} s")
+            self.fail(
+                ConnectionClosed, f"no response: nothing came from {connection.peer_name} for {now - since:.1f} s"
+            )
             connection.abort()

@@ -1,9 +1,10 @@
-"""From request code to handler: the one table of a server.
+"""The request router of a server: maps request codes to handlers.
 
-A handler is a small function ``(connection, request, header) -> response``; it may return ``None`` (answered
-elsewhere, or later) or an awaitable; requests that come behind wait for it when it is :class:`InOrder`. A *group*
-handler takes all consecutive requests of its codes that one read brought. What a handler raises becomes the answer:
-:class:`Refused` its code and remark, our own errors the code that fits, anything else code 1 and a line in the log.
+A handler is a function ``(connection, request, header) -> response``. It may return an awaitable, or None if the
+response is sent elsewhere or later. If it returns :class:`SequentialTask`, later requests of the connection wait until
+the task ends. A *batch handler* is called once with all consecutive requests of its codes that arrived in one read. An
+exception raised by a handler becomes the response: :class:`Refused` sets code and remark, a
+:class:`~raptormq.errors.RaptorMQError` maps to a code, and any other exception is logged and answered with code 1.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from raptormq.errors import MessageError, ProtocolError, RaptorMQError, StorageError
@@ -24,28 +26,39 @@ from raptormq.transport.connection import Connection
 logger = get_logger(__name__)
 
 SINGLES_AT_A_TIME = 64
-"""Requests of one read that are handled before other connections have their turn; a read may bring thousands."""
+"""Maximum requests of one read that are handled before other connections are served. A read may contain thousands."""
 MAX_ANSWER_BYTES = MAX_FRAME_BYTES - 65_536
-"""What fits a frame beside its header; clients end a connection that brings them a larger one."""
+"""Maximum size of a response body in bytes. The rest of the frame limit is reserved for the header, because clients
+close the connection on a larger frame."""
 
 Answer = RemotingCommand | None
 
 
 @dataclass(frozen=True, slots=True)
-class InOrder:
-    """What a handler returns that works in turns with other connections, but must not be overtaken on its own."""
+class SequentialTask:
+    """Result of a handler that runs as a task, while later requests of its connection wait."""
 
     work: Coroutine[Any, Any, Answer | Awaitable[Answer]]
-    """No later request of the connection begins before its end; what it returns may be awaited by then."""
+    """The task. Later requests of the connection are handled after it ends. They do not wait for an awaitable that it
+    returns."""
 
 
-Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer] | InOrder]
-GroupHandler = Callable[[Connection, list[RemotingCommand]], None]
-Guard = Callable[[Connection, RemotingCommand], Answer]
+Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer] | SequentialTask]
+BatchHandler = Callable[[Connection, list[RemotingCommand]], None]
+
+
+class Taken(Enum):
+    """Result of a guard that handles the request and sends the response itself."""
+
+    TAKEN = "taken"
+
+
+TAKEN = Taken.TAKEN
+Guard = Callable[[Connection, RemotingCommand], Answer | Taken]
 
 
 class Refused(RaptorMQError):
-    """A handler's answer to a request that it will not carry out."""
+    """Raised by a handler to refuse a request with a response code and a remark."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
@@ -57,46 +70,59 @@ class Router:
 
     def __init__(self) -> None:
         self._handlers: dict[int, tuple[type[Header] | None, Handler]] = {}
-        self._groups: dict[int, GroupHandler] = {}
+        self._groups: dict[int, BatchHandler] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
         self._tasks: set[asyncio.Future[Any]] = set()
         self._behind: dict[Connection, list[RemotingCommand]] = {}
-        """Connections that are not read from, and which of their requests wait."""
-        self._guard: Guard | None = None
+        """Connections whose reading is paused, with their waiting requests."""
+        self._guards: list[Guard] = []
 
-    def guard(self, guard: Guard | None) -> None:
-        """Ask ``guard`` before any handler; what it returns is the answer, None lets the request pass."""
-        self._guard = guard
+    def add_guard(self, guard: Guard) -> None:
+        """Add a guard, which is called before any handler and after the guards that were added before. It returns a
+        response to refuse the request, None to admit it, or TAKEN if it handles the request itself.
+        """
+        self._guards.append(guard)
 
     def add(self, code: int, header: type[Header] | None, handler: Handler) -> None:
-        """Register ``handler`` for ``code``; its third argument is the decoded ``header``, or ``None`` where there is
-        none.
+        """Register ``handler`` for ``code``. Its third argument is the request header, decoded as ``header``; None
+        without a header class.
+
+        Raises:
+            ValueError: the code already has a handler.
         """
         if code in self._handlers or code in self._groups:
-            raise ValueError(f"code {code} has a handler already")
+            raise ValueError(f"code {code} already has a handler")
         self._handlers[code] = header, handler
 
-    def add_group(self, codes: set[int], handler: GroupHandler) -> None:
-        """Register a handler that takes runs of requests; it answers each of them itself and must not raise."""
+    def add_group(self, codes: set[int], handler: BatchHandler) -> None:
+        """Register a handler for groups of requests. It sends the responses itself and must not raise.
+
+        Raises:
+            ValueError: a code already has a handler.
+        """
         for code in codes:
             if code in self._handlers or code in self._groups:
-                raise ValueError(f"code {code} has a handler already")
+                raise ValueError(f"code {code} already has a handler")
             self._groups[code] = handler
 
     def on_closed(self, callback: Callable[[Connection], None]) -> None:
-        """Call ``callback`` for every connection that ends."""
+        """Register a callback for the end of each connection."""
         self._on_closed.append(callback)
 
     def closed(self, connection: Connection) -> None:
-        """Tell everyone who asked (RequestHandler)."""
+        """Call the registered callbacks (RequestHandler)."""
         for callback in self._on_closed:
             callback(connection)
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        """Dispatch in order, runs of a group's codes together (RequestHandler)."""
-        if self._guard is not None:
-            requests = self._admitted(self._guard, connection, requests)
-        if self._behind and connection in self._behind:  # TLS may have had more at hand when reading was stopped
+        """Dispatch the requests of one read in order (RequestHandler)."""
+        if self._guards:
+            requests = self._admitted(connection, requests)
+        self.handle_admitted(connection, requests)
+
+    def handle_admitted(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        """Dispatch requests that the guards have admitted, or that a guard has handled itself so far."""
+        if self._behind and connection in self._behind:  # TLS may deliver buffered data after reading was paused
             self._behind[connection] += requests
         else:
             self._handle_admitted(connection, requests)
@@ -126,19 +152,20 @@ class Router:
             group(connection, requests[index:stop] if stop - index < count else requests)
             index = stop
 
-    @staticmethod
-    def _admitted(guard: Guard, connection: Connection, requests: list[RemotingCommand]) -> list[RemotingCommand]:
+    def _admitted(self, connection: Connection, requests: list[RemotingCommand]) -> list[RemotingCommand]:
         admitted: list[RemotingCommand] = []
         for request in requests:
-            refusal = guard(connection, request)
-            if refusal is None:
-                admitted.append(request)
+            for guard in self._guards:
+                if (refusal := guard(connection, request)) is not None:
+                    if not isinstance(refusal, Taken):
+                        answer(connection, request, refusal)
+                    break
             else:
-                answer(connection, request, refusal)
+                admitted.append(request)
         return admitted
 
     def _hold(self, connection: Connection) -> None:
-        """Let what comes by ``connection`` wait until :meth:`_go_on`."""
+        """Pause reading, and queue requests of ``connection`` until :meth:`_go_on`."""
         self._behind[connection] = []
         connection.hold_reading(hold=True)
 
@@ -164,12 +191,12 @@ class Router:
         try:
             header = decode_header(header_class, request.ext_fields) if header_class is not None else None
             result = handler(connection, request, header)
-        except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
+        except Exception as error:  # noqa: BLE001 - the peer must get a response whatever happens
             answer(connection, request, failure(request, error))
             return
         if isinstance(result, RemotingCommand):
             answer(connection, request, result)
-        elif isinstance(result, InOrder):
+        elif isinstance(result, SequentialTask):
             self._hold(connection)
             self._spawn(self._finish_first(connection, request, result.work))
         elif result is not None:
@@ -181,7 +208,8 @@ class Router:
         task.add_done_callback(self._tasks.discard)
 
     async def _dispatch_when_drained(self, connection: Connection, request: RemotingCommand) -> None:
-        """One read may bring requests for gigabytes: no answer is made before the peer has taken those before it."""
+        """Handle a request once the peer has read earlier responses. The requests of one read may ask for gigabytes of
+        responses."""
         await connection.drained()
         if connection in self._behind:
             self._behind[connection].append(request)
@@ -193,7 +221,7 @@ class Router:
     ) -> None:
         try:
             result = await work
-        except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
+        except Exception as error:  # noqa: BLE001 - the peer must get a response whatever happens
             result = failure(request, error)
         if result is None or isinstance(result, RemotingCommand):
             answer(connection, request, result)
@@ -208,14 +236,14 @@ class Router:
             response = await result
         except asyncio.CancelledError:
             if isinstance(result, Coroutine):
-                result.close()  # it may not have begun
+                result.close()  # prevents the warning about a coroutine that was never awaited
             raise
-        except Exception as error:  # noqa: BLE001 - the peer must get an answer whatever happens
+        except Exception as error:  # noqa: BLE001 - the peer must get a response whatever happens
             response = failure(request, error)
         answer(connection, request, response)
 
     async def stop(self) -> None:
-        """Cancel the handlers that still run."""
+        """Cancel all running handlers."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -223,23 +251,27 @@ class Router:
 
 
 def answer(connection: Connection, request: RemotingCommand, response: Answer) -> None:
-    """Send ``response`` unless there is none or the request was oneway; one that no peer could read is refused."""
+    """Send ``response``, unless it is None or the request is oneway. A response that exceeds the frame limit is
+    replaced by an error.
+    """
     if response is not None and not request.is_oneway:
         if len(response.body) > MAX_ANSWER_BYTES:
-            remark = f"the answer has {len(response.body)} bytes, more than {MAX_ANSWER_BYTES}: ask for less at a time"
+            remark = (
+                f"the response has {len(response.body)} bytes, more than {MAX_ANSWER_BYTES}: request less at a time"
+            )
             response = response_to(request, ResponseCode.SYSTEM_ERROR, remark)
         connection.send(response)
 
 
 def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
-    """Return the response that tells of ``error``."""
+    """Return the error response for ``error``."""
     if isinstance(error, Refused):
         code = error.code
     elif isinstance(error, MessageError):
         code = ResponseCode.MESSAGE_ILLEGAL
     elif isinstance(error, StorageError):
         code = ResponseCode.SERVICE_NOT_AVAILABLE
-        if type(error) is StorageError:  # a disk that cannot read; of its kinds the write gate tells
+        if type(error) is StorageError:  # an error of a read; the write gate logs the subclasses
             logger.error("request code %s failed: %s", request.code, error)
     else:
         code = ResponseCode.SYSTEM_ERROR

@@ -1,12 +1,12 @@
-"""A task whose result many callers wait for: a connection that is being made, a route that is being fetched.
+"""A task whose result many callers await, such as opening a connection or fetching a route.
 
-A hundred thousand sends may wait for one connection to a broker that does not answer. With `asyncio.shield` each caller
-that gives up is searched for among all others, and all callers whose time is over are woken in one turn of the event
-loop; both block the loop for seconds. :class:`SharedTask` finds a caller at once, has one timer for all, and wakes a
-bounded number of callers per turn (:func:`complete_in_turns`).
+A hundred thousand sends may wait for one connection to an unresponsive broker. With `asyncio.shield`, removing a caller
+that times out is a linear search, and all callers that time out together are woken in one event loop iteration. Both
+block the loop for seconds. :class:`SharedTask` removes a caller in constant time, has one timer for all callers, and
+wakes a bounded number of callers per iteration (:func:`complete_in_batches`).
 
-Neighbours: :mod:`~raptormq.transport.pool` and `raptormq.client.cluster.routes` wait, and
-:mod:`~raptormq.transport.requests` has the deadlines. Source: none.
+See also: :mod:`~raptormq.transport.pool` and `raptormq.client.cluster.routes` use it, and
+:mod:`~raptormq.transport.requests` implements the deadlines.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
 from raptormq.errors import ClientClosed
-from raptormq.transport.requests import TimedWaiters, complete_in_turns
+from raptormq.transport.requests import TimedWaiters, complete_in_batches
 
 T = TypeVar("T")
 
 
 class SharedTask(Generic[T]):
-    """Runs `work` once, for all who wait.
+    """Runs the coroutine `work` once; all callers share its result.
 
     Args:
-        work: what to run.
-        name: of the task.
-        closed: what callers get (`ClientClosed`) when the task is cancelled.
+        work: the coroutine to run.
+        name: the name of the task.
+        closed: the text of the `ClientClosed` that callers get if the task is cancelled.
     """
 
     def __init__(self, work: Coroutine[Any, Any, T], name: str, closed: str) -> None:
@@ -35,17 +35,17 @@ class SharedTask(Generic[T]):
         self._closed = closed
         self._waiters: TimedWaiters[T] = TimedWaiters()
         self.task = self._loop.create_task(work, name=name)
-        """The task; a caller that is cancelled leaves it running."""
+        """The task. It continues when a caller is cancelled."""
         self.task.add_done_callback(self._end)
 
     async def wait(self, deadline: float | None = None) -> T:
         """Return the result, or raise the error of the task.
 
         Args:
-            deadline: loop time, kept to about 0.1 s.
+            deadline: a loop time in seconds, with a resolution of about 0.1 s.
 
         Raises:
-            TimeoutError: the deadline came first; the task goes on.
+            TimeoutError: the deadline has passed; the task continues.
             ClientClosed: the task was cancelled.
         """
         if self.task.done():
@@ -62,6 +62,6 @@ class SharedTask(Generic[T]):
         waiting = self._waiters.take_all()
         if error is None:
             result = task.result()
-            complete_in_turns(waiting, lambda future: future.set_result(result))
+            complete_in_batches(waiting, lambda future: future.set_result(result))
         else:
-            complete_in_turns(waiting, lambda future: future.set_exception(error))
+            complete_in_batches(waiting, lambda future: future.set_exception(error))

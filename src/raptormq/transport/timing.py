@@ -17,21 +17,22 @@ _MAX_DOUBLINGS = 32
 
 
 class Backoff(NamedTuple):
-    """Pauses that double from ``first`` to ``longest``, both in seconds."""
+    """Exponential backoff: pauses that double from ``first`` to ``longest``, both in seconds."""
 
     first: float
     longest: float
 
     def pause(self, earlier: int) -> float:
-        """Return the seconds to wait after ``earlier`` pauses for the same reason."""
+        """Return the length in seconds of the pause that follows ``earlier`` pauses."""
         return min(self.first * 2.0 ** min(earlier, _MAX_DOUBLINGS), self.longest)
 
 
 async def wait_event(event: asyncio.Event, seconds: float | None) -> None:
     """Wait until the event is set, at most ``seconds``; None waits without a limit.
 
-    ``asyncio.wait_for`` is not used: before Python 3.12 it swallows a cancellation that comes in the same event loop
-    iteration as the event, and the canceller waits forever (https://github.com/python/cpython/issues/86296).
+    ``asyncio.wait_for`` is not used: before Python 3.12 it loses a cancellation that arrives in the same event loop
+    iteration as the event, and the caller of ``cancel`` waits for ever
+    (https://github.com/python/cpython/issues/86296).
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -39,21 +40,21 @@ async def wait_event(event: asyncio.Event, seconds: float | None) -> None:
 
 
 class OneShotTimer:
-    """Calls ``look`` once, in the running event loop."""
+    """Calls ``callback`` once per scheduling, in the running event loop."""
 
-    __slots__ = ("_look", "_timer")
+    __slots__ = ("_callback", "_timer")
 
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
         self._timer: asyncio.TimerHandle | None = None
 
     def within(self, seconds: float) -> None:
-        """Schedule the call; no effect if one is scheduled already."""
+        """Schedule the call in ``seconds``; no effect if a call is scheduled already."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._callback)
 
     def cancel(self) -> None:
-        """Cancel the scheduled call; ``look`` must call this first."""
+        """Cancel the scheduled call. ``callback`` must call this before it schedules another call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -202,7 +202,8 @@ async def test_a_list_nests_nothing_on_topics_of_both_types(tmp_path: Path, topi
         await create_topic(peer)
         for messages_of_it in (nested, nested[::-1]):
             refused = await send_batch(peer, messages_of_it, properties, topic=topic)
-            assert (refused.code, refused.remark) == (ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is a batch")
+            remark = "a message of the batch is a batch itself"
+            assert (refused.code, refused.remark) == (ResponseCode.MESSAGE_ILLEGAL, remark)
         taken = await send_batch(peer, alike, properties, topic=topic)
         found = bodies(await old_pull(peer, 0, topic=topic))
     assert (taken.code, taken.ext_fields["queueOffset"]) == (0, "0")

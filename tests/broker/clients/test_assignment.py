@@ -39,7 +39,7 @@ def test_modes() -> None:
 
 
 def test_a_mode_that_does_not_exist() -> None:
-    with pytest.raises(BodyError, match="no request mode PUSH"):
+    with pytest.raises(BodyError, match="unknown request mode PUSH"):
         RequestMode.from_dict({"mode": "PUSH"})
 
 

@@ -79,7 +79,7 @@ def test_the_published_lines_for_batches_have_an_effect(tmp_path: Path) -> None:
     assert (pulling.disk_bytes, pulling.disk_count) == (most, 32_768)
     assert config.storage.concurrent_build
     assert warnings == [
-        f"setting maxTransferBytesOnMessageIn{where} = '{size}' counts as 15M, since clients take frames of 16M"
+        f"setting maxTransferBytesOnMessageIn{where} = '{size}' is reduced to 15M, because clients accept frames of 16M"
         for where, size in (("Memory", "256M"), ("Disk", "64M"))
     ]
 
@@ -122,6 +122,41 @@ GROUP = {
     "dLegerSelfId": "n1",
 }
 
+SLAVE = {"brokerRole": "SLAVE", "brokerId": "1", "namesrvAddr": "127.0.0.1:9876"}
+
+
+def test_a_slave_has_its_id_and_a_master_is_0() -> None:
+    slave = BrokerConfig.from_pairs(SLAVE)
+    assert (slave.identity.broker_id, slave.serves_slaves) == (1, False)
+    assert BrokerConfig.from_pairs({"brokerRole": "SYNC_MASTER", "brokerId": "7"}).identity.broker_id == 0
+
+
+@pytest.mark.parametrize(
+    ("pairs", "serves"),
+    [
+        ({}, False),
+        ({"brokerRole": "ASYNC_MASTER"}, True),
+        ({"haListenPort": "10912"}, True),
+        ({"brokerRole": "ASYNC_MASTER", "authenticationEnabled": "true"}, False),
+        ({"brokerRole": "ASYNC_MASTER", "tls.server.mode": "enforcing", "tls.test.mode.enable": "true"}, False),
+        ({"brokerRole": "SYNC_MASTER", "authenticationEnabled": "true", "haSlaveAddresses": "10.0.0.7"}, True),
+    ],
+)
+def test_slaves_are_served_where_that_is_meant(pairs: dict[str, str], serves: bool) -> None:
+    assert BrokerConfig.from_pairs(pairs).serves_slaves is serves
+
+
+@pytest.mark.parametrize(
+    ("pairs", "needed"),
+    [({}, 0), ({"inSyncReplicas": "3"}, 0)]
+    + [
+        ({"brokerRole": "SYNC_MASTER", "inSyncReplicas": str(copies)}, needed)
+        for copies, needed in ((1, 1), (2, 1), (3, 2))
+    ],
+)
+def test_how_many_slaves_a_sync_master_waits_for(pairs: dict[str, str], needed: int) -> None:
+    assert BrokerConfig.from_pairs(pairs).ha.needed_slaves == needed
+
 
 def test_a_member_of_a_group() -> None:
     settings = BrokerConfig.from_pairs(GROUP | {"preferredLeaderId": "n2"}).replication
@@ -133,7 +168,19 @@ def test_a_member_of_a_group() -> None:
 @pytest.mark.parametrize(
     ("pairs", "complaint"),
     [
-        ({"brokerRole": "SLAVE"}, "brokerRole = 'SLAVE' is not supported by this version"),
+        ({"brokerRole": "SLAVE"}, "brokerRole = SLAVE with brokerId = 0: expected a brokerId above 0"),
+        ({"brokerRole": "SLAVE", "brokerId": "one"}, "brokerId = 'one' is not usable: expected"),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "brokerRole = SLAVE needs namesrvAddr"),
+        (SLAVE | {"haMasterAddress": "10.0.0.7"}, "setting haMasterAddress: '10.0.0.7' is not an address"),
+        (SLAVE | {"authenticationEnabled": "true"}, "needs innerClientAuthenticationCredentials"),
+        ({"haHousekeepingInterval": "5000"}, "is not above haSendHeartbeatInterval = 5000"),
+        ({"haTransferBatchSize": "4M"}, "haTransferBatchSize = '4M' is not usable: expected a size in bytes from 1 to"),
+        ({"inSyncReplicas": "0"}, "inSyncReplicas = '0' is not usable"),
+        ({"haSlaveAddresses": "10.0.0.0/33"}, "expected addresses or networks such as 10.0.0.7,10.1.0.0/16"),
+        *(
+            (pairs | {"authenticationEnabled": "true"}, "needs haSlaveAddresses")
+            for pairs in ({"brokerRole": "SYNC_MASTER"}, {"haListenPort": "10912"})
+        ),
         *(
             ({key: value}, f"{key} = {value!r} is not supported by this version")
             for key in ("enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
@@ -145,16 +192,12 @@ def test_a_member_of_a_group() -> None:
             for value in ("yes", "1", "on", "tru")
         ),
         *(
-            ({"brokerRole": role}, f"brokerRole = '{role}' is not supported by this version")
-            for role in ("slave", "Slave", "SYNC_MASTER", "sync_master")
-        ),
-        *(
-            ({"brokerRole": role}, f"brokerRole = '{role}' is not usable: expected one of ASYNC_MASTER")
-            for role in ("FOO", "", "async_master", "MASTER")
+            ({"brokerRole": role}, f"brokerRole = '{role}' is not usable: expected one of ASYNC_MASTER, SYNC_MASTER")
+            for role in ("FOO", "", "async_master", "MASTER", "slave", "Slave", "sync_master")
         ),
         ({"flushDiskType": "sync_flush"}, "expected one of ASYNC_FLUSH, SYNC_FLUSH"),
         ({"tls.server.mode": "strict"}, "tls.server.mode = 'strict' is not usable"),
-        ({"initAuthenticationUser": "{}"}, "initAuthenticationUser: its credentials are not usable"),
+        ({"initAuthenticationUser": "{}"}, "initAuthenticationUser: invalid credentials"),
         ({"authenticationWhitelist": "a,b"}, "expected request codes separated by commas"),
         ({"brokerPermission": "7"}, "expected 2 (write), 4 (read) or 6 (both)"),
         ({"deleteWhen": "4;25"}, "expected hours from 00 to 23"),
@@ -165,13 +208,26 @@ def test_a_member_of_a_group() -> None:
         (GROUP | {"dLegerPeers": ""}, "dLegerPeers has 0 members"),
         (GROUP | {"dLegerPeers": "n0-a:1;n1=b:1;n2-c:1"}, "'n1=b:1' is not of the form n0-host:port"),
         (GROUP | {"dLegerPeers": "n0-a:1;n1-b;n2-c:1"}, "'b' is not an address of the form host:port"),
-        (GROUP | {"dLegerPeers": "n0-a:1;n0-b:1;n2-c:1"}, "'n0-b:1' is there twice"),
+        (GROUP | {"dLegerPeers": "n0-a:1;n0-b:1;n2-c:1"}, "duplicate entry 'n0-b:1'"),
         (GROUP | {"dLegerPeers": "n0-a:1;m0-b:1;n2-c:1"}, "two members have the same number"),
         (GROUP | {"dLegerSelfId": "n7"}, "dLegerSelfId = 'n7' is not in dLegerPeers: expected one of n0, n1, n2"),
         (GROUP | {"dLegerSelfId": ""}, "dLegerSelfId = '' is not in dLegerPeers"),
         (GROUP | {"preferredLeaderId": "n7"}, "preferredLeaderId = 'n7' is not in dLegerPeers"),
+        (GROUP | {"dLegerLeaderAddress": "leader:10911"}, "dLegerLeaderAddress and dLegerLeaderPort need each other"),
+        (GROUP | {"dLegerLeaderPort": "10912"}, "dLegerLeaderAddress and dLegerLeaderPort need each other"),
+        (
+            GROUP | {"dLegerLeaderAddress": "leader", "dLegerLeaderPort": "10912"},
+            "setting dLegerLeaderAddress: 'leader' is not an address of the form host:port",
+        ),
+        (
+            GROUP | {"dLegerLeaderAddress": "leader:10911", "dLegerLeaderPort": "10911"},
+            "dLegerLeaderPort must differ from listenPort",
+        ),
         (GROUP | {"dLegerElectionTimeout": "300"}, "less than twice dLegerHeartbeatInterval"),
-        (GROUP | {"brokerRole": "SLAVE"}, "brokerRole = 'SLAVE' is not supported by this version"),
+        *(
+            (GROUP | {"brokerRole": role}, f"brokerRole = {role} contradicts enableDLegerCommitLog = true")
+            for role in ("SLAVE", "SYNC_MASTER")
+        ),
         (GROUP | {"authenticationEnabled": "true"}, "needs innerClientAuthenticationCredentials"),
     ],
 )

@@ -39,7 +39,7 @@ def test_how_much_of_the_log_stays_in_the_page_cache() -> None:
 
 @pytest.mark.parametrize("pairs", [{"maxIndexNum": "99999"}, {"maxIndexNum": "1000", "maxHashSlotNum": "50050"}])
 def test_index_files_with_few_entries_and_many_slots_are_refused(pairs: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"maxIndexNum = .* is too little for maxHashSlotNum"):
+    with pytest.raises(ConfigError, match=r"maxIndexNum = .* is too small for maxHashSlotNum"):
         settings(pairs)
 
 

@@ -115,7 +115,7 @@ def test_settings_that_are_no_levels_are_refused(tmp_path: Path) -> None:
 async def test_a_damaged_file_of_offsets_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable": {"one": "two"}}')
-    with pytest.raises(StoreDamaged, match="reads from the log what was delivered"):
+    with pytest.raises(StoreDamaged, match="scans the log for deliveries"):
         async with running(tmp_path):
             pass
 

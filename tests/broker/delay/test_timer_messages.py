@@ -104,13 +104,16 @@ async def test_many_messages_come_once_each_in_the_order_of_their_times(tmp_path
         assert (await peer.pull("t", 200)).code == 19
 
 
-async def test_a_recalled_message_never_comes(tmp_path: Path) -> None:
-    clock = Clock()
-    async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
+@pytest.mark.parametrize(("names_topic", "key"), [("true", b"t+one"), ("false", b"one")])
+async def test_a_recalled_message_never_comes(tmp_path: Path, names_topic: str, key: bytes) -> None:
+    """Whichever release of RocketMQ has stored the recall, or is to read it."""
+    clock, settings = Clock(), QUICK | {"appendTopicForTimerDeleteKey": names_topic}
+    async with running(tmp_path, settings, clock=clock) as broker, connected(broker) as peer:
         at = f"TIMER_DELIVER_MS\x01{clock.hold() + 300}\x02"
         sent = await peer.send("t", b"recalled", 0, at + "UNIQ_KEY\x01one\x02")
         await peer.send("t", b"kept", 0, at + "UNIQ_KEY\x01two\x02")
         assert await recall(peer, sent.ext_fields["recallHandle"]) == (0, None, "one")
+        assert b"TIMER_DEL_UNIQKEY\x01%b\x02" % key in (tmp_path / "commitlog" / f"{0:020}").read_bytes()
         clock.run()
         assert bodies(await peer.pull("t", 0, wait_ms=20_000)) == [b"kept"]
         assert (await peer.pull("t", 1)).code == 19

@@ -42,7 +42,9 @@ def test_no_flipped_bit_makes_the_delivery_further_than_it_is() -> None:
 def test_a_damaged_number_is_told_with_what_to_do() -> None:
     volume, file, data = saved()
     write_file(volume, PATH, bytes([data[0] ^ 1]) + data[1:])
-    with pytest.raises(StoreDamaged, match=f"{PATH} is damaged: its CRC is wrong; replace it with an undamaged copy"):
+    with pytest.raises(
+        StoreDamaged, match=f"{PATH} is damaged: its CRC does not match; replace it with an undamaged copy"
+    ):
         file.load()
 
 

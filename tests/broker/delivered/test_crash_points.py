@@ -15,7 +15,6 @@ from collections import Counter
 import pytest
 
 from raptormq.broker.config.config import TransactionSettings as Settings
-from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delay.delayed_message import to_delayed
 from raptormq.broker.delay.delivery import DelayedDelivery
 from raptormq.broker.delay.delivery_checkpointer import DeliveryCheckpointer
@@ -28,7 +27,7 @@ from raptormq.broker.metrics.counters import Counters
 from raptormq.broker.reput import ReputService
 from raptormq.broker.tables.topics import TopicTable
 from raptormq.broker.transaction.half_message import Producers, to_half
-from raptormq.broker.transaction.transaction_service import TransactionService
+from raptormq.broker.transaction.transaction_service import GROUP, TransactionService
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
 from raptormq.protocol.properties import REAL_TOPIC, find_property
 from raptormq.protocol.record import StoredMessage
@@ -80,9 +79,10 @@ class Life:
         self.timers = TimerDelivery(
             store, writer, topics, TimerProgressFile(volume, f"{CONFIG}/timercheck"), 100, clock
         )
-        copies = CopyProperties(Counters())
-        self.transactions = TransactionService(store, writer, topics, Settings(), NobodyToAsk(), copies, clock)
-        self.keeper = DeliveryCheckpointer(store, delays, self.timers, (self.delayed, self.transactions))
+        self.transactions = TransactionService(store, writer, topics, Settings(), NobodyToAsk(), clock)
+        self.keeper = DeliveryCheckpointer(
+            store, delays, self.timers, (self.delayed, self.transactions), {HALF_TOPIC: GROUP}
+        )
 
     async def begin(self) -> None:
         """Take up what earlier lives left."""
@@ -96,7 +96,7 @@ class Life:
         transactions = self.transactions
         await transactions._read_ops(await transactions._load_halves())
         await transactions._find_decided_copies()
-        transactions._ready.set()
+        transactions._loading.finish()
         await transactions._write_missing_ops()
         await self.timers._index_new()
         self.store.dispatch()

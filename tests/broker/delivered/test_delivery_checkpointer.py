@@ -127,4 +127,4 @@ async def test_what_the_log_tells_is_right_whatever_the_file_says(
             end = broker._store.end_offset
     assert sorted(found) == sorted(b"%s %s" % (kind, name) for kind in KINDS for name in (b"a", b"b", b"waits"))
     assert progress(tmp_path) | {"dataVersion": 0} == {"dataVersion": 0, "offsetTable": {"1": 3}, "logOffset": end}
-    assert ("is read from the whole log" in caplog.text) is (damage == "ahead")
+    assert ("scanning the whole log for deliveries" in caplog.text) is (damage == "ahead")

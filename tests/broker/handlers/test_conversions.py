@@ -177,7 +177,7 @@ async def test_a_stopped_conversion_stays_stopped_until_told(tmp_path: Path) -> 
     [
         ("start", "BatchCQ", "missing", 17, "topic[missing] not exist"),
         ("status", None, "missing", 17, "topic[missing] not exist"),
-        ("start", "BatchCQ", "TBW102", 29, "are written by the broker and cannot be converted"),
+        ("start", "BatchCQ", "TBW102", 29, "is a system, retry or dead-letter topic and cannot be converted"),
         ("start", "RocksDBCQ", "t", 29, "queueType 'RocksDBCQ' is not BatchCQ or SimpleCQ"),
         ("start", None, "t", 29, "queueType None is not"),
         ("pause", None, "t", 29, "action 'pause' is not start, stop or status"),

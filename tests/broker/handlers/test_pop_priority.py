@@ -41,7 +41,7 @@ async def send(peer: Peer, priority: int | str, queue_id: int = 0, **others: str
 def draw(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What every pop draws by chance: a percentage, or the queue to begin with. Change it in place."""
     drawn = [0]
-    monkeypatch.setattr("raptormq.broker.pop.pop_service.random.randrange", lambda end: drawn[0] % end)
+    monkeypatch.setattr("raptormq.broker.pop.queue_order.random.randrange", lambda end: drawn[0] % end)
     return drawn
 
 

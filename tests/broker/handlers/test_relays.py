@@ -120,7 +120,10 @@ async def test_consuming_directly_brings_the_message_along(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("message_id", "remark"),
-    [("xyz", "offset message id"), ("7F00000100002A9F00000000000FFFFF", "there is no message with the id")],
+    [
+        ("xyz", "offset message id"),
+        ("7F00000100002A9F00000000000FFFFF", "message 7F00000100002A9F00000000000FFFFF does not exist"),
+    ],
 )
 async def test_consuming_nothing(tmp_path: Path, message_id: str, remark: str) -> None:
     fields = {"consumerGroup": "consumers", "clientId": "me", "msgId": message_id}

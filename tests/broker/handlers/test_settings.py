@@ -12,7 +12,7 @@ from raptormq.broker.broker import Broker
 from raptormq.protocol.command import RemotingCommand
 from tests.broker.harness import Peer, connected, running, settings
 
-_HALF_A_CHARACTER = "setting 'brokerName': an escape stands for half a character"
+_HALF_A_CHARACTER = "setting 'brokerName': an escape is an unpaired surrogate"
 
 
 async def update(peer: Peer, **pairs: object) -> RemotingCommand:

@@ -1,4 +1,7 @@
-"""The eight outcomes of a pull, each reached by one request to a real broker."""
+"""The outcomes of a pull, each reached by one request to a real broker.
+
+Only members of a group wait until they have caught up: :mod:`tests.broker.replication.test_brokers`.
+"""
 
 from __future__ import annotations
 

@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from raptormq.broker.replication.codec import decode, encode_head
 from raptormq.broker.replication.group_member import GroupMember, Listeners
+from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles
-from raptormq.broker.replication.table_records import TABLES_TOPIC, TableRecords
+from raptormq.broker.replication.table_records import TableRecords
 from raptormq.broker.tables import GroupTable, TopicTable
-from raptormq.errors import StorageError
-from raptormq.protocol.bodies.topic_config import TopicConfigTable
+from raptormq.errors import RequestTimeout, StorageError
+from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
+from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.raft import Append, Message, Options, Role
 from raptormq.storage import FlushDiskType, MessageStore
 from raptormq.storage.replica import Replica
@@ -51,6 +55,8 @@ class Member:
         self.topics: TopicTable
         self.groups: GroupTable
         self.tables: TableRecords
+        self.wants_restart = False
+        self.saved_topics: dict[str, TopicConfig] = {}
 
     def start(self) -> None:
         group = self.group
@@ -58,9 +64,12 @@ class Member:
         kind = FlushDiskType.SYNC_FLUSH if group.sync else FlushDiskType.ASYNC_FLUSH
         config = small_config(replicated=True, flush_disk_type=kind)
         self.store = store = MessageStore(config, fs=self.volume, clock=Clock())
+        self.wants_restart = False
+        files.finish_reset(self._start_over)
         progress = files.load_progress()
         report = store.open(confirmed_offset=progress.commit.offset)
-        self.topics = TopicTable(TopicConfigTable(), Clock())
+        self.topics = TopicTable(TopicConfigTable(dict(self.saved_topics)), Clock())
+        self._know_types()
         self.groups = GroupTable(None, Clock())
         self.tables = TableRecords(store, self.topics, self.groups, lambda: None, lambda: group.now_ms / 1000)
         options = Options(
@@ -72,11 +81,41 @@ class Member:
         )
         rng = random.Random(group.rng.random())
         member = GroupMember(self.id, options, store, files, self, lambda: group.now_ms, rng, inline)
-        member.listeners = Listeners(self.tables.lead, self.tables.follow)
-        self.replica.own_topic = TABLES_TOPIC
+        member.listeners = Listeners(
+            self.tables.lead, self.tables.follow, log_shrunk=self.tables.log_shrunk, reset=self._reset
+        )
+        member.tables_offset = lambda: self.tables.kept_offset
+        with suppress(StopIteration):
+            self.tables.catch_up(progress.tables_offset).send(None)  # everything is in memory: it waits for nothing
+            raise AssertionError("the tables wait for the disk")
+        self.replica.metadata_topic = TABLES_TOPIC
         self.replica.attach(self.tables)
         member.start(progress, clean=report.clean)
         self.member = member
+
+    def _start_over(self, offset: int) -> None:
+        self.store.start_over(offset)
+        self.saved_topics.clear()
+
+    def start_alone(self) -> None:
+        """Open the store as that of a broker without copies."""
+        self.store = MessageStore(small_config(), fs=self.volume, clock=Clock())
+        self.store.open()
+        self.topics = TopicTable(TopicConfigTable(dict(self.saved_topics)), Clock())
+        self._know_types()
+
+    def _know_types(self) -> None:
+        """Do what the broker does when a topic is made."""
+        topics, store = self.topics, self.store
+
+        def made(topic: str) -> None:
+            config = topics.get(topic)
+            if config is not None and config.attributes.get(QUEUE_TYPE) == BATCH_CQ:
+                store.set_batch_topic(topic)
+
+        topics.listen(made)
+        for topic in topics.configs:
+            made(topic)
 
     @property
     def replica(self) -> Replica:
@@ -86,23 +125,44 @@ class Member:
     def kill(self, *, power: bool = False) -> None:
         """End the process wherever it is; with ``power`` the machine, and what was not flushed."""
         assert self.member is not None
-        for task in (self.member._carrying, self.member._flushing, self.member._saving):
+        member = self.member
+        for task in (member._persisting, member._flushing, member._saving, member._learning):
             if task is not None:
                 task.cancel()
         self.member._raft = None
         self.member = None
+        self.saved_topics = dict(self.topics.configs)
         self.boot += power
         self.volume = self.volume.after_power_cut(self.group.rng) if power else self.volume.after_kill()
 
     def send(self, message: Message) -> None:
         """Outbox: hand the message to the network, as bytes."""
         body = encode_head(message)
-        if isinstance(message, Append):
-            body += b"".join(map(bytes, self.replica.read(message.previous.offset, message.end.offset, wait=True)))
+        if isinstance(message, Append) and message.previous.offset < message.end.offset:
+            try:
+                body += b"".join(map(bytes, self.replica.read(message.previous.offset, message.end.offset, wait=True)))
+            except ValueError:
+                return  # retention has just deleted it
         self.group.network.append((self.id, message.to, body))
 
-    def log_is_cut(self) -> None:
+    def discard_pending(self) -> None:
         """Outbox: nothing waits here."""
+
+    async def history(self, member: str) -> LogHistory:
+        """Outbox: ask the leader, unless the network is cut."""
+        target = self.group.members[member].member
+        if target is None or frozenset((self.id, member)) in self.group.cut:
+            raise RequestTimeout(f"{member} does not answer")
+        asked = asyncio.ensure_future(target.history())
+        for _ in range(20 * TURNS):
+            if asked.done():
+                return LogHistory.from_json(asked.result().to_json())
+            await asyncio.sleep(0)
+        asked.cancel()
+        raise RequestTimeout(f"{member} does not answer in time")
+
+    def _reset(self) -> None:
+        self.wants_restart = True
 
     def dispatch(self) -> None:
         while self.member is not None and self.replica.has_more:
@@ -123,6 +183,8 @@ class Group:
         self.members: dict[str, Member] = {}
         self.members = {f"n{number}": Member(self, f"n{number}") for number in range(size)}
         self.acknowledged: list[str] = []
+        self.places: dict[str, int] = {}
+        """Where in the log those are."""
         self.refused = 0
         self.delivered: list[Message] = []
         self._number = 0
@@ -148,15 +210,17 @@ class Group:
         ]
         self._number += len(texts)
         try:
-            end = member.store.append([message(text) for text in texts]).end_offset
+            appended = member.store.append([message(text) for text in texts])
         except StorageError:
             self.refused += 1
             return
-        member.store.on_confirmed(end, partial(self._confirmed, texts))
+        places = dict(zip(texts, appended.physical_offsets, strict=True))
+        member.store.on_confirmed(appended.end_offset, partial(self._confirmed, places))
 
-    def _confirmed(self, texts: list[str], error: StorageError | None) -> None:
+    def _confirmed(self, places: dict[str, int], error: StorageError | None) -> None:
         if error is None:
-            self.acknowledged += texts
+            self.acknowledged += places
+            self.places |= places
 
     async def settle(self) -> None:
         """Let all tasks do what they can."""
@@ -164,6 +228,10 @@ class Group:
             await asyncio.sleep(0)
             for each in self.alive:
                 each.dispatch()
+            for each in self.alive:
+                if each.wants_restart:
+                    each.kill()
+                    each.start()
 
     def deliver(self, index: int) -> None:
         sender, to, body = self.network.pop(index)

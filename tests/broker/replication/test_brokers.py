@@ -8,12 +8,34 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.replication import Replication
+from raptormq.broker.pull import service as pull_service
+from raptormq.broker.replication import TABLES_TOPIC, Replication, forwarding
+from raptormq.broker.staging.staging_service import StagingService
+from raptormq.errors import ConfigError, StorageError
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.raft import Status, TransferLeadership
-from tests.broker.harness import Peer, assembly_of, bodies, connected, running
+from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.signing import Credentials
+from raptormq.raft import (
+    LacksData,
+    Position,
+    PromoteMember,
+    Proposal,
+    Status,
+    TimeoutNow,
+    TransferLeadership,
+)
+from raptormq.storage import MessageStore
+from raptormq.storage.read import GetResult, GetStatus
+from raptormq.storage.replica import Replica
+from raptormq.transport.limits import ConnectionLimits
+from raptormq.transport.pool import ConnectionPool
+from tests.broker.harness import Peer, assembly_of, bodies, connected, running, settings
+from tests.broker.staging.staging_peer import STAGES, commit, committed, staged
 
 LOOK_S = 0.01
 FAST = {"dLegerHeartbeatInterval": "50", "dLegerElectionTimeout": "500"}
@@ -32,8 +54,16 @@ async def group(folder: Path, ports: list[int], more: dict[str, str] | None = No
                 "dLegerSelfId": f"n{number}",
             }
             pairs |= FAST | (more or {})
-            brokers[f"n{number}"] = await opened.enter_async_context(running(folder / f"n{number}", pairs))
+            brokers[f"n{number}"] = broker = Broker(settings(folder / f"n{number}", pairs))
+            await broker.start()
+            opened.push_async_callback(stop, brokers, f"n{number}")
         yield brokers
+
+
+async def stop(brokers: dict[str, Broker], member: str) -> None:
+    """Stop a member, unless that has been done."""
+    if (broker := brokers.pop(member, None)) is not None:
+        await broker.stop()
 
 
 def part_of(broker: Broker) -> Replication:
@@ -80,6 +110,10 @@ async def test_a_follower_refuses_what_only_a_leader_does(
         async with connected(brokers[leader]) as peer, connected(follower) as other:
             assert (await peer.send("t", b"one")).code == ResponseCode.SUCCESS
             await become(lambda: part_of(follower).member.leader == leader)
+            wanted = {"topic": "t", "action": "start", "queueType": "BatchCQ"}
+            refused = await peer.call(RequestCode.CONVERT_QUEUE, wanted)
+            assert refused.code == ResponseCode.ILLEGAL_OPERATION
+            assert "on a member of a replication group" in (refused.remark or "")
             for answer in (
                 await other.send("t", b"two"),
                 await other.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"}),
@@ -96,6 +130,104 @@ async def test_a_follower_refuses_what_only_a_leader_does(
         assert status == 200
         assert re.search(rb"replication_leads(\{[^}]*\})? 1(\.0)?\n", text)
         assert re.search(rb"replication_voters(\{[^}]*\})? 3(\.0)?\n", text)
+
+
+async def test_a_follower_moves_no_consumer_to_another_offset(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    """Its queues may be behind those of the leader, which the consumer has read."""
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await become(lambda: bool(leader_of(brokers)))
+        leader = leader_of(brokers)
+        follower = next(broker for member, broker in brokers.items() if member != leader)
+        async with connected(brokers[leader]) as peer, connected(follower) as other:
+            for body in (b"one", b"two"):
+                assert (await peer.send("t", body)).code == ResponseCode.SUCCESS
+            assert await read(other, "t", 2) == [b"one", b"two"]
+            beyond = await other.pull("t", 7, wait_ms=0)
+            assert (beyond.code, beyond.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "7")
+            empty = await other.pull("t", 7, queue_id=1, wait_ms=0)
+            assert (empty.code, empty.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "7")
+            moved = await peer.pull("t", 7, wait_ms=0)
+            assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "2")
+            queue = {"topic": "t", "queueId": "0"}
+            for code in (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.QUERY_CONSUMER_OFFSET):
+                answer = await other.call(code, queue | {"consumerGroup": "g"})
+                assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_follower_moves_no_consumer_when_messages_are_deleted_during_a_cold_read(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention of the leader may have kept them."""
+    deleted = GetResult(GetStatus.OFFSET_TOO_SMALL, [], 1, 1, 1)
+    found = iter([deleted._replace(non_resident=True), deleted])
+
+    async def load_messages(*_: object) -> GetResult:
+        return deleted
+
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await become(lambda: bool(leader_of(brokers)))
+        leader = leader_of(brokers)
+        follower = next(broker for member, broker in brokers.items() if member != leader)
+        async with connected(brokers[leader]) as peer, connected(follower) as other:
+            await peer.send("t", b"one")
+            assert await read(other, "t", 1) == [b"one"]
+            monkeypatch.setattr(MessageStore, "get_messages", lambda *_: next(found))
+            monkeypatch.setattr(MessageStore, "load_messages", load_messages)
+            again = await other.pull("t", 0)
+            assert (again.code, again.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "0")
+
+
+async def test_a_follower_that_is_behind_does_not_say_that_a_queue_ends(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await become(lambda: bool(leader_of(brokers)))
+        leader = leader_of(brokers)
+        follower = next(broker for member, broker in brokers.items() if member != leader)
+        async with connected(brokers[leader]) as peer, connected(follower) as other:
+            await peer.send("t", b"one")
+            assert await read(other, "t", 1) == [b"one"]
+            assert (await other.pull("t", 1)).code == ResponseCode.PULL_NOT_FOUND
+            with monkeypatch.context() as deaf:
+                deaf.setattr(part_of(follower).inbox, "_step", lambda _: None)
+                await peer.send("t", b"two")
+                monkeypatch.setattr(pull_service, "CATCH_UP_S", 0.2)
+                again = await other.pull("t", 1)
+                assert (again.code, again.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")
+                monkeypatch.setattr(pull_service, "CATCH_UP_S", 60.0)
+                waiting = asyncio.ensure_future(other.pull("t", 1))
+                await become(lambda: bool(part_of(follower).member.reads._asked))
+            assert bodies(await waiting) == [b"two"]
+
+
+async def test_a_leader_that_does_not_know_its_successor_tells_no_ends_of_queues(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock stands still, like that of a process that was stopped, so it does not step down by itself."""
+    monkeypatch.setattr(pull_service, "CATCH_UP_S", 0.2)
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await become(lambda: bool(leader_of(brokers)))
+        former = leader_of(brokers)
+        others = {member: broker for member, broker in brokers.items() if member != former}
+        part = part_of(brokers[former])
+        queue = {"topic": "t", "queueId": 0}
+        async with connected(brokers[former]) as peer:
+            await peer.send("t", b"one")
+            with monkeypatch.context() as frozen:
+                frozen.setattr(part.inbox, "_step", lambda _: None)
+                frozen.setattr(part._links, "send", lambda _: None)
+                frozen.setattr(part.member, "tick", lambda: None)
+                await become(lambda: bool(leader_of(others)))
+                async with connected(others[leader_of(others)]) as successor:
+                    assert (await successor.send("t", b"two")).code == ResponseCode.SUCCESS
+                assert part.member.leads
+                assert (await peer.pull("t", 1)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+                assert (await peer.pull("t", 2)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+                refused = await peer.call(RequestCode.GET_MAX_OFFSET, queue)
+                assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert await read(peer, "t", 2) == [b"one", b"two"]
 
 
 async def test_delayed_messages_are_delivered_once_by_whoever_leads(
@@ -119,6 +251,39 @@ async def test_delayed_messages_are_delivered_once_by_whoever_leads(
             assert await read(peer, "t", len(expected) + 1) == [*expected, b"last"]
 
 
+async def test_a_batch_that_one_leader_begins_to_publish_is_published_once_by_the_next_one(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with group(tmp_path, free_ports(3), STAGES) as brokers:
+        await become(lambda: bool(leader_of(brokers)))
+        first = leader_of(brokers)
+        async with connected(brokers[first]) as peer:
+            offsets = [await staged(peer, [b"%d" % number]) for number in range(4)]
+            staging, publish_list = assembly_of(brokers[first]).staging, StagingService._publish_list
+
+            async def publish_two(self: StagingService, commit: Any, offset: int, unconfirmed: int) -> int:
+                if self is staging and offset >= offsets[2]:
+                    raise StorageError("stopped by the test")
+                return await publish_list(self, commit, offset, unconfirmed)
+
+            monkeypatch.setattr(StagingService, "_publish_list", publish_two)
+            answer = await commit(peer, offsets)
+            assert (answer.ext_fields["isPublished"], answer.ext_fields["messageCount"]) == ("false", "2")
+            repeated = [await staged(peer, [b"%d" % number]) for number in range(4)]
+        second = next(member for member in brokers if member != first)
+        await move(brokers, second)
+        monkeypatch.undo()
+        async with connected(brokers[second]) as peer:
+            await committed(peer, repeated)
+            assert await read(peer, "t", 4) == [b"0", b"1", b"2", b"3"]
+        await move(brokers, first)
+        async with connected(brokers[first]) as peer:
+            await committed(peer, repeated)
+            other = await staged(peer, [b"4"], batch=1)
+            await committed(peer, [other], batch=1)
+            assert await read(peer, "t", 5) == [b"0", b"1", b"2", b"3", b"4"]
+
+
 async def test_a_leader_that_stops_hands_over(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
     async with group(tmp_path, free_ports(3)) as brokers:
         await become(lambda: bool(leader_of(brokers)))
@@ -127,3 +292,364 @@ async def test_a_leader_that_stops_hands_over(tmp_path: Path, free_ports: Callab
         stopping = asyncio.ensure_future(part_of(brokers[leader]).stop_leading())
         await become(lambda: bool(leader_of(others)))  # the old leader is still there: no election was due
         await stopping
+
+
+async def page(broker: Broker, path: str) -> tuple[int, dict[str, Any]]:
+    status, body = await broker._pages.by_path()[path]()
+    return status, json.loads(body)
+
+
+async def is_ready(broker: Broker) -> bool:
+    return (await broker._pages.readiness())[0] == 200
+
+
+async def all_ready(brokers: dict[str, Broker]) -> None:
+    while not all([await is_ready(broker) for broker in brokers.values()]):
+        await asyncio.sleep(LOOK_S)
+
+
+async def test_probes_tell_who_may_be_restarted(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        leader = leader_of(brokers)
+        for member, broker in brokers.items():
+            status, answered = await page(broker, "/replication/restart-allowed")
+            assert (status, answered["allowed"]) == (200, True), (member, answered)
+            status, answered = await page(broker, "/replication/caught-up")
+            assert (status, answered["caughtUp"]) == (200, True)
+            status, shown = await page(broker, "/replication")
+            assert status == 200
+            assert (shown["mode"], shown["group"], shown["member"], shown["leader"]) == ("dledger", "g", member, leader)
+            assert shown["role"] == ("leader" if member == leader else "follower")
+        _, shown = await page(brokers[leader], "/replication")
+        assert [each["answering"] for each in shown["members"]] == [True] * 3
+        assert [each["lagBytes"] for each in shown["members"]] == [0] * 3
+
+        gone, asked = (member for member in brokers if member != leader)
+        await stop(brokers, gone)
+        await become(lambda: not all(each.active for each in status_of(brokers[leader]).members))
+        for member in (leader, asked):
+            status, answered = await page(brokers[member], "/replication/restart-allowed")
+            assert (status, answered["allowed"]) == (503, False)
+            assert f"{gone} has not responded for" in answered["reason"]
+        assert await is_ready(brokers[asked]), "a majority is there"
+
+        await stop(brokers, leader)
+        while await is_ready(brokers[asked]):
+            await asyncio.sleep(LOOK_S)
+        for path in ("/replication/restart-allowed", "/replication/caught-up"):
+            status, answered = await page(brokers[asked], path)
+            assert status == 503, answered
+        _, shown = await page(brokers[asked], "/replication")
+        assert shown["role"] == "candidate"
+        assert shown["leader"] in ("", asked), "it may have won a vote, but nothing is confirmed any more"
+
+
+async def test_leadership_is_handed_over_on_request(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        leader = leader_of(brokers)
+        to, third = (member for member in brokers if member != leader)
+        async with connected(brokers[leader]) as peer, connected(brokers[third]) as other:
+            refused = await other.call(RequestCode.TRANSFER_LEADERSHIP, {"to": to})
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert f"member {leader} " in (refused.remark or "")
+            for wrong in ("n9", leader):
+                refused = await peer.call(RequestCode.TRANSFER_LEADERSHIP, {"to": wrong})
+                assert refused.code == ResponseCode.ILLEGAL_OPERATION, refused.remark
+            answered = await peer.call(RequestCode.TRANSFER_LEADERSHIP, {"to": to})
+            assert answered.code == ResponseCode.SUCCESS, answered.remark
+            assert json.loads(answered.body)["leader"] == to
+            await become(lambda: leader_of(brokers) == to)
+            shown = json.loads((await peer.call(RequestCode.DESCRIBE_REPLICATION, {"restarting": leader})).body)
+            assert shown["restart"]["allowed"] is False, "it is the new leader that knows"
+        async with connected(brokers[to]) as peer:
+            answered = await peer.call(RequestCode.TRANSFER_LEADERSHIP)
+            assert answered.code == ResponseCode.SUCCESS, answered.remark
+            await become(lambda: leader_of(brokers) not in ("", to))
+
+
+async def test_a_broker_without_copies_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert (await page(broker, "/replication"))[1]["mode"] == "none"
+        assert (await page(broker, "/replication/restart-allowed"))[0] == 200
+        assert (await page(broker, "/replication/caught-up"))[0] == 200
+        refused = await peer.call(RequestCode.TRANSFER_LEADERSHIP, {"to": "n1"})
+        assert refused.code == ResponseCode.ILLEGAL_OPERATION
+    assert (await Broker(settings(tmp_path))._pages.restart_allowed())[0] == 503, "it is still starting"
+    assert (await Broker(settings(tmp_path))._pages.caught_up())[0] == 503
+
+
+async def test_members_are_found_by_name(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    ports = free_ports(3)
+    names = ";".join(f"n{number}-localhost:{port}" for number, port in enumerate(ports))
+    async with group(tmp_path, ports, {"dLegerPeers": names}) as brokers:
+        await all_ready(brokers)
+        _, shown = await page(brokers[leader_of(brokers)], "/replication")
+        assert [each["address"] for each in shown["members"]] == [f"localhost:{port}" for port in ports]
+
+
+async def test_a_producer_that_knows_the_old_leader_alone_notices_nothing_of_a_transfer(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        first = leader_of(brokers)
+        to = next(member for member in brokers if member != first)
+        loop = asyncio.get_running_loop()
+        sent: list[bytes] = []
+        gaps: list[float] = []
+
+        async def produce(peer: Peer, until: Callable[[], bool]) -> None:
+            while not until():
+                body, begun = b"%d" % len(sent), loop.time()
+                answered = await peer.send("t", body)
+                assert answered.code == ResponseCode.SUCCESS, answered.remark
+                sent.append(body)
+                gaps.append(loop.time() - begun)
+
+        async with connected(brokers[first]) as peer, connected(brokers[to]) as other:
+            await produce(peer, lambda: len(sent) >= 20)
+            producing = asyncio.ensure_future(produce(peer, lambda: leader_of(brokers) == to and len(sent) >= 200))
+            await part_of(brokers[first]).transfer(to)
+            await producing
+            assert await read(other, "t", len(sent)) == sent
+            assert max(gaps) < 1.0, "less than an election takes"
+            answered = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "x"})
+            assert answered.code == ResponseCode.SERVICE_NOT_AVAILABLE, "only what needs nothing of the connection"
+
+
+async def test_offsets_do_not_go_back_when_leadership_is_handed_over(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        names = [leader_of(brokers), *(member for member in brokers if member != leader_of(brokers))]
+        async with connected(brokers[names[0]]) as peer:
+            for number in range(10):
+                assert (await peer.send("t", b"%d" % number)).code == ResponseCode.SUCCESS
+        fields = {"consumerGroup": "g", "topic": "t", "queueId": 0}
+        for committed, now, then in ((3, names[0], names[1]), (7, names[1], names[2]), (9, names[2], names[0])):
+            async with connected(brokers[now]) as peer:
+                done = await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": committed})
+                assert done.code == ResponseCode.SUCCESS
+                await part_of(brokers[now]).transfer(then)
+                await become(lambda to=then: leader_of(brokers) == to)  # type: ignore[misc]
+                assert brokers[then]._store.consumer_offsets.get("t", "g", 0) == committed
+                late = await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": committed + 1})
+                assert late.code == ResponseCode.SUCCESS, "it goes on to the next leader"
+                assert brokers[then]._store.consumer_offsets.get("t", "g", 0) == committed + 1
+
+
+async def test_the_preferred_leader_leads_once_it_has_caught_up_and_offsets_stay(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    ports = free_ports(3)
+    async with group(tmp_path, ports, {"preferredLeaderId": "n2"}) as brokers:
+        await become(lambda: leader_of(brokers) == "n2")
+        config = brokers["n2"].config
+        await stop(brokers, "n2")
+        await become(lambda: bool(leader_of(brokers)))
+        deputy = leader_of(brokers)
+        async with connected(brokers[deputy]) as peer:
+            for number in range(30):
+                assert (await peer.send("t", b"%d" % number)).code == ResponseCode.SUCCESS
+            brokers["n2"] = Broker(config)
+            await brokers["n2"].start()
+            committed = 0
+            while leader_of(brokers) == deputy or committed < 20:
+                committed += 1
+                fields = {"consumerGroup": f"g{committed}", "topic": "t", "queueId": 0, "commitOffset": 9}
+                done = await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+                assert done.code == ResponseCode.SUCCESS
+                await asyncio.sleep(LOOK_S)
+        await become(lambda: leader_of(brokers) == "n2")
+        offsets = brokers["n2"]._store.consumer_offsets
+        assert [number for number in range(1, committed + 1) if offsets.get("t", f"g{number}", 0) != 9] == []
+        await stop(brokers, "n2")
+
+
+async def test_a_transfer_that_is_given_up_refuses_no_send(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        first = leader_of(brokers)
+        to = next(member for member in brokers if member != first)
+        links = part_of(brokers[first])._links
+        send = links.send
+        monkeypatch.setattr(links, "send", lambda each: None if isinstance(each, TimeoutNow) else send(each))
+        async with connected(brokers[first]) as peer:
+            part_of(brokers[first]).member.propose(TransferLeadership(to))
+            assert not part_of(brokers[first]).member.takes_messages
+            answers = await asyncio.gather(*(peer.send("t", b"%d" % number) for number in range(20)))
+            assert {answered.code for answered in answers} == {ResponseCode.SUCCESS}
+            assert leader_of(brokers) == first
+            assert await read(peer, "t", 20) == [b"%d" % number for number in range(20)]
+
+
+async def test_sends_go_on_to_the_next_leader_for_a_while_only(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "FORWARD_S", 0.3)
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        first = leader_of(brokers)
+        to = next(member for member in brokers if member != first)
+        async with connected(brokers[first]) as peer:
+            await part_of(brokers[first]).transfer(to)
+            assert (await peer.send("t", b"goes on")).code == ResponseCode.SUCCESS
+            while (answered := await peer.send("t", b"late")).code == ResponseCode.SUCCESS:
+                await asyncio.sleep(LOOK_S)
+            assert answered.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert f"member {to} (127.0.0.1:" in (answered.remark or "")
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+async def test_members_sign_what_they_send_one_another(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], mounted: bool
+) -> None:
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    (folder / "username").write_text("inner")
+    (folder / "password").write_text("inner-secret")
+    keys = json.dumps({"accessKey": "inner", "secretKey": "inner-secret"})
+    own = {"innerClientCredentialsPath": str(folder)} if mounted else {"innerClientAuthenticationCredentials": keys}
+    access = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+    async with group(tmp_path, free_ports(3), access | own) as brokers:
+        await all_ready(brokers)
+        asked = next(member for member in brokers if member != leader_of(brokers))
+        status, answered = await page(brokers[asked], "/replication/restart-allowed")
+        assert status == 200, answered
+        assert not any(part_of(broker).inbox.refused for broker in brokers.values())
+    peers = {"dLegerGroup": "g", "dLegerPeers": "n0-a:1;n1-b:1;n2-c:1", "dLegerSelfId": "n0"}
+    with pytest.raises(ConfigError, match="needs innerClientAuthenticationCredentials or innerClientCredentialsPath"):
+        settings(tmp_path, access | peers | {"enableDLegerCommitLog": "true"})
+
+
+async def test_users_and_permissions_are_those_of_the_group(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    keys = json.dumps({"accessKey": "inner", "secretKey": "inner-secret"})
+    access = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+    access["innerClientAuthenticationCredentials"] = keys
+    async with group(tmp_path, free_ports(3), access) as brokers:
+        await all_ready(brokers)
+        leader = leader_of(brokers)
+        to = next(member for member in brokers if member != leader)
+        pool = ConnectionPool(None, ConnectionLimits(credentials=Credentials("inner", "inner-secret")))
+
+        async def call(member: str, code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
+            return await pool.request(brokers[member].address, RemotingCommand(code, fields, body), 10)
+
+        bob = json.dumps({"password": "bobs-password", "userType": "Normal"}).encode()
+        refused = await call(to, RequestCode.AUTH_CREATE_USER, {"username": "bob"}, bob)
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await call(leader, RequestCode.AUTH_CREATE_USER, {"username": "bob"}, bob)).code == 0
+        acl = {"resource": "Topic:orders", "actions": ["Pub"], "decision": "Allow"}
+        policies = json.dumps({"policies": [{"policyType": "Custom", "entries": [acl]}]}).encode()
+        assert (await call(leader, RequestCode.AUTH_CREATE_ACL, {"subject": "User:bob"}, policies)).code == 0
+        tables = {member: assembly_of(broker).tables.security for member, broker in brokers.items()}
+        await become(lambda: all(table.to_dict() == tables[leader].to_dict() for table in tables.values()))
+        assert [acl["subject"] for acl in tables[to].to_dict()["acls"]] == ["User:bob"]
+        await part_of(brokers[leader]).transfer(to)
+        await become(lambda: leader_of(brokers) == to)
+        assert (await call(to, RequestCode.AUTH_DELETE_USER, {"username": "bob"})).code == 0
+        await become(lambda: all(table.users.get("bob") is None for table in tables.values()))
+        assert all(not table.to_dict()["acls"] for table in tables.values())
+        for member, broker in brokers.items():
+            assert (tmp_path / member / "commitlog").stat().st_mode & 0o077 == 0
+            store = broker._store
+            end = store.queue_end(TABLES_TOPIC, 0)
+            places = [item[0] for at in range(end) for item in await store.queue_items(TABLES_TOPIC, 0, at, 1)]
+            shown = [await call(member, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)}) for place in places]
+            assert len(shown) > 5
+            assert all(not answered.body and answered.code != 0 for answered in shown), "whoever asks"
+            assert b"bobs-password" in b"".join(map(bytes, replica_of(broker).read(0, store.end_offset, wait=True)))
+            pulled = {"consumerGroup": "g", "topic": TABLES_TOPIC, "queueId": "0", "queueOffset": "0"}
+            pulled |= {"maxMsgNums": "32", "sysFlag": "0", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+            pulled |= {"subVersion": "0", "subscription": "*"}
+            assert (await call(member, RequestCode.PULL_MESSAGE, pulled)).code == ResponseCode.NO_PERMISSION
+        async with connected(brokers[to]) as peer:
+            forged = await peer.send(TABLES_TOPIC, b'{"security": {"users": [], "acls": []}}')
+        assert forged.code == ResponseCode.NO_PERMISSION
+        sent = {"producerGroup": "p", "topic": TABLES_TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4"}
+        sent |= {"queueId": "0", "sysFlag": "0", "bornTimestamp": "0", "flag": "0"}
+        assert (await call(to, RequestCode.SEND_MESSAGE, sent, b"{}")).code == ResponseCode.NO_PERMISSION
+        went_on = await call(leader, RequestCode.SEND_MESSAGE, sent | {"topic": "orders"}, b"{}")
+        assert went_on.code == ResponseCode.SUCCESS, "with the signature that it came with"
+        async with connected(brokers[leader]) as peer:
+            assert (await peer.send("orders", b"unsigned")).code == ResponseCode.NO_PERMISSION
+        await pool.close()
+
+
+def replica_of(broker: Broker) -> Replica:
+    assert broker._store.replica is not None
+    return broker._store.replica
+
+
+def lacking_data_twice(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Proposal]:
+    """The next two promotions come in a moment in which the learner lacks data. Returns all that are attempted."""
+    attempts: list[Proposal] = []
+    member = part_of(broker).member
+    propose = member.propose
+
+    def attempt(proposal: Proposal) -> Position | None:
+        if isinstance(proposal, PromoteMember):
+            attempts.append(proposal)
+            if len(attempts) <= 2:
+                raise LacksData(f"{proposal.id} lacks committed data: try again when it has caught up")
+        return propose(proposal)
+
+    monkeypatch.setattr(member, "propose", attempt)
+    return attempts
+
+
+async def test_a_group_of_three_becomes_one_of_five_and_shrinks_again(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = free_ports(5)
+    everybody = {"dLegerPeers": ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))}
+    async with group(tmp_path, ports[:3]) as brokers:
+        await all_ready(brokers)
+        async with connected(brokers[leader_of(brokers)]) as peer:
+            assert (await peer.send("t", b"first")).code == ResponseCode.SUCCESS
+            refused = await peer.call(RequestCode.CHANGE_MEMBERS, {"action": "add", "member": "n3"})
+            assert refused.code == ResponseCode.ILLEGAL_OPERATION
+            assert "'n3' is not in dLegerPeers" in (refused.remark or "")
+        for member in list(brokers):
+            await stop(brokers, member)
+    async with group(tmp_path, ports, everybody) as brokers:
+        await become(lambda: bool(leader_of(brokers)))
+        await become(lambda: len(status_of(brokers[leader_of(brokers)]).joining_disks) == 2)
+        leader = leader_of(brokers)
+        async with connected(brokers[leader]) as peer:
+
+            async def change(action: str, member: str) -> RemotingCommand:
+                return await peer.call(RequestCode.CHANGE_MEMBERS, {"action": action, "member": member})
+
+            for wrong in ("n9", leader):
+                assert (await change("add", wrong)).code == ResponseCode.ILLEGAL_OPERATION
+            assert (await change("enlarge", "n3")).code == ResponseCode.ILLEGAL_OPERATION
+            assert (await change("add", "n3")).code == ResponseCode.SUCCESS
+            await become(lambda: "n3" in status_of(brokers[leader]).configuration.voters())
+            await become(lambda: status_of(brokers[leader]).configuration_committed)
+            answered = await change("addLearner", "n4")
+            assert answered.code == ResponseCode.SUCCESS, answered.remark
+            assert json.loads(answered.body)["members"][4]["role"] == "learner"
+            requests, attempts = 1, lacking_data_twice(brokers[leader], monkeypatch)
+            while (answered := await change("promote", "n4")).code != ResponseCode.SUCCESS:
+                assert "has caught up" in (answered.remark or ""), answered.remark
+                requests += 1
+            assert len(attempts) >= requests + 2, "a learner that lacks a moment's data is promoted a moment later"
+            await all_ready(brokers)
+            assert (await peer.send("t", b"second")).code == ResponseCode.SUCCESS
+            for member in ("n3", "n4"):
+                assert (await change("remove", member)).code == ResponseCode.SUCCESS
+            assert status_of(brokers[leader]).configuration.voters() == ["n0", "n1", "n2"]
+            while await is_ready(brokers["n4"]):  # nobody counts on it any more, as it hears no leader
+                await asyncio.sleep(LOOK_S)
+            assert (await change("remove", leader)).code == ResponseCode.SUCCESS
+        await become(lambda: leader_of(brokers) not in ("", leader))
+        async with connected(brokers[leader_of(brokers)]) as peer:
+            assert await read(peer, "t", 2) == [b"first", b"second"]

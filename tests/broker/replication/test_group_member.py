@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
+from raptormq.broker.replication.codec import decode
 from raptormq.broker.tables import GroupConfig
 from raptormq.errors import NotLeader
 from raptormq.protocol.bodies.topic_config import TopicConfig
-from raptormq.raft import VoteResponse
+from raptormq.raft import Status, VoteRequest, VoteResponse
 from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import message
+
+_NEVER_S = 3600.0
+"""Reads wait for the group's clock, which is not that of the loop."""
 
 
 def run(scenario: Any) -> None:
@@ -263,10 +269,44 @@ def test_nothing_acknowledged_is_lost_or_reordered(seed: int, sync: bool) -> Non
     run(_storm(Group(seed, sync=sync)))
 
 
-async def _storm(group: Group) -> None:
+@pytest.mark.parametrize("seed", range(25))
+def test_a_read_sees_all_that_was_acknowledged_before_it_on_every_member(seed: int) -> None:
+    async def scenario() -> None:
+        group = Group(seed)
+        chance, stale, passed = Random(seed), set[str](), 0
+        reads: list[asyncio.Task[None]] = []
+
+        async def read(each: Member) -> None:
+            nonlocal passed
+            process, known = each.member, set(group.acknowledged)
+            assert process is not None
+            if await process.reads.passed(_NEVER_S) and each.member is process:
+                passed += 1
+                stale.update(known.difference(messages_of(each)))
+
+        def begin_one() -> None:
+            if group.alive and chance.random() < 0.2:
+                reads.append(asyncio.ensure_future(read(chance.choice(group.alive))))
+
+        await _storm(group, begin_one)
+        before = passed
+        last = [asyncio.ensure_future(read(each)) for each in group.alive]
+        await group.calm(lambda: all(each.done() for each in last))
+        for each in reads:
+            each.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+        assert not stale
+        assert before > 0
+        assert passed >= before + 3
+
+    run(scenario())
+
+
+async def _storm(group: Group, also: Callable[[], None] = lambda: None) -> None:
     rng = group.rng
     await formed(group)
     for _ in range(250):
+        also()
         match rng.choice(["send", "send", "tick", "tick", "deliver", "deliver", "deliver", "drop", "fault"]):
             case "send" if group.leader is not None:
                 group.send(group.leader)
@@ -312,3 +352,101 @@ def _fault(group: Group) -> None:
             group.cut.clear()
         case "flush" if group.alive:
             rng.choice(group.alive).store.flush()
+
+
+def test_a_vote_outlives_the_process_that_gave_it() -> None:
+    """Or two candidates of one term could both have a majority."""
+
+    async def scenario() -> None:
+        group = Group(10)
+        leader = await formed(group)
+        voter, other = followers(group)
+        assert voter.member is not None
+        before = voter.member.status()
+        assert before is not None
+        leader.kill()
+        other.kill()
+        assert await _asks_for_vote(group, voter, leader.id, before)
+        voter.kill()
+        voter.start()
+        assert not await _asks_for_vote(group, voter, other.id, before)
+        assert await _asks_for_vote(group, voter, leader.id, before), "the same candidate may ask again"
+
+    run(scenario())
+
+
+async def _asks_for_vote(group: Group, voter: Member, candidate: str, before: Status) -> bool:
+    """Whether ``voter`` gives its vote of the next term."""
+    known = before.configuration.get(candidate)
+    assert known is not None
+    assert voter.member is not None
+    group.network.clear()
+    request = VoteRequest(
+        sender=candidate, to=voter.id, term=before.term + 1, incarnation=known.incarnation, boot=9,
+        to_incarnation=before.incarnation, group=before.group, last_term=before.term, end=before.end, transfer=True,
+    )  # fmt: skip
+    voter.member.step(request)
+    await group.settle()
+    (response,) = [each for _, _, body in group.network if isinstance(each := decode(body), VoteResponse)]
+    return response.granted
+
+
+def test_two_processes_with_one_identity_are_told_of_and_change_nothing() -> None:
+    async def scenario() -> None:
+        group = Group(15)
+        leader = await formed(group)
+        double = followers(group)[0]
+        group.send(leader)
+        await group.calm(group.is_whole)
+        duplicate = Member(group, double.id)
+        duplicate.start()
+        for _ in range(60):
+            group.tick()
+            assert duplicate.member is not None
+            duplicate.member.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        assert leader.member is not None
+        assert f"uses the id of member {double.id}" in leader.member.conflict
+        assert voters(leader) == sorted(group.members)
+        assert messages_of(double) == messages_of(leader) == group.acknowledged
+
+    run(scenario())
+
+
+def test_a_disk_of_another_group_is_refused_and_keeps_its_data() -> None:
+    async def scenario() -> None:
+        other = Group(16)
+        group = Group(17)
+        for each in (other, group):
+            leader = await formed(each)
+            each.send(leader)
+            await each.calm(each.is_whole)
+        leader, stranger = await formed_again(group), followers(other)[0]
+        taken = followers(group)[0]
+        kept = b"".join(map(bytes, stranger.replica.read(0, stranger.replica.end_offset, wait=True)))
+        taken.kill()
+        stranger.kill()
+        taken.volume = stranger.volume
+        taken.start()
+        for _ in range(60):
+            group.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        assert leader.member is not None
+        assert "its disk must be empty" in leader.member.conflict
+        found = taken.replica.read(0, taken.replica.end_offset, wait=True)
+        assert b"".join(map(bytes, found)) == kept != b""
+        assert not group.halted()
+
+    run(scenario())
+
+
+async def formed_again(group: Group) -> Member:
+    await group.calm(lambda: group.leader is not None)
+    assert group.leader is not None
+    return group.leader

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from raptormq.broker.replication.codec import decode, encode_head
-from raptormq.broker.replication.links import Inbox
+from raptormq.broker.replication.links import Inbox, Links
+from raptormq.broker.replication.log_history import LogHistory
 from raptormq.errors import BodyError
+from raptormq.protocol.bodies.replication import ReplicationState
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.raft import (
@@ -30,6 +32,7 @@ from raptormq.raft import (
     VoteRequest,
     VoteResponse,
 )
+from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.server import Server
 
@@ -56,6 +59,19 @@ MESSAGES: list[Message] = [
     ReadIndexRequest(**HEAD, context="a read"),
     ReadIndexResponse(**HEAD, context="a read", position=Position(1, 2)),
 ]
+
+
+class NoQueries:
+    """A member that nobody asks anything."""
+
+    def describe(self, restarting: str = "") -> ReplicationState:
+        raise AssertionError("nobody has asked")
+
+    async def history(self) -> LogHistory:
+        raise AssertionError("nobody has asked")
+
+    async def read_range(self, begin: int, limit: int, most: int) -> bytes:
+        raise AssertionError("nobody has asked")
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -100,20 +116,24 @@ def test_what_is_no_message_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"code": RequestCode.SEND_MESSAGE}, "no message between members"),
-        ({"flag": 0}, "no message between members"),
-        ({"ext_fields": {"group": "another"}}, "of the group 'another', not of 'g'"),
-        ({"ext_fields": {}}, "of the group None"),
+        ({"code": RequestCode.SEND_MESSAGE}, "not a message between members"),
+        ({"flag": 0}, "not a message between members"),
+        ({"ext_fields": {"group": "another"}}, "belongs to group 'another', not to 'g'"),
+        ({"ext_fields": {}}, "belongs to group None"),
         ({"body": b"?"}, "not a message between members"),
+        (
+            {"body": encode_head(VoteRequest(**HEAD, last_term=8, end=Position(5, 1)))},
+            "contradicts itself: its log",
+        ),
         ({"body": encode_head(Hello(**HEAD | {"sender": "n9"}))}, "'n9' is not in dLegerPeers"),
-        ({"body": encode_head(Hello(**HEAD | {"to": "n2"}))}, "it is for member 'n2', and this one is n1"),
+        ({"body": encode_head(Hello(**HEAD | {"to": "n2"}))}, "the message is addressed to member 'n2', this is n1"),
     ],
 )
 async def test_a_stranger_is_refused_and_told_of_once(
     change: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken: list[Message] = []
-    inbox = Inbox("n1", "g", {"n0": "", "n2": ""}, taken.append, lambda *_: None)
+    inbox = Inbox("n1", "g", {"n0": "", "n2": ""}, taken.append, lambda *_: None, NoQueries())
     server = Server(inbox, "127.0.0.1", 0)
     await server.start()
     try:
@@ -132,7 +152,79 @@ async def test_a_stranger_is_refused_and_told_of_once(
                 await asyncio.wait_for(connection.wait_closed(), 10)
                 await pool.close()
         assert taken == []
-        assert inbox.refused.total() == 2
+        assert inbox.refused == 2
         assert [reason in record.getMessage() for record in caplog.records].count(True) == 1
     finally:
         await server.stop()
+
+
+async def test_what_is_no_frame_is_counted() -> None:
+    inbox = Inbox("n1", "g", {"n0": ""}, lambda _: None, lambda *_: None, NoQueries())
+    server = Server(inbox, "127.0.0.1", 0)
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"\xff" * 64)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        assert inbox.refused == 1
+    finally:
+        await server.stop()
+
+
+class Port:
+    """The port of a member, with the connections that it has accepted."""
+
+    def __init__(self) -> None:
+        self.accepted: list[Connection] = []
+        self.heard, self.lost = asyncio.Event(), asyncio.Event()
+        self.server = Server(self, "127.0.0.1", 0)
+
+    def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
+        if connection not in self.accepted:
+            self.accepted.append(connection)
+        self.heard.set()
+
+    def closed(self, connection: Connection) -> None:
+        self.lost.set()
+
+    async def hears(self, links: Links) -> None:
+        self.heard.clear()
+        while not self.heard.is_set():  # what is sent without a connection is dropped
+            links.send(Hello(**HEAD | {"sender": "n1", "to": "n0"}))
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("process_ends", [True, False])
+async def test_the_end_of_a_process_is_told_and_the_end_of_a_connection_is_not(process_ends: bool) -> None:
+    port, ended, is_told = Port(), [], asyncio.Event()
+
+    def process_ended(member: str) -> None:
+        ended.append(member)
+        is_told.set()
+
+    async def in_thread(_: Any) -> None:
+        raise AssertionError("nothing is read")
+
+    no_log: Any = None
+    await port.server.start()
+    address = f"127.0.0.1:{port.server.port}"
+    links = Links("g", {"n0": address}, no_log, in_thread, process_ended=process_ended)
+    try:
+        await port.hears(links)
+        if process_ends:
+            await port.server.stop()
+            await is_told.wait()
+            assert ended == ["n0"]
+            port.server = Server(port, "127.0.0.1", port.server.port)
+            await port.server.start()
+        else:
+            port.accepted[0].close()
+            await port.lost.wait()
+        while not port.server.connection_count:  # although nothing is sent
+            await asyncio.sleep(0.01)
+        await port.hears(links)
+        assert ended == ["n0"] * process_ends
+    finally:
+        await links.close()
+        await port.server.stop()

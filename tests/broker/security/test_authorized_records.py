@@ -156,7 +156,7 @@ async def test_a_member_consumes_what_its_group_may_read(tmp_path: Path, topic: 
         asking = asyncio.ensure_future(ask(admin, ALICE, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields))
         if topic in ("secret", "%RETRY%boss"):
             answer = await asking
-            assert (answer.code, answer.remark) == (1, f"there is no message with the id {message_id}")
+            assert (answer.code, answer.remark) == (1, f"message {message_id} does not exist")
             return
         while (asked := await peer.notices.get()).code != RequestCode.CONSUME_MESSAGE_DIRECTLY:
             pass

@@ -75,7 +75,7 @@ async def test_the_classic_signature_alone_is_refused(tmp_path: Path) -> None:
         sign(request, ROOT)
         code, remark = await outcome(peer, request)
         assert code == ResponseCode.NO_PERMISSION
-        assert remark.startswith("the full signature is missing: this server demands it (demandFullSignature)")
+        assert remark.startswith("the full signature is missing: this server requires it (demandFullSignature)")
         request.ext_fields[FULL_SIGNATURE] = "7:what"
         sign(request, ROOT)
         code, remark = await outcome(peer, request)
@@ -87,8 +87,8 @@ async def test_the_classic_signature_alone_is_refused(tmp_path: Path) -> None:
     [
         (-WINDOW_MS, None),
         (WINDOW_MS, None),
-        (-WINDOW_MS - 1, "its time is 60.0 s behind this server's clock, more than 60 s (fullSignatureWindow)"),
-        (WINDOW_MS + 1, "its time is 60.0 s ahead of this server's clock, more than 60 s (fullSignatureWindow)"),
+        (-WINDOW_MS - 1, "its time is 60.0 s behind this server's clock; the limit is 60 s (fullSignatureWindow)"),
+        (WINDOW_MS + 1, "its time is 60.0 s ahead of this server's clock; the limit is 60 s (fullSignatureWindow)"),
     ],
 )
 async def test_a_signature_expires(tmp_path: Path, ahead_ms: int, remark: str | None) -> None:
@@ -155,7 +155,7 @@ async def test_connections_that_are_long_gone_are_forgotten(tmp_path: Path, monk
         for number in range(3):
             assert (await ask_as(f"{number:016x}"))[0] == ResponseCode.TOPIC_NOT_EXIST
         code, remark = await ask_as(f"{9:016x}")
-        assert (code, remark) == (16, "more than 3 connections in a short time: try again later.")
+        assert (code, remark) == (16, "the limit of 3 recent connections is reached: retry later.")
         clock.move(2 * WINDOW_MS + 1)
         assert (await ask_as(f"{9:016x}"))[0] == ResponseCode.TOPIC_NOT_EXIST
         clock.run()
@@ -166,7 +166,7 @@ async def test_a_connection_has_one_session(tmp_path: Path) -> None:
     async with demanding(tmp_path, clock) as broker, connected(broker) as peer:
         await make_topic(peer, clock)
         code, remark = await outcome(peer, read_request(clock, session="ff" * 8))
-        assert (code, remark.partition(" than")[0]) == (16, "the full signature is of another session")
+        assert (code, remark.partition(" than")[0]) == (16, "the full signature has another session")
 
 
 async def test_connections_sign_each_request_anew(tmp_path: Path) -> None:

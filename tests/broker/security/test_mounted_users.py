@@ -61,7 +61,7 @@ async def test_a_password_is_replaced_without_a_refusal(tmp_path: Path) -> None:
 async def test_no_request_changes_a_user_in_files(tmp_path: Path) -> None:
     secret = mount(tmp_path / "secret", "1", username="keeper", password="first-password")
     settings = {"authenticationEnabled": "true", "superUserPaths": str(secret)}
-    refused = (16, "User:keeper is defined by files of this server (superUserPaths), change those")
+    refused = (16, "User:keeper is defined by files of this server (superUserPaths); change the files")
     body = json.dumps({"password": "other", "userType": "Super"}).encode()
     async with running(tmp_path, settings) as broker, connected(broker) as peer:
         changes = [(RequestCode.AUTH_UPDATE_USER, refused), (RequestCode.AUTH_DELETE_USER, refused)]
@@ -112,7 +112,7 @@ def test_files_that_cannot_be_used_leave_the_user_as_it_was(tmp_path: Path, capl
     mount(folder, "2", username="keeper", password="")
     assert [mounted.user.password, mounted.credentials().secret_key] == ["first-password"] * 2
     assert [record.getMessage() for record in caplog.records] == [
-        f"the user stays as it was: {folder / 'password'} must have 1 to 4096 bytes of text"
+        f"cannot update user keeper: {folder / 'password'} must have 1 to 4096 bytes of text"
     ]
     shutil.rmtree(folder)
     assert mounted.user.password == "first-password"
@@ -124,7 +124,7 @@ def test_folders_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*username: No such file"):
         MountedUsers([tmp_path])
     folders = [mount(tmp_path / name, "1", username="keeper", password=name) for name in ("a", "b")]
-    with pytest.raises(ConfigError, match="have the same user"):
+    with pytest.raises(ConfigError, match="define the same user"):
         MountedUsers(folders)
     both = {
         "innerClientCredentialsPath": str(tmp_path),

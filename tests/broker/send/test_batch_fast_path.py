@@ -13,7 +13,6 @@ from raptormq.broker.config.config import BrokerConfig
 from raptormq.broker.delay.timer_message import TimerRules
 from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.admission import Admission
-from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.batch_fast_path import BatchFastPath
 from raptormq.broker.tables.topics import TopicTable
 from raptormq.errors import HeaderError
@@ -136,7 +135,6 @@ def both(fields: dict[str, str], body: bytes) -> Iterator[tuple[object, ...] | s
     admission = Admission(
         config,
         topics,
-        TopicCreator(topics, config.policies),
         unused,
         lambda: 0,
         unused,

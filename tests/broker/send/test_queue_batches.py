@@ -179,7 +179,7 @@ async def test_the_messages_of_a_request_are_limited(tmp_path: Path, monkeypatch
     async with running(tmp_path) as broker, connected(broker) as peer:
         answers = await send(peer, listed(0, "a", "b"), listed(1, "c", "d", "e"), listed(2, "f", "g"))
     assert [each.code for each in answers] == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
-    assert answers[1].text == "a request for several queues holds at most 4 messages"
+    assert answers[1].text == "a request for several queues has at most 4 messages"
 
 
 async def test_others_have_their_turn_between_the_slices_of_a_request(
@@ -230,7 +230,7 @@ async def test_what_requests_under_way_take_together_is_limited(
             assert not first.done()
             assert (refused.code, refused.remark) == (
                 ResponseCode.SYSTEM_BUSY,
-                f"requests for several queues with {size} bytes are being stored: send it later",
+                f"requests of {size} bytes for several queues are being stored; retry later",
             )
             assert {each.code for each in await first} == {0}
         await send(other, listed(2, "as good"))

@@ -52,7 +52,7 @@ def test_the_tag_of_all_messages_becomes_the_batch_s(more: str) -> None:
 @pytest.mark.parametrize("texts", [[text(0), text(1)], [text(0), text(10)]], ids=["alike", "different"])
 def test_a_wrong_number_is_refused(texts: list[bytes]) -> None:
     assert wrapped(texts, "UNIQ_KEY\x01bb\x02INNER_NUM\x012\x02").messages == 2
-    with pytest.raises(RecordError, match="declares 3 messages and holds 2"):
+    with pytest.raises(RecordError, match="declares 3 messages but contains 2"):
         wrapped(texts, "UNIQ_KEY\x01bb\x02INNER_NUM\x013\x02")
 
 

@@ -122,14 +122,14 @@ def test_a_factor_that_a_file_spoils_is_the_default() -> None:
 def test_what_is_kept_without_effect_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     notices = EffectNotices("topic", TOPIC_ATTRIBUTES)
     with caplog.at_level("WARNING"):
-        notices.look("first", {"lite.topic.expiration": "5", "message.type": "LITE", "queue.type": "BatchCQ"})
-        notices.look("second", {"lite.topic.expiration": "6", "message.type": "LITE"})
-        notices.look("third", {"message.type": "PRIORITY", "cleanup.policy": "COMPACTION", "novel": "x"})
+        notices.log_new("first", {"lite.topic.expiration": "5", "message.type": "LITE", "queue.type": "BatchCQ"})
+        notices.log_new("second", {"lite.topic.expiration": "6", "message.type": "LITE"})
+        notices.log_new("third", {"message.type": "PRIORITY", "cleanup.policy": "COMPACTION", "novel": "x"})
     assert [record.getMessage() for record in caplog.records] == [
-        "topic first has the attribute lite.topic.expiration=5, which this version keeps without effect",
-        "topic first has the attribute message.type=LITE, which this version keeps without effect",
-        "topic third has the attribute cleanup.policy=COMPACTION, which this version keeps without effect",
-        "topic third has the attribute novel=x, which this version keeps without effect",
+        "topic first has the attribute lite.topic.expiration=5, which has no effect in this version",
+        "topic first has the attribute message.type=LITE, which has no effect in this version",
+        "topic third has the attribute cleanup.policy=COMPACTION, which has no effect in this version",
+        "topic third has the attribute novel=x, which has no effect in this version",
     ]
 
 

@@ -292,6 +292,6 @@ async def test_an_open_half_that_cannot_be_read_is_not_called_decided(
         with monkeypatch.context() as damaged:
             damaged.setattr(transactions, "_read", unreadable)
             refused = await end(peer, sent, COMMIT)
-        expected = ResponseCode.SERVICE_NOT_AVAILABLE, "the open transaction at half offset 1 cannot be read"
+        expected = ResponseCode.SERVICE_NOT_AVAILABLE, "cannot read the open transaction at half offset 1"
         assert (refused.code, refused.remark) == expected
         assert (await end(peer, sent, COMMIT)).code == 0

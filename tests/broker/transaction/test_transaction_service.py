@@ -53,7 +53,7 @@ async def test_what_is_rolled_back_is_never_seen_and_a_decision_counts_once(tmp_
         assert (await end(peer, sent, ROLLBACK)).code == 0
         for decision in (COMMIT, ROLLBACK):
             again = await end(peer, sent, decision)
-            assert (again.code, again.remark) == (604, "the transaction has been decided or given up already")
+            assert (again.code, again.remark) == (604, "the transaction is already decided or discarded")
         assert (await peer.pull("t", 0, 2)).code == 19
 
 
@@ -64,7 +64,7 @@ async def test_what_is_rolled_back_is_never_seen_and_a_decision_counts_once(tmp_
         ({"tranStateTableOffset": 7}, 1, "state table offset wrong"),
         ({"commitLogOffset": 1 << 40}, 1, "Find prepared transaction message failed"),
         ({"commitLogOffset": 0}, 1, "Find prepared transaction message failed"),
-        ({"commitOrRollback": 4}, 1, "4 is not a decision"),
+        ({"commitOrRollback": 4}, 1, "invalid decision 4"),
         ({"commitOrRollback": "yes"}, 1, "commitOrRollback"),
     ],
 )
@@ -207,7 +207,7 @@ async def test_a_damaged_decision_is_asked_for_again_and_hinders_no_other(
     async with running(tmp_path, QUICK | {"transactionCheckMax": "1000"}) as broker, connected(broker) as peer:
         assert await _asked_bodies(peer, 3) == {b"open0", b"decided1", b"open3"}
         assert (await end(peer, await prepare(peer, b"new"), COMMIT)).code == 0
-    assert "the transaction decision at op offset 0 is lost: the record is damaged" in caplog.text
+    assert "skipped a damaged transaction decision at op offset 0: the record is damaged" in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["a bit of the place", "the place of an ordinary message", "the size"])
@@ -283,7 +283,7 @@ async def test_questions_begin_again_about_what_was_given_up(tmp_path: Path) -> 
         resumed = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place, "topic": "t"})
         assert resumed.code == 0
         again = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place, "topic": "t"})
-        assert (again.code, again.remark) == (604, "the checks of the transaction have been resumed already")
+        assert (again.code, again.remark) == (604, "the checks of the transaction are already resumed")
         assert (await answer(peer, await question(peer), COMMIT)).code == 0
         assert bodies(await peer.pull("t", 0, 2)) == [b"x"]
         assert (await end(peer, sent, COMMIT)).code == 604
@@ -317,5 +317,6 @@ async def test_a_half_with_an_endless_number_hinders_no_other(tmp_path: Path, na
         await announce(peer)
         await prepare(peer, b"endless", PREPARED + f"{name}\x01{'9' * 5000}\x02")
         await prepare(peer, b"good")
-        asked = {decode_record((await question(peer)).body).body for _ in range(2)}
-        assert asked == {b"endless", b"good"}
+        asked: set[bytes] = set()
+        while asked != {b"endless", b"good"}:  # one may be asked twice before the other is there
+            asked.add(decode_record((await question(peer)).body).body)

@@ -13,6 +13,8 @@ from raptormq.client import MessageQueue
 from raptormq.client.consumer.handover import Handover, QueueLocks
 from raptormq.client.consumer.offset_commits import OffsetCommitter
 from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.client.consumer.rebalance_calls import RebalanceCalls
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.protocol.bodies.queues import QueueLockRequest, encode_locked_queues
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.client.consumer.test_queue_locks import connected
@@ -111,7 +113,9 @@ async def test_a_queue_is_acquired_with_its_lock_and_unlocked_after_its_last_cal
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:1])))
         instance = await connected(peer)
         locks = QueueLocks(instance, "g", exclusive=True)
-        handover = Handover(locks, cast("OffsetCommitter", Committed()), 0.0)
+        handover = Handover(
+            locks, cast("OffsetCommitter", Committed()), 0.0, RebalanceCalls(None, "g", 1.0, ConsumeChain("g", ()))
+        )
         # Not even a queue whose owner is gone is read without its lock.
         assert await handover.acquire("t", QUEUES, set(QUEUES)) == QUEUES[:1]
         assert handover.pending_topics == {"t"}
@@ -132,7 +136,12 @@ async def test_the_lock_of_a_call_that_cannot_be_ended_is_left_to_its_time_limit
     async with ScriptedPeer() as peer:
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES[:1])))
         instance = await connected(peer)
-        handover = Handover(QueueLocks(instance, "g", exclusive=True), cast("OffsetCommitter", Committed()), 0.0)
+        handover = Handover(
+            QueueLocks(instance, "g", exclusive=True),
+            cast("OffsetCommitter", Committed()),
+            0.0,
+            RebalanceCalls(None, "g", 1.0, ConsumeChain("g", ())),
+        )
         assert await handover.acquire("t", QUEUES[:1], set()) == QUEUES[:1]
         stuck = Busy()
         stuck.is_abandoned = True

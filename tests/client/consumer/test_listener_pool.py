@@ -266,7 +266,9 @@ async def test_a_listener_that_is_a_plain_function_is_called_once_and_named(
         later["t"] = right
         await reader.until(50)
     [record] = caplog.records
-    assert record.getMessage().startswith("topic t is not consumed any more by group g here: a listener must be async")
+    assert record.getMessage().startswith(
+        "topic t is no longer consumed by this member of group g: a listener must be async"
+    )
     assert record.exc_info is None
     assert (len(called), giving.given) == (51, [])
 

@@ -21,6 +21,7 @@ from raptormq.client.consumer.ordered_pool import OrderedPool
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.send_back import Redelivery
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.protocol.properties import SHARDING_KEY
 
 QUEUES = [MessageQueue("t", "broker-0", number) for number in range(3)]
@@ -123,7 +124,9 @@ class Member:
     def __init__(self, broker: Broker, config: ConsumerConfig) -> None:
         self.broker = broker
         self.readers: dict[MessageQueue, Reader] = {}
-        self.pool = OrderedPool(config, "g", lambda _: self.consume, cast("Redelivery", self), lambda _: None)
+        self.pool = OrderedPool(
+            config, "g", lambda _: self.consume, ConsumeChain("g", ()), cast("Redelivery", self), lambda _: None
+        )
         self.pool.start()
 
     async def consume(self, messages: list[MessageExt]) -> ConsumeResult:

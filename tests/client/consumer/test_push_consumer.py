@@ -146,15 +146,15 @@ async def test_a_member_that_vanishes_without_a_word_loses_nothing(tmp_path: Pat
         await stuck.wait()
         running = vanishing._running
         assert running is not None
-        for made in list(running._instance.pool._made.values()):
+        for made in list(running.instance.pool._made.values()):
             made.connection.abort()
-        for task in [*running._instance._tasks, running.rebalancer._task]:
+        for task in [*running.instance._tasks, running.rebalancer._task]:
             assert task is not None
             task.cancel()  # it does not heartbeat any more, so the broker has forgotten it
         async with PushConsumer("g", name_servers=cluster.name_servers, config=FAST) as consumer:
             consumer.subscribe("t", "*", taken_over)
             await taken_over.until(lambda: len(taken_over.bodies) == 20)
-        await running._listener_pool.stop(0.01)
+        await running._consumption.stop(0.01)
         await vanishing.stop()
 
 

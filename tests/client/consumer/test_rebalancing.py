@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
-from raptormq.client import ClientConfig
+from raptormq.client import ClientConfig, ConsumerConfig, MessageModel
 from raptormq.client.cluster.client_instance import ClientInstance
 from raptormq.client.consumer.handover import Handover
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.rebalance import Rebalancer
+from raptormq.client.consumer.rebalance_calls import RebalanceCalls
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.protocol.bodies.heartbeat import Subscription
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import MessageQueue
@@ -22,7 +24,7 @@ from tests.client.scripted_peer import ScriptedPeer, route
 TOPICS = [f"t{number}" for number in range(640)]
 
 
-def reader(queue: MessageQueue, subscription: Subscription) -> QueueReader:
+def reader(queue: MessageQueue, subscription: Subscription, _: object) -> QueueReader:
     return cast("QueueReader", SimpleNamespace(queue=queue, subscription=subscription))
 
 
@@ -34,9 +36,18 @@ async def of_many_topics() -> AsyncIterator[Rebalancer]:
         names.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, broker))
         instance = ClientInstance.acquire(ClientConfig(names.address))
         instance.register_consumer("g", Member())
-        handover = Handover(None, cast("Any", None), 1.0)
+        handover = Handover(None, cast("Any", None), 1.0, RebalanceCalls(None, "g", 1.0, ConsumeChain("g", ())))
+        config = ConsumerConfig(message_model=MessageModel.BROADCASTING)
         try:
-            yield Rebalancer(instance, "g", 20.0, lambda: subscriptions, reader, handover, shared=False)
+            yield Rebalancer(
+                instance,
+                "g",
+                config,
+                lambda: subscriptions,
+                reader,
+                handover,
+                RebalanceCalls(None, "g", 1.0, ConsumeChain("g", ())),
+            )
         finally:
             await instance.release()
 

@@ -12,6 +12,8 @@ from raptormq.client import MessageQueue
 from raptormq.client.consumer.handover import Handover, QueueLocks
 from raptormq.client.consumer.offset_commits import OffsetCommitter
 from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.client.consumer.rebalance_calls import RebalanceCalls
+from raptormq.client.interceptors import ConsumeChain
 
 
 class Locks:
@@ -33,7 +35,12 @@ class Locks:
 
 
 def taking(locks: Locks | None, timeout: float = 1000.0) -> Handover:
-    return Handover(cast("QueueLocks", locks), cast("OffsetCommitter", None), timeout)
+    return Handover(
+        cast("QueueLocks", locks),
+        cast("OffsetCommitter", None),
+        timeout,
+        RebalanceCalls(None, "g", 1.0, ConsumeChain("g", ())),
+    )
 
 
 SOME = [MessageQueue("t", "broker-0", number) for number in range(3)]
@@ -120,7 +127,12 @@ async def test_a_silent_broker_is_waited_for_once_whatever_the_number_of_its_que
         commits.unreached = {"broker-0"}
     else:
         locks.silent = {"broker-0"}
-    handover = Handover(cast("QueueLocks", locks), cast("OffsetCommitter", commits), 1000.0)
+    handover = Handover(
+        cast("QueueLocks", locks),
+        cast("OffsetCommitter", commits),
+        1000.0,
+        RebalanceCalls(None, "g", 1.0, ConsumeChain("g", ())),
+    )
     readers = [IdleReader(MessageQueue("t", f"broker-{number % 2}", number)) for number in range(1000)]
     handover.revoke(cast("list[QueueReader]", readers))
     await handover.wait()

@@ -13,6 +13,7 @@ import pytest
 from raptormq.client import ClientConfig, ConsumerConfig, MessageExt, MessageQueue
 from raptormq.client.cluster.client_instance import ClientInstance
 from raptormq.client.consumer.send_back import Redelivery
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.compression import decompress
 from raptormq.protocol.inner_batch import INNER_BATCH
@@ -48,7 +49,7 @@ async def redelivery(peer: ScriptedPeer) -> AsyncIterator[Redelivery]:
     peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(4, peer))
     instance = ClientInstance.acquire(ClientConfig(peer.address))
     try:
-        yield Redelivery(instance, "g", ConsumerConfig(max_reconsume_times=5))
+        yield Redelivery(instance, "g", ConsumerConfig(max_reconsume_times=5), ConsumeChain("g", ()))
     finally:
         await instance.release()
 
@@ -164,7 +165,7 @@ async def test_a_copy_leaves_room_for_what_brokers_add(too_many: int, caplog: py
         found = decode_properties(peer.received[SEND][1].ext_fields["i"])
         assert (found["RETRY_TOPIC"], found["DELAY"], found["UNIQ_KEY"]) == ("t", "5", "id")
         assert ("note" in found, found.get("__LEFT_OUT")) == ((False, "note") if too_many else (True, None))
-        assert ("leaves out properties that do not fit" in caplog.text) is bool(too_many)
+        assert ("omits properties that do not fit" in caplog.text) is bool(too_many)
 
 
 async def test_a_separator_in_a_value_is_no_reason_to_keep_a_message() -> None:
@@ -197,7 +198,9 @@ async def test_what_is_too_large_once_it_is_encrypted_again_is_kept_and_the_log_
     async with Cluster(tmp_path, maxMessageSize="1000") as cluster:
         instance = ClientInstance.acquire(ClientConfig(cluster.name_servers, keys=OneKey()))
         try:
-            assert await Redelivery(instance, "g", ConsumerConfig()).send_back(message) is is_taken
+            assert (
+                await Redelivery(instance, "g", ConsumerConfig(), ConsumeChain("g", ())).send_back(message) is is_taken
+            )
         finally:
             await instance.release()
     told = [text for each in caplog.records if "retried by this client" in (text := each.getMessage())]

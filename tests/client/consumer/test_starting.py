@@ -14,6 +14,7 @@ import pytest
 from raptormq.client import (
     AdminClient,
     ClientConfig,
+    Consumer,
     ConsumerConfig,
     MessageExt,
     Producer,
@@ -143,5 +144,18 @@ async def test_a_push_consumer_that_is_never_stopped_is_reported(tmp_path: Path)
         running = consumers[0]._running
         assert running is not None
         with pytest.warns(ResourceWarning, match=r"unclosed PushConsumer: await its stop\(\)"):
+            drop(consumers)
+        await running.stop()
+
+
+async def test_a_consumer_that_is_never_closed_is_reported(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        consumers = [Consumer("g", name_servers=cluster.name_servers)]
+        consumers[0].subscribe("t")
+        await consumers[0].start()
+        running = consumers[0]._running
+        assert running is not None
+        with pytest.warns(ResourceWarning, match=r"unclosed Consumer: await its close\(\)"):
             drop(consumers)
         await running.stop()

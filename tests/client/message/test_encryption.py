@@ -22,6 +22,7 @@ from raptormq.client import (
 )
 from raptormq.client.cluster.client_instance import ClientInstance
 from raptormq.client.consumer.send_back import Redelivery
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.client.message import encryption
 from raptormq.client.message.decoding import decode_batches, decode_messages
 from raptormq.client.message.encryption import decrypt
@@ -295,7 +296,7 @@ async def test_a_failed_message_of_an_encrypted_batch_is_sent_on_encrypted() -> 
             message = MessageExt(
                 "t", b"body", {"__ENCRYPTION_KEY": "k1"}, QUEUE, 7, 8, "id", "offset id", 1, 2, sys_flag=0xC0
             )
-            assert await Redelivery(instance, "g", ConsumerConfig()).send_back(message)
+            assert await Redelivery(instance, "g", ConsumerConfig(), ConsumeChain("g", ())).send_back(message)
         finally:
             await instance.release()
         [sent] = peer.received[SINGLE]

@@ -122,11 +122,11 @@ async def test_whatever_is_cancelled_or_late_the_room_holds(seed: int) -> None:
         await asyncio.sleep(0)
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert not [each for each in results if isinstance(each, Exception)]
-    assert (room.messages, room.bytes, len(room._line)) == (0, 0, 0)
+    assert (room.messages, room.bytes, len(room.line)) == (0, 0, 0)
     assert 1 < most <= 4
 
 
-async def test_those_in_line_enter_in_turns() -> None:
+async def test_those_inline_enter_in_turns() -> None:
     room, entered = SendRoom(), list[int]()
     config = ProducerConfig(max_in_flight_messages=10 * GRANTED_PER_TURN)
     room.enter(config.max_in_flight_messages, 0)

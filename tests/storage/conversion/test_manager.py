@@ -1,4 +1,4 @@
-"""Orders for conversions of queues: begun, stopped, given up, gone on with after a restart, and forgotten."""
+"""Conversions of queues: start, stop, reversal, resumption after a restart, and removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues that become those of the other type: their contents, what is refused, and what goes on meanwhile."""
+"""Queues converted to the other type: their contents, refusals, and concurrent appends."""
 
 from __future__ import annotations
 

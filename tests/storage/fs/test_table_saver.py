@@ -1,4 +1,4 @@
-"""Saving a table: changes share writes, a failed write is told to those who wait."""
+"""Saving a table: changes share writes, and callers that wait get the error of a failed write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves of the ledgers, and of the consumer offsets, that are cancelled: a broker that stops cancels its handlers."""
+"""Cancelled saves of the ledgers and of the consumer offsets: a broker that stops cancels its handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index by keys: its format, its hash, what is found, and what a crash at any write leaves."""
+"""The key index: file format, hash, search results, and its state after a crash at any write."""
 
 from __future__ import annotations
 

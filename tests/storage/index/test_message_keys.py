@@ -1,4 +1,4 @@
-"""The keys of many messages at a time: whatever properties look like, the hashes are those of the keys one by one."""
+"""Bulk hashes of message keys equal the hashes computed one by one, for any properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys noted in runs and by properties, in any order: the rows are those of the messages one by one."""
+"""Keys added in runs and by properties, in any order: the rows equal those of single messages."""
 
 from __future__ import annotations
 

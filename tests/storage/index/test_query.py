@@ -1,4 +1,4 @@
-"""Queries by key: the same as a plain walk along the chain, and never much at once."""
+"""Queries by key: the same results as following the chain, in bounded steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log as bytes: what is mapped, and how much of it counts as memory of the broker."""
+"""Mapping of the log, and how much of it counts as memory of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The confirmed offset: whoever waits is called once, by the flush that covers the offset or by what prevents it."""
+"""The confirmed offset: each callback is called once, on a flush that covers it or on an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SYNC_FLUSH and ASYNC_FLUSH with the thread: one flush answers everybody who waited, on the loop."""
+"""SYNC_FLUSH and ASYNC_FLUSH with the flush thread: one flush calls all waiting callbacks on the event loop."""
 
 from __future__ import annotations
 

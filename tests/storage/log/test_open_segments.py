@@ -1,4 +1,4 @@
-"""A log of many segments, and many queues, in a process that may have few descriptors."""
+"""A log of many segments, and many queues, in a process with few descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages behind the end of the log are read before they are written to: as many as the log's speed asks for."""
+"""Pages behind the end of the log are prepared in proportion to the write rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log of the process says of writes that are refused."""
+"""Log lines about refused writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what they say is true after a power cut, whatever became durable before them, and whoever makes them."""
+"""Checkpoints cover only what is durable, after a power cut at any point and for every caller."""
 
 from __future__ import annotations
 

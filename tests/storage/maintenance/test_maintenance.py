@@ -1,4 +1,4 @@
-"""The timers: tails, checkpoints, offsets, retention and the spare segment happen by themselves and in time."""
+"""The timers: tails, checkpoints, offsets, retention and the preallocated segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is given back to the kernel of the log, and what has to stay."""
+"""Pages of the log that are evicted, and pages that must be kept."""
 
 from __future__ import annotations
 

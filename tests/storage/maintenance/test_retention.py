@@ -1,4 +1,4 @@
-"""What is deleted, when, and what stays."""
+"""Retention: what is deleted, when, and what is kept."""
 
 from __future__ import annotations
 

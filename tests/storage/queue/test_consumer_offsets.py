@@ -1,4 +1,4 @@
-"""Offsets of the consumer groups, and the file they are kept in."""
+"""Offsets of the consumer groups, and their file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delay levels, and the due times that the queues of delayed messages keep instead of tag hashes."""
+"""Delay levels, and the due times in the queues of delayed messages."""
 
 from __future__ import annotations
 

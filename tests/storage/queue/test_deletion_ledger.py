@@ -1,4 +1,4 @@
-"""The file that says which records belong to topics that were deleted."""
+"""The ledger of deleted topics."""
 
 from __future__ import annotations
 

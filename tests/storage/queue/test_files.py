@@ -1,4 +1,4 @@
-"""Queue files: few are open, all are sparse and of full size, and a queue spans any number of them."""
+"""Queue files: few are open, all are sparse and of full size, and a queue spans any number of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file that says which queues count."""
+"""The ledger of queue conversions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not durable yet is never forgotten."""
+"""Paths that are not durable stay recorded until they are synced."""
 
 from __future__ import annotations
 

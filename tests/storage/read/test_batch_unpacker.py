@@ -1,4 +1,4 @@
-"""Batches taken apart for readers that do not do so: what the event loop does itself, and what a thread does."""
+"""Unpacking of batches: the work of the event loop, and the work of a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items of BatchCQ queues that a disk has damaged are found out from the log when consumers read, and written again."""
+"""Damaged items of BatchCQ queues are restored from the log on a read."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_with_a_damaged_record_beside_them_no_item_becomes_another(zeroed: list[
     assert all(now in (then, bytes(ITEM.size)) for now, then in zip(after, before, strict=True))
 
 
-def made_again(*old: list[str]) -> tuple[MemoryFileSystem, MessageStore]:
+def recreated(*old: list[str]) -> tuple[MemoryFileSystem, MessageStore]:
     """A topic that had `old` batches, was deleted, and has ten new ones."""
     volume = MemoryFileSystem()
     store = open_batch_store(volume, Clock(), segment_size=1 << 12, resident_bytes=0)
@@ -187,10 +187,10 @@ def made_again(*old: list[str]) -> tuple[MemoryFileSystem, MessageStore]:
 
 
 def test_records_of_a_deleted_topic_of_the_same_name_are_not_its() -> None:
-    volume, store = made_again(["old-0", "old-1"], ["old-2"])
+    volume, store = recreated(["old-0", "old-1"], ["old-2"])
     damage(volume, 0, bytes(ITEM.size))
     assert [body for _, body in served(store)][:3] == [b"new0-0", b"new0-1", b"new1-0"]
-    volume, store = made_again(["old-0", "old-1"])
+    volume, store = recreated(["old-0", "old-1"])
     rot(volume, 0)
     assert [body for _, body in served(store)][:2] == [b"new1-0", b"new1-1"]
 

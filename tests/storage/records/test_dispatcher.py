@@ -1,4 +1,4 @@
-"""How far queues and index are behind the log, while it grows and while a start builds them."""
+"""The dispatch lag of queues and index, during appends and during recovery."""
 
 from __future__ import annotations
 

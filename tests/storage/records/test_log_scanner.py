@@ -1,4 +1,4 @@
-"""Walks through the log that look at some records only."""
+"""Scans of the log that skip records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of the log: where records end, and that a damaged range is refused whole."""
+"""Ranges of the log: record boundaries, and rejection of damaged ranges."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_flipped_bit_in_a_body_or_head_refuses_the_range(sizes: list[int], dat
 
 def test_a_range_that_is_cut_or_of_another_place_is_refused() -> None:
     log, ends = log_of([100, 100])
-    with pytest.raises(RecordError, match="cut"):
+    with pytest.raises(RecordError, match="incomplete"):
         parse_range(log[:-1], 0, SEGMENT_BYTES)
     with pytest.raises(RecordError, match="physical offset"):
         parse_range(log[ends[1] :], 0, SEGMENT_BYTES)

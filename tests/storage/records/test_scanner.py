@@ -1,4 +1,4 @@
-"""The concurrent walk through a log must find what the careful one finds, whatever the log holds."""
+"""The concurrent scan of a log finds the same records as the sequential scan, whatever the log contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codes of timer messages: the order of delivery, and what is not taken for one."""
+"""Codes of timer messages: the order of delivery, and values that are not codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file that says how far every queue was at the checkpoint."""
+"""The file with the ends of the queues at the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts after all that can have happened to the files: damage is told and stepped over, never taken for the end."""
+"""Recovery from damaged files: damage is reported and skipped, and never treated as the end of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening sockets of a process without descriptors: they neither spin nor die, and refuse whom they cannot serve."""
+"""Listening sockets of a process without descriptors refuse connections without a busy loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS and plain connections on one port: who is let in, who is not, and peers that never finish what they begin."""
+"""TLS and plain connections on one port: accepted and refused peers, and peers that stall."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_without_tls_a_handshake_is_refused_and_named(
     async with serving(None) as server:
         with pytest.raises(ConnectError), caplog.at_level("INFO"):
             await echo(server, trusting(authority))
-        assert "it speaks TLS here" in caplog.text
+        assert "it sent a TLS handshake, but TLS is not enabled here" in caplog.text
         assert await echo(server, None) == b"hello"
 
 
@@ -184,7 +184,7 @@ async def test_half_a_renewal_and_an_expired_one_harm_nobody_who_is_connected(
         await pool.request(address, request(ECHO), 10)
         served.cert.write_bytes(renewal.cert.read_bytes())  # its key has not come yet
         assert await echo(server, trusting(authority)) == b"hello"
-        assert "what was read before stays in force" in caplog.text
+        assert "the previous TLS files stay in use" in caplog.text
         expired.copy_to(served)
         with pytest.raises(ConnectError, match="expired"):
             await echo(server, trusting(authority))
@@ -261,7 +261,7 @@ async def test_stopping_drops_who_has_not_said_anything(authority: Authority) ->
 
 
 async def test_a_peer_that_does_not_read_is_dropped(authority: Authority) -> None:
-    tight = ServerLimits(connection=ConnectionLimits(max_owed_bytes=1 << 20, hold_reading=True))
+    tight = ServerLimits(connection=ConnectionLimits(max_unsent_bytes=1 << 20, hold_reading=True))
     async with serving(server_tls(authority), tight) as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

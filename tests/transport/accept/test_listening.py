@@ -1,4 +1,4 @@
-"""Addresses to listen on: one, several under a name, all of the host."""
+"""Listen addresses: one address, a name with several addresses, all addresses of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common budget of unfinished frames: who is read, who waits, who is closed."""
+"""The shared budget of incomplete frames: which connections are read, paused and closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common budget of unread answers: who waits, who goes first, who is closed."""
+"""The shared budget of unread responses: which reads wait, their order, and which connections are closed."""
 
 from __future__ import annotations
 

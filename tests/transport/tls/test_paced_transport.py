@@ -1,4 +1,4 @@
-"""What TLS is given, and when: against a transport that takes a piece and then waits for the peer."""
+"""The pacing of data passed to TLS, against a transport that accepts one piece and then waits for the peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate for tests is one that OpenSSL takes and that was signed by its own key."""
+"""The generated test certificate is self-signed and accepted by OpenSSL."""
 
 from __future__ import annotations
 

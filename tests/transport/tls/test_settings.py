@@ -1,4 +1,4 @@
-"""RocketMQ's names for TLS, and its file tls.properties."""
+"""TLS settings with RocketMQ's names, and its file tls.properties."""
 
 from __future__ import annotations
 

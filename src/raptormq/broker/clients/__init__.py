@@ -1,4 +1,4 @@
-"""Connected clients: group members, their subscriptions, queue locks, assignments."""
+"""Connected clients: members of groups, subscriptions, queue locks, queue assignments."""
 
 from __future__ import annotations
 

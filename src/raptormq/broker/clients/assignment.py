@@ -1,8 +1,8 @@
-"""Computes on the broker which queues a group member consumes (``QueryAssignmentProcessor``).
+"""Server-side assignment of queues to the members of a group (``QueryAssignmentProcessor``).
 
-Members that leave rebalancing to the broker ask for it. In mode PULL, the strategy that the member names divides the
-queues. In mode POP, members share queues: all of them (queue -1 of each broker), or their own share and those of the
-next ``popShareQueueNum`` members.
+Clients with server-side rebalancing request their queues. In mode PULL, the strategy in the request divides the queues.
+In mode POP, members share queues: a member consumes all queues (queue -1 of each broker), or its own share and the
+shares of the next ``popShareQueueNum`` members.
 """
 
 from __future__ import annotations
@@ -18,25 +18,29 @@ ALL_QUEUES = -1
 
 
 class RequestMode(NamedTuple):
-    """How a group consumes a topic. ``share`` is ``popShareQueueNum``."""
+    """Consumption mode of a group for a topic. ``share`` is ``popShareQueueNum``."""
 
     mode: str = PULL
     share: int = 0
 
     @classmethod
     def from_dict(cls, value: Any) -> RequestMode:
-        """Read the JSON object; raises :class:`BodyError`."""
+        """Decode a JSON object.
+
+        Raises:
+            BodyError: the value is not a request mode.
+        """
         try:
             mode = cls(str(value.get("mode") or PULL).upper(), int(value.get("popShareQueueNum") or 0))
         except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"not a request mode: {value!r:.80}") from error
         if mode.mode not in (PULL, POP):
-            raise BodyError(f"there is no request mode {mode.mode:.40}")
+            raise BodyError(f"unknown request mode {mode.mode:.40}")
         return mode
 
 
 def allocate_averagely(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
-    """AVG: contiguous shares; the first members get one queue more (``AllocateMessageQueueAveragely``)."""
+    """Strategy AVG: contiguous shares. The first members get the extra queues (``AllocateMessageQueueAveragely``)."""
     index, count = members.index(member), len(members)
     share, larger = divmod(len(queues), count)
     start = index * share + min(index, larger)
@@ -44,7 +48,7 @@ def allocate_averagely(queues: Sequence[MessageQueue], members: Sequence[str], m
 
 
 def allocate_by_circle(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
-    """AVG_BY_CIRCLE: queues are dealt round-robin (``AllocateMessageQueueAveragelyByCircle``)."""
+    """Strategy AVG_BY_CIRCLE: round-robin (``AllocateMessageQueueAveragelyByCircle``)."""
     return list(queues[members.index(member) :: len(members)])
 
 
@@ -55,7 +59,7 @@ STRATEGIES: dict[str, Strategy] = {"AVG": allocate_averagely, "AVG_BY_CIRCLE": a
 def assign(
     queues: Sequence[MessageQueue], members: Sequence[str], member: str, strategy: Strategy, mode: RequestMode
 ) -> list[MessageQueue]:
-    """Return the queues of a member of a clustering group; ``queues`` and ``members`` are sorted."""
+    """Return the queues of a member of a clustering group. ``queues`` and ``members`` must be sorted."""
     if mode.mode == POP and (mode.share <= 0 or mode.share >= len(members) - 1):
         return list(dict.fromkeys(MessageQueue(queue.topic, queue.broker_name, ALL_QUEUES) for queue in queues))
     if member not in members or not queues:

@@ -1,9 +1,9 @@
-"""Queue locks of orderly consumption: which client of a group consumes a queue (``RebalanceLockManager``).
+"""Queue locks of orderly consumption (``RebalanceLockManager``).
 
-A lock belongs to a client id. It expires 60 s (``rocketmq.broker.rebalance.lockMaxLiveTime``) after its owner last
-renewed it, even when the owner stays connected or disconnects earlier, unless the caller knows that the owner is gone.
-Java clients renew every 20 s. Locks are in memory only: after a restart the first client that asks gets them, as in
-RocketMQ. The time is passed in.
+A lock gives one client id of a group the exclusive right to consume a queue. It expires 60 s
+(``rocketmq.broker.rebalance.lockMaxLiveTime``) after its last renewal, even if its owner is still connected. Java
+clients renew a lock every 20 s. A disconnected owner keeps its lock until then, unless the caller of :meth:`lock`
+passes ``is_gone``. As in RocketMQ, locks are in memory only. After a restart the first request gets the lock.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from raptormq.broker.config import QUEUE_LOCK_MS
 from raptormq.protocol.message import MessageQueue
 
 MAX_LOCKS = 1_000_000
-"""Largest number of locks, including expired ones. Beyond it no lock is granted."""
+"""Maximum number of locks, including expired ones. No lock is granted beyond it."""
 
 
 @dataclass(slots=True)
 class _Lock:
     owner: str
     until_ms: int
-    """Last millisecond in which the lock is valid."""
+    """Last millisecond in which the lock is valid, in the time of ``now_ms``."""
 
 
 class QueueLocks:
@@ -41,9 +41,9 @@ class QueueLocks:
         now_ms: int,
         is_gone: Callable[[str], bool] = lambda _owner: False,
     ) -> list[MessageQueue]:
-        """Take or renew locks; return those of ``queues`` that ``client_id`` holds now.
+        """Acquire or renew locks. Return the elements of ``queues`` that ``client_id`` has locked.
 
-        A lock whose owner ``is_gone`` is ignored.
+        ``is_gone`` returns whether the owner of a lock has disconnected. The lock of such an owner is ignored.
         """
         held: list[MessageQueue] = []
         until_ms = now_ms + self._live_ms
@@ -61,16 +61,20 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Release the locks among ``queues`` that ``client_id`` holds."""
+        """Release the locks on ``queues`` that ``client_id`` owns."""
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is not None and lock.owner == client_id:
                 del self._locks[group, queue]
 
     def expire(self, now_ms: int) -> None:
-        """Remove expired locks, so that inactive groups do not fill the table."""
+        """Remove expired locks, so that inactive groups do not exhaust the limit."""
         for key in [key for key, lock in self._locks.items() if lock.until_ms < now_ms]:
             del self._locks[key]
+
+    def clear(self) -> None:
+        """Release all locks: another member of the group grants them from now on."""
+        self._locks.clear()
 
     def __len__(self) -> int:
         return len(self._locks)

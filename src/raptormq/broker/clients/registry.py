@@ -1,13 +1,13 @@
-"""The producers and consumers that heartbeats announce (``ProducerManager``, ``ConsumerManager``).
+"""Registry of producers and consumers, which send heartbeats (``ProducerManager``, ``ConsumerManager``).
 
-:class:`ClientRegistry` contains the group members. A member is identified by its client id within a group. Its
-connection may be replaced, when a client reconnects before the broker notices the disconnection. Every method that can
-change the members or subscriptions of consumer groups returns the groups that changed; the caller notifies their
-members to rebalance (request 40). The time is passed in.
+:class:`ClientRegistry` contains the members of groups. The client id identifies a member within a group. A heartbeat on
+another connection replaces the connection of a member: the client may reconnect before the broker detects the
+disconnection. Methods that change members or subscriptions of consumer groups return the changed groups, or whether the
+group has changed. The caller then notifies the members to rebalance (request 40).
 
 :class:`RepeatedHeartbeats` recognises heartbeats that repeat the previous one of their connection. Clients send the
-same bytes every 30 s. As long as no client joins, leaves or changes a subscription, such a heartbeat only renews the
-client's lease, so it is not decoded.
+same bytes every 30 s. While no client joins, leaves or changes a subscription, such a heartbeat only renews the lease
+of its client and is not decoded.
 
 :mod:`raptormq.broker.handlers.clients` decodes the other heartbeats.
 """
@@ -28,13 +28,13 @@ class _Connection(Protocol):
 C = TypeVar("C", bound=_Connection)
 
 _PRODUCER, _CONSUMER = "producer", "consumer"
-_Place = tuple[str, str, str]
+_Membership = tuple[str, str, str]
 """Kind, group and client id."""
 
 
 @dataclass(slots=True)
 class Member(Generic[C]):
-    """A client of a group, as of its last heartbeat."""
+    """A member of a group, with the data of its last heartbeat. ``seen_ms`` is the time of that heartbeat."""
 
     client_id: str
     connection: C
@@ -42,12 +42,12 @@ class Member(Generic[C]):
     version: int
     seen_ms: int
     user: str | None = None
-    """User that signed the last heartbeat."""
+    """User who signed the last heartbeat."""
 
 
 @dataclass(slots=True)
 class ConsumerGroup(Generic[C]):
-    """The members of a consumer group and the settings they share."""
+    """The members of a consumer group and their common settings."""
 
     name: str
     consume_type: str = ""
@@ -56,12 +56,12 @@ class ConsumerGroup(Generic[C]):
     members: dict[str, Member[C]] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     filters: dict[str, Subscription] = field(default_factory=dict)
-    """The last subscription to each topic whose expression was not a tag expression."""
+    """Last subscription with an expression of another language than tags, by topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSender(Generic[C]):
-    """The client that sends a heartbeat, and the time."""
+    """The sender of a heartbeat, and the time of the heartbeat."""
 
     client_id: str
     connection: C
@@ -69,12 +69,12 @@ class HeartbeatSender(Generic[C]):
     version: int
     now_ms: int
     user: str | None = None
-    """User that signed it."""
+    """User who signed the heartbeat."""
     members: list[Member[C]] = field(default_factory=list)
-    """The members that this heartbeat created or renewed."""
+    """Members that the heartbeat created or renewed."""
 
     def enter(self, members: dict[str, Member[C]]) -> bool:
-        """Create or renew the client among the members of a group; True when it is new on this connection."""
+        """Create or renew the client in ``members`` of a group. Return whether it is new on its connection."""
         known = members.get(self.client_id)
         is_new = known is None or known.connection is not self.connection
         if known is None or is_new:
@@ -93,28 +93,28 @@ class ClientRegistry(Generic[C]):
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup[C]] = {}
         self.producers: dict[str, dict[str, Member[C]]] = {}
-        self._announced: dict[C, set[_Place]] = {}
+        self._announced: dict[C, set[_Membership]] = {}
         self.revision = 0
-        """Grows with every change of members, subscriptions or how a group consumes."""
+        """Incremented by every change of members, subscriptions or group settings."""
 
-    def heartbeat_producer(self, group: str, presence: HeartbeatSender[C]) -> None:
-        """Note that a client produces as ``group``."""
-        self.revision += presence.enter(self.producers.setdefault(group, {}))
-        self._announced.setdefault(presence.connection, set()).add((_PRODUCER, group, presence.client_id))
+    def heartbeat_producer(self, group: str, sender: HeartbeatSender[C]) -> None:
+        """Create or renew a member of the producer group ``group``."""
+        self.revision += sender.enter(self.producers.setdefault(group, {}))
+        self._announced.setdefault(sender.connection, set()).add((_PRODUCER, group, sender.client_id))
 
-    def heartbeat_consumer(self, from_heartbeats: ConsumerData, presence: HeartbeatSender[C]) -> bool:
-        """Note that a client consumes as a group; True when its members or topics are others than before.
+    def heartbeat_consumer(self, from_heartbeats: ConsumerData, sender: HeartbeatSender[C]) -> bool:
+        """Create or renew a member of a consumer group. Return whether members or subscriptions have changed.
 
-        The announced subscriptions replace those the group had: topics that are absent are dropped, and an older
-        version of one never replaces a newer one.
+        The subscriptions of the heartbeat replace those of the group. Topics that the heartbeat does not contain are
+        removed. An older version of a subscription does not replace a newer one.
         """
         group = self.consumers.setdefault(from_heartbeats.group, ConsumerGroup(from_heartbeats.group))
         consumes = from_heartbeats.consume_type, from_heartbeats.message_model, from_heartbeats.consume_from_where
         if consumes != (group.consume_type, group.message_model, group.consume_from_where):
             group.consume_type, group.message_model, group.consume_from_where = consumes
             self.revision += 1
-        changed = presence.enter(group.members)
-        self._announced.setdefault(presence.connection, set()).add((_CONSUMER, group.name, presence.client_id))
+        changed = sender.enter(group.members)
+        self._announced.setdefault(sender.connection, set()).add((_CONSUMER, group.name, sender.client_id))
         changed |= _subscribe(group, from_heartbeats.subscriptions)
         self.revision += changed
         return changed
@@ -122,22 +122,22 @@ class ClientRegistry(Generic[C]):
     def unregister(
         self, connection: C, client_id: str, producer_group: str | None, consumer_group: str | None
     ) -> list[str]:
-        """Take a client out of its groups; nothing happens where another connection than its own asks for it."""
+        """Remove a client from groups, unless it has reconnected with another connection."""
         changed: list[str] = []
         for kind, name in ((_PRODUCER, producer_group), (_CONSUMER, consumer_group)):
             if name is not None:
-                changed += self._take_out(connection, kind, name, client_id)
+                changed += self._remove(connection, kind, name, client_id)
         return changed
 
     def connection_closed(self, connection: C) -> list[str]:
-        """Take everyone out who was last heard on ``connection``."""
+        """Remove all members whose last heartbeat was received on ``connection``."""
         changed: list[str] = []
         for kind, name, client_id in self._announced.pop(connection, ()):
-            changed += self._take_out(connection, kind, name, client_id)
+            changed += self._remove(connection, kind, name, client_id)
         return list(dict.fromkeys(changed))
 
     def expire(self, seen_before_ms: int) -> list[str]:
-        """Take everyone out whose last heartbeat is older."""
+        """Remove all members whose last heartbeat is older than ``seen_before_ms``."""
         for name, producers in list(self.producers.items()):
             for client_id in [key for key, member in producers.items() if member.seen_ms < seen_before_ms]:
                 self._remove_producer(name, client_id)
@@ -151,34 +151,36 @@ class ClientRegistry(Generic[C]):
         return changed
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """The group's subscription to a topic, as its heartbeats announced it."""
+        """Return the subscription of ``group`` to ``topic`` from its heartbeats, or None."""
         consumers = self.consumers.get(group)
         return consumers.subscriptions.get(topic) if consumers is not None else None
 
     def filter_before(self, group: str, topic: str) -> Subscription | None:
-        """The group's last subscription to a topic by an expression that is not of tags; it may be outdated."""
+        """Return the last subscription of ``group`` to ``topic`` with an expression of another language than tags, or
+        None. A later heartbeat may have replaced it.
+        """
         consumers = self.consumers.get(group)
         return consumers.filters.get(topic) if consumers is not None else None
 
     def client_ids(self, group: str) -> list[str]:
-        """Ids of the members of a consumer group."""
+        """Return the client ids of the members of a consumer group."""
         consumers = self.consumers.get(group)
         return list(consumers.members) if consumers is not None else []
 
     def connections(self, group: str) -> list[C]:
-        """Connections of the members of a consumer group."""
+        """Return the connections of the members of a consumer group."""
         consumers = self.consumers.get(group)
         return [member.connection for member in consumers.members.values()] if consumers is not None else []
 
     def producer_connection(self, client_id: str) -> C | None:
-        """Connection of a client that produces, as whatever group."""
+        """Return the connection of a producer in any group, or None."""
         members = (group.get(client_id) for group in self.producers.values())
         return next((member.connection for member in members if member is not None), None)
 
-    def _take_out(self, connection: C, kind: str, name: str, client_id: str) -> list[str]:
+    def _remove(self, connection: C, kind: str, name: str, client_id: str) -> list[str]:
         member = self._members(kind, name).get(client_id)
         if member is None or member.connection is not connection:
-            return []  # it has come back on another connection, or is gone already
+            return []  # reconnected with another connection, or already removed
         if kind == _PRODUCER:
             self._remove_producer(name, client_id)
             return []
@@ -226,46 +228,48 @@ def _subscribe(group: ConsumerGroup[C], subscriptions: Iterable[Subscription]) -
 
 
 MAX_BODY_BYTES = 16 * 1024
-"""Longer ones are not kept: every connection may send one."""
+"""Maximum size of a cached heartbeat, which limits the memory per connection."""
 
-Said = tuple[bytes, int, int, str | None]
-"""Body, language and version of a heartbeat, and who has signed it."""
+HeartbeatContent = tuple[bytes, int, int, str | None]
+"""Body, language and version of a heartbeat, and the user who signed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Heartbeat(Generic[C]):
-    said: Said
+    content: HeartbeatContent
     members: Sequence[Member[C]]
     revision: int
 
 
 class RepeatedHeartbeats(Generic[C]):
-    """The last heartbeat of every connection, and what came of it."""
+    """Cache of the last heartbeat of each connection, with the members that it created or renewed."""
 
     def __init__(self, registry: ClientRegistry[C]) -> None:
         self._registry = registry
         self._last: dict[C, _Heartbeat[C]] = {}
 
-    def renew(self, connection: C, said: Said, now_ms: int) -> bool:
-        """Note that the members are still there when the heartbeat is a repeated one; False when it is to be read."""
+    def renew(self, connection: C, content: HeartbeatContent, now_ms: int) -> bool:
+        """Renew the members of a repeated heartbeat. Return False if the heartbeat must be decoded."""
         last = self._last.get(connection)
-        if last is None or last.revision != self._registry.revision or last.said != said:
+        if last is None or last.revision != self._registry.revision or last.content != content:
             return False
         for member in last.members:
             member.seen_ms = now_ms
         return True
 
-    def remember(self, connection: C, said: Said, members: Sequence[Member[C]]) -> None:
-        """Keep a heartbeat that has been read, with the records that it has made or renewed."""
-        if len(said[0]) <= MAX_BODY_BYTES:
-            self._last[connection] = _Heartbeat(said, members, self._registry.revision)
+    def remember(self, connection: C, content: HeartbeatContent, members: Sequence[Member[C]]) -> None:
+        """Cache a decoded heartbeat with the members that it created or renewed."""
+        if len(content[0]) <= MAX_BODY_BYTES:
+            self._last[connection] = _Heartbeat(content, members, self._registry.revision)
         else:
             self._last.pop(connection, None)
 
     def forget(self, connection: C) -> None:
-        """Drop what a connection has said: it has ended."""
+        """Remove the heartbeat of a closed connection."""
         self._last.pop(connection, None)
 
     def clear(self) -> None:
-        """Let every connection's next heartbeat be read: what they make may have been deleted."""
+        """Remove all heartbeats. The next ones are decoded, because they create topics and groups that may have been
+        deleted.
+        """
         self._last.clear()

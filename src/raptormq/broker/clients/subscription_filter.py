@@ -1,9 +1,9 @@
-"""The filter of a consumer: from its request, or from its group's heartbeats (``PullMessageProcessor``,
+"""Filters of consumers, from their requests or from the heartbeats of their group (``PullMessageProcessor``,
 ``ConsumerFilterManager``).
 
-Tags are compared by their hash in the queue, SQL92 expressions with the properties of the record. SQL92 must be enabled
-(``enablePropertyFilter``). An invalid filter is refused with 27 when it comes from a heartbeat and with 23 when it
-comes with the request; with 28 when a later heartbeat had no expression.
+A tag filter compares the tag hash in the consume queue. An SQL92 expression is evaluated on the properties of the
+record and requires ``enablePropertyFilter``. An invalid filter is refused with 23 if it is in the request, with 27 if
+it is from a heartbeat, and with 28 if a later heartbeat had no expression.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAG, SQL92 = "TAG", "SQL92"
 
 
 class SubscriptionFilter(NamedTuple):
-    """A filter; both parts None for everything."""
+    """Message filter: tag codes or an SQL92 expression. Both are None if all messages match."""
 
     tags: frozenset[int] | None = None
     properties: MessageFilter | None = None
@@ -34,12 +34,12 @@ MATCH_ALL = SubscriptionFilter()
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Return whether the filter language is tags, which is also the default."""
+    """Return whether the filter language is TAG, the default."""
     return expression_type in (None, "", TAG)
 
 
 class SubscriptionFilters:
-    """Finds the filters of consumers."""
+    """Creates the filters of consumers."""
 
     def __init__(self, registry: ClientRegistry[Connection], policies: Policies) -> None:
         self._registry = registry
@@ -48,7 +48,11 @@ class SubscriptionFilters:
     def from_request(
         self, topic: str, expression: str | None, expression_type: str | None, version: int = 0
     ) -> SubscriptionFilter:
-        """Return the filter of a request; refuse with 1 or 23."""
+        """Return the filter of a request.
+
+        Raises:
+            Refused: 1 if SQL92 is disabled, 23 for an invalid filter.
+        """
         if expression == SUBSCRIBE_ALL and expression_type in (None, TAG):
             return MATCH_ALL
         if is_tag_type(expression_type):
@@ -61,8 +65,11 @@ class SubscriptionFilters:
         return SubscriptionFilter(None, compiled(expression_type, expression, ResponseCode.SUBSCRIPTION_PARSE_FAILED))
 
     def from_heartbeats(self, group: str, topic: str, version: int) -> SubscriptionFilter:
-        """Return the filter of the group's heartbeats, which must be at least as new as ``version``; refuse with 24,
-        25, 27, 28 or 1.
+        """Return the filter of the group's heartbeats.
+
+        Raises:
+            Refused: 24 without a subscription, 25 if it is older than ``version``, 27 for an invalid filter, 28 if a
+                later heartbeat had no expression, 1 if SQL92 is disabled.
         """
         known = self._registry.subscription(group, topic)
         if known is None:
@@ -81,23 +88,27 @@ class SubscriptionFilters:
         return SubscriptionFilter(None, wanted)
 
     def _refuse_lost_filter(self, group: str, topic: str) -> None:
-        """RocketMQ ignores an empty expression as a change and considers the earlier filter outdated."""
+        """Refuse with 28 if an empty expression has followed a filter, which RocketMQ then considers outdated."""
         before = self._registry.filter_before(group, topic)
         if before is not None:
             compiled(before.expression_type, before.expression, ResponseCode.FILTER_DATA_NOT_EXIST)
             raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
 
     def require_property_filters(self, expression_type: str | None) -> None:
-        """Refuse with 1 unless property filters are enabled."""
+        """Raise :class:`Refused` with code 1 unless property filters are enabled."""
         if not self._policies.property_filters:
             remark = f"The broker does not support consumer to filter message by {expression_type}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def compiled(expression_type: str | None, expression: str | None, code: int) -> MessageFilter:
-    """Return the compiled expression of a language other than tags; refuse with ``code``."""
+    """Return a compiled SQL92 expression.
+
+    Raises:
+        Refused: ``code``, the expression is invalid or has another language.
+    """
     if expression_type != SQL92:
-        raise Refused(code, f"there is no filter language {expression_type}")
+        raise Refused(code, f"unknown filter language {expression_type}")
     try:
         return compile_filter(expression or "")
     except FilterError as error:

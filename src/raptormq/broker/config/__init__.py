@@ -1,4 +1,4 @@
-"""The broker's settings under RocketMQ's keys: parsing, dynamic changes, and keys without effect."""
+"""Settings of a broker with RocketMQ's keys: parsing, dynamic changes, and keys without effect."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from raptormq.broker.config.config import (
     Policies,
     PopOrderSettings,
     PullSettings,
+    StagingSettings,
+    StorageSettings,
     TimerSettings,
     TransactionSettings,
     load_broker_config,
@@ -18,8 +20,9 @@ from raptormq.broker.config.config import (
     warnings_for,
 )
 from raptormq.broker.config.dynamic import RunningConfig
+from raptormq.broker.config.ha import HaSettings
 from raptormq.broker.config.ignored_keys import IGNORED_KEYS
-from raptormq.broker.config.replication import ReplicationSettings
+from raptormq.broker.config.replication import ReplicationSettings, broker_id_of
 from raptormq.broker.config.store import apply_retention, max_body_bytes, store_config
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "MAX_ANSWER_BYTES",
     "QUEUE_LOCK_MS",
     "BrokerConfig",
+    "HaSettings",
     "Identity",
     "MetadataSettings",
     "Policies",
@@ -34,9 +38,12 @@ __all__ = [
     "PullSettings",
     "ReplicationSettings",
     "RunningConfig",
+    "StagingSettings",
+    "StorageSettings",
     "TimerSettings",
     "TransactionSettings",
     "apply_retention",
+    "broker_id_of",
     "load_broker_config",
     "max_body_bytes",
     "start_warnings",

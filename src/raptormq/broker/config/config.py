@@ -1,10 +1,10 @@
 """Settings of a broker, with RocketMQ's keys and defaults (``BrokerConfig``, ``MessageStoreConfig``,
 ``NettyServerConfig``).
 
-:meth:`BrokerConfig.from_pairs` is the only constructor: ``broker.conf``, the command line and the tests all use it.
-RocketMQ keys without a meaning here, such as thread pool sizes, are listed in
-:mod:`raptormq.broker.config.ignored_keys` and are accepted silently. Features of a later version (master and
-slave, controller mode) are refused when a setting enables them, because ignoring them would lose messages.
+:meth:`BrokerConfig.from_pairs` creates the settings from ``broker.conf``, the command line and tests.
+:mod:`raptormq.broker.config.ignored_keys` lists RocketMQ keys without effect in this broker, such as thread pool sizes.
+They are accepted silently. A setting that enables an unsupported feature (controller mode) is an error, because
+ignoring the setting could lose messages.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from raptormq.broker.addresses import own_address
+from raptormq.broker.config.ha import SYNC_MASTER, HaSettings
 from raptormq.broker.config.ignored_keys import IGNORED_KEYS, refuse_unsupported
 from raptormq.broker.config.replication import ReplicationSettings
 from raptormq.config_file import (
@@ -40,7 +41,7 @@ from raptormq.storage.queue import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.transport.tls import TLS_KEYS, ClientTls, ServerTls, client_tls, server_tls
 
 MAX_ANSWER_BYTES = 15 << 20
-"""Upper limit of an answer with more than one message: clients accept frames of up to 16 MiB."""
+"""Maximum size of a response with more than one message. Clients accept frames of up to 16 MiB."""
 _TRANSFER = size_up_to(MAX_ANSWER_BYTES)
 _CAPPED_KEYS = ("maxTransferBytesOnMessageInMemory", "maxTransferBytesOnMessageInDisk")
 _PORT = integer(0, 65_535)
@@ -49,7 +50,9 @@ _PERIOD_MS = integer(1, 86_400_000)
 _PERCENT = integer(0, 100)
 QUEUE_LOCK_MS = 60_000
 _LEAST_KEPT_BYTES = 96 << 20
-"""The newest 64 to 80 MiB of the log stay mapped in any case. With a smaller limit no page would ever be released."""
+"""Minimum of ``logBytesKeptInPageCache``. The newest 64 to 80 MiB of the log are always mapped, so no page could be
+released with a smaller value.
+"""
 
 
 def _permission(text: str) -> int:
@@ -80,30 +83,30 @@ class Identity:
     cluster_name: str = setting("DefaultCluster", "brokerClusterName")
     broker_name: str = setting(socket.gethostname, "brokerName")
     broker_id: int = 0
-    """Id of a master. ``brokerId`` is ignored, as RocketMQ does for masters and members of a Dledger group."""
+    """0 for a master, ``brokerId`` for a slave."""
     name_servers: str = setting(lambda: os.environ.get("NAMESRV_ADDR", ""), "namesrvAddr")
-    """``host:port`` entries separated by ``;``. Each name is resolved at every registration; the broker registers with
-    all of its addresses."""
+    """``host:port`` entries separated by ``;``. Names are resolved at every registration. The broker registers with all
+    addresses of a name."""
     register_period_ms: int = setting(30_000, "registerNameServerPeriod", parse=integer(10_000, 60_000))
     register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", parse=_PERIOD_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """Addresses the broker listens on, and limits per peer."""
+    """Listening addresses, and limits for connections."""
 
     bind_address: str = setting("0.0.0.0", "bindAddress")
     listen_port: int = setting(10_911, "listenPort", parse=_PORT)
     """0 selects a free port (tests, embedding)."""
     advertised_host: str = setting(own_address, "brokerIP1")
-    """Host name or address in routes and message ids. Clients must be able to reach the broker by it."""
+    """Host name or address in routes and message ids. Clients connect to it."""
     max_connections: int = setting(20_000, "maxConnections", parse=_COUNT)
     idle_seconds: int = setting(120, "serverChannelMaxIdleTimeSeconds", parse=integer(1, 86_400))
     max_unfinished_bytes: int = setting(256 << 20, "maxUnfinishedRequestBytes", parse=size(32 << 20))
-    """Memory for partially received requests, over all connections."""
+    """Memory limit for partially received requests of all connections, in bytes."""
     unfinished_patience_ms: int = setting(3_000, "unfinishedRequestPatience", parse=_PERIOD_MS)
     max_unread_bytes: int = setting(256 << 20, "maxUnreadAnswerBytes", parse=size(32 << 20))
-    """Memory for answers that clients have not read yet, over all connections."""
+    """Memory limit for responses that clients have not read yet, for all connections, in bytes."""
     unread_patience_ms: int = setting(3_000, "unreadAnswerPatience", parse=_PERIOD_MS)
     metrics_host: str = setting("0.0.0.0", "metricsPromExporterHost", "metricsHost")
     metrics_port: int = setting(5_557, "metricsPort", "metricsPromExporterPort", parse=integer(-1, 65_535))
@@ -112,7 +115,7 @@ class NetworkSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Policies:
-    """What clients are allowed to do."""
+    """Permissions and behaviour for clients."""
 
     permission: int = setting(6, "brokerPermission", parse=_permission, live=True)
     auto_create_topic: bool = setting(True, "autoCreateTopicEnable", parse=parse_bool, live=True)
@@ -126,16 +129,16 @@ class Policies:
     store_replies: bool = setting(True, "storeReplyMessageEnable", parse=parse_bool, live=True)
     """Whether replies are also stored in the reply topic."""
     server_side_reset: bool = setting(True, "useServerSideResetOffset", parse=parse_bool, live=True)
-    """Whether the broker resets a group's offsets itself; otherwise it notifies the members of the group."""
+    """Whether the broker resets the offsets of a group itself. Otherwise it notifies the members of the group."""
     property_filters: bool = setting(False, "enablePropertyFilter", parse=parse_bool, live=True)
     """Whether consumers may filter with SQL92 expressions."""
     mixed_topics: bool = setting(False, "enableMixedMessageType", parse=parse_bool, live=True)
-    """Whether topics may get ``message.type=MIXED``."""
+    """Whether topics may have the attribute ``message.type=MIXED``."""
     lite_pull: bool = setting(True, "litePullMessageEnable", parse=parse_bool, live=True)
     notify_consumer_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", parse=parse_bool, live=True)
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", parse=_PERIOD_MS, live=True)
     queue_lock_ms: int = setting(QUEUE_LOCK_MS, "rocketmq.broker.rebalance.lockMaxLiveTime", parse=_PERIOD_MS)
-    """Lifetime of a queue lock that its owner does not renew. RocketMQ reads it from a JVM system property."""
+    """Lifetime of a queue lock after its last renewal, in ms. RocketMQ reads it from a JVM system property."""
     region_id: str = setting("DefaultRegion", "regionId")
     trace_on: bool = setting(True, "traceOn", parse=parse_bool)
     max_message_bytes: int = setting(4_194_304, "maxMessageSize", parse=size(1, 8 << 20), live=True)
@@ -143,62 +146,74 @@ class Policies:
 
 @dataclass(slots=True, kw_only=True)
 class PullSettings:
-    """Limits of a pull, and how long it may be held."""
+    """Limits of pulls and pops."""
 
     long_polling: bool = setting(True, "longPollingEnable", parse=parse_bool, live=True)
     short_polling_ms: int = setting(1_000, "shortPollingTimeMills", parse=_PERIOD_MS, live=True)
     max_held: int = setting(100_000, "maxHeldPulls", parse=_COUNT)
-    """Largest number of held pulls. Further pulls are answered at once with PULL_NOT_FOUND."""
+    """Maximum number of held pulls. Further pulls are answered immediately with PULL_NOT_FOUND."""
     max_outstanding_pops: int = setting(100_000, "maxOutstandingPops", parse=_COUNT)
-    """Largest number of pops with unacknowledged messages. Further pops are answered with POLLING_FULL."""
+    """Maximum number of pops with unacknowledged messages. Further pops are answered with POLLING_FULL."""
     filter_notifications: bool = setting(True, "useMessageFilterForNotification", parse=parse_bool, live=True)
-    """Whether a notification (200054) with a filter waits for a message that the filter takes."""
+    """Whether a notification (200054) with a filter waits for a message that matches the filter."""
     filtered_notification_count: int = setting(64, "maxMessageFilterNumForNotification", parse=_COUNT, live=True)
-    """A notification does not filter a queue with this many messages to pop or more."""
+    """A notification does not apply its filter to a queue with at least this number of messages to pop."""
     retry_topic_v2: bool = setting(False, "enableRetryTopicV2", parse=parse_bool)
     """Whether expired pops go to ``%RETRY%group+topic`` instead of ``%RETRY%group_topic``."""
     retry_topic_v1_too: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", parse=parse_bool)
-    """Whether pops also read the retry topic of version 1, which may still hold messages."""
+    """Whether pops also read the retry topic of version 1, which may contain older messages."""
     memory_bytes: int = setting(262_144, "maxTransferBytesOnMessageInMemory", parse=_TRANSFER, live=True)
     memory_count: int = setting(32, "maxTransferCountOnMessageInMemory", parse=_COUNT, live=True)
     asked_bytes: int = setting(8 << 20, "maxTransferBytesAsked", parse=size_up_to(8 << 20), live=True)
-    """Largest answer to a pull with ``maxMsgBytes``, in bytes. A single larger message is still sent whole."""
+    """Maximum size of a response to a pull with ``maxMsgBytes``, in bytes. A single larger message is still returned.
+    """
     asked_count: int = setting(32_768, "maxTransferCountAsked", parse=_COUNT, live=True)
-    """Largest number of messages for a pull with ``maxMsgBytes``."""
+    """Maximum number of messages for a pull with ``maxMsgBytes``."""
     disk_bytes: int = setting(65_536, "maxTransferBytesOnMessageInDisk", parse=_TRANSFER, live=True)
     disk_count: int = setting(8, "maxTransferCountOnMessageInDisk", parse=_COUNT, live=True)
 
 
 @dataclass(slots=True, kw_only=True)
 class PopOrderSettings:
-    """In which order a pop reads the queues of a topic, and its group's retry topic."""
+    """Order in which a pop reads the queues of its topic and of the group's retry topic."""
 
     retry_first_percent: int = setting(20, "popFromRetryProbability", parse=_PERCENT, live=True)
     """Percentage of pops that read the retry topic first."""
     retry_first_percent_by_priority: int = setting(0, "popFromRetryProbabilityForPriority", parse=_PERCENT, live=True)
-    """The same for pops that go by priority."""
+    """Percentage of pops in the order of priority that read the retry topic first."""
     highest_first: bool = setting(True, "priorityOrderAsc", parse=parse_bool, live=True)
-    """Whether 0 is the lowest priority of a message in a PRIORITY topic; otherwise it is the highest."""
+    """Whether 0 is the lowest priority in a PRIORITY topic. Otherwise 0 is the highest priority."""
 
 
 @dataclass(slots=True, kw_only=True)
 class MetadataSettings:
-    """How many topics and groups one answer lists."""
+    """Paging of responses that list topics or groups."""
 
     paged: bool = setting(True, "enableSplitMetadata", parse=parse_bool, live=True)
-    """Whether a client that asks for a page of the topics or groups gets one page; otherwise it gets all of them."""
+    """Whether a request for a page of topics or groups returns one page. Otherwise it returns all of them."""
     page_size: int = setting(2_000, "splitMetadataSize", parse=_COUNT, live=True)
-    """Largest number of topics or groups in a page."""
+    """Maximum number of topics or groups in a page."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TransactionSettings:
-    """When and how often producers are asked about open transactions."""
+    """Time and number of the checks of open transactions."""
 
     timeout_ms: int = setting(6_000, "transactionTimeOut", parse=_PERIOD_MS, live=True)
-    """Age at which a half message is first checked, unless the message sets its own."""
+    """Age of a half message at its first check, in ms. A message may set its own value."""
     check_max: int = setting(15, "transactionCheckMax", parse=_COUNT, live=True)
     check_interval_ms: int = setting(30_000, "transactionCheckInterval", parse=integer(100, 86_400_000), live=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class StagingSettings:
+    """Staged messages, by which batches of Spark are published exactly once."""
+
+    enabled: bool = setting(False, "stagedMessagesEnable", parse=parse_bool)
+    expiry_ms: int = setting(86_400_000, "stagedMessageExpiry", parse=_PERIOD_MS)
+    """Age beyond which no commit may name staged messages, in ms."""
+    commit_hours: int = setting(168, "commitRecordReservedTime", parse=integer(1, 8_760))
+    """How long the last commit of a query is remembered, in hours."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,13 +223,18 @@ class TimerSettings:
     enabled: bool = setting(True, "timerWheelEnable", parse=parse_bool, live=True)
     max_delay_s: int = setting(259_200, "timerMaxDelaySec", parse=integer(1, 315_360_000), live=True)
     precision_ms: int = setting(1_000, "timerPrecisionMs", parse=integer(100, 60_000))
-    """Granularity of delivery times. A message is delivered up to this much late and never early."""
+    """Granularity of delivery times, in ms. A message is delivered at most this late, and never early."""
     recall: bool = setting(False, "recallMessageEnable", parse=parse_bool, live=True)
+    recall_names_topic: bool = setting(True, "appendTopicForTimerDeleteKey", parse=parse_bool, live=True)
+    """Whether a stored recall names its message by topic and unique key, as up to RocketMQ 5.3, or by the unique key
+    alone, the default of RocketMQ 5.5. Both are read; only the choice matters to a RocketMQ broker that opens the
+    store later.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings(AccessControl):
-    """Access control, and settings that no request may change."""
+    """Access control, and keys that no request may change."""
 
     config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
     """Keys that no request may change, separated by semicolons."""
@@ -222,7 +242,7 @@ class SecuritySettings(AccessControl):
 
 @dataclass(slots=True, kw_only=True)
 class StorageSettings:
-    """Location and retention of the messages; becomes a :class:`raptormq.storage.config.StoreConfig`."""
+    """Location and retention of the messages, converted to a :class:`raptormq.storage.config.StoreConfig`."""
 
     root_dir: str = setting(lambda: str(Path.home() / "store"), "storePathRootDir", parse=file_path)
     commit_log_dir: str = setting("", "storePathCommitLog")
@@ -252,14 +272,18 @@ class StorageSettings:
     index_slots: int = setting(5_000_000, "maxHashSlotNum", parse=count(1, 100_000_000))
     index_entries: int = setting(20_000_000, "maxIndexNum", parse=count(1_000, 400_000_000))
     check_crc: bool = setting(True, "checkCRCOnRecover", parse=parse_bool)
+    scrub_rate: int = setting(4 << 20, "scrubBytesPerSecond", parse=size_or_none(1 << 20), live=True)
+    """Maximum rate at which closed segments are checked for damage, in bytes per second. 0 disables the checks."""
+    scrub_hours: int = setting(168, "scrubIntervalHours", parse=integer(0, 8_760), live=True)
+    """Minimum time from the beginning of a check of the whole log to that of the next one, in hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """All settings of one broker, in groups.
 
-    Components keep a reference to their group and read it on every use, so a live setting takes effect at once
-    (:mod:`raptormq.broker.config.dynamic`).
+    Components have a reference to their group and read it on every use. A live setting therefore takes effect
+    immediately (:mod:`raptormq.broker.config.dynamic`).
     """
 
     identity: Identity = field(default_factory=Identity)
@@ -269,48 +293,91 @@ class BrokerConfig:
     pop_order: PopOrderSettings = field(default_factory=PopOrderSettings)
     metadata: MetadataSettings = field(default_factory=MetadataSettings)
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    staging: StagingSettings = field(default_factory=StagingSettings)
     timers: TimerSettings = field(default_factory=TimerSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
+    ha: HaSettings = field(default_factory=HaSettings)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """The key-value pairs the settings were read from."""
+    """Key-value pairs from which the settings were created."""
     path: Path | None = field(default=None, compare=False)
-    """File that dynamic changes are written to."""
+    """File to which dynamic changes are written."""
     tls: ServerTls | None = None
-    """TLS for clients; None accepts plain connections only. Not part of the settings that clients can query, as in
-    RocketMQ."""
+    """TLS of the listening port. None accepts plain connections only. As in RocketMQ, clients cannot query it."""
     outgoing_tls: ClientTls | None = None
-    """TLS for connections to name servers; None connects without."""
+    """TLS of connections to name servers. None uses plain connections."""
 
     @classmethod
     def from_pairs(cls, pairs: Mapping[str, str], path: Path | None = None) -> BrokerConfig:
-        """Return the settings for RocketMQ ``key = value`` pairs, read from the file ``path``.
+        """Return the settings for RocketMQ ``key = value`` pairs from the file ``path``.
 
         Raises:
-            ConfigError: a value is invalid, or requests a feature of a later version.
+            ConfigError: a value is invalid or enables an unsupported feature.
         """
         refuse_unsupported(pairs)
         tls, outgoing_tls = server_tls(pairs), client_tls(pairs)
         settings = load_settings(cls, pairs)
         settings.replication.check()
-        if settings.replication.enabled and settings.security.is_on and settings.security.own_credentials is None:
+        if settings.replication.leader_port == settings.network.listen_port != 0:
+            raise ConfigError("dLegerLeaderPort must differ from listenPort, on which every member listens")
+        security = settings.security
+        has_credentials = security.own_credentials is not None or security.own_credentials_path
+        if settings.replication.enabled and security.is_on and not has_credentials:
             raise ConfigError(
-                "enableDLegerCommitLog = true with access control needs innerClientAuthenticationCredentials, which"
-                " the members of the group sign with"
+                "enableDLegerCommitLog = true with access control needs innerClientAuthenticationCredentials or"
+                " innerClientCredentialsPath: the members of the group sign their requests with them"
             )
-        return replace(settings, tls=tls, outgoing_tls=outgoing_tls, given=dict(pairs), path=path)
+        settings = replace(settings, tls=tls, outgoing_tls=outgoing_tls, given=dict(pairs), path=path)
+        _check_ha(settings)
+        if settings.ha.is_slave:
+            settings = replace(settings, identity=replace(settings.identity, broker_id=settings.ha.broker_id))
+        return settings
+
+    @property
+    def needs_ha_port(self) -> bool:
+        """Whether this master is of no use without its port for slaves; else it is only there in case one comes."""
+        return not self.ha.is_slave and (self.ha.role == SYNC_MASTER or "haListenPort" in self.given)
+
+    @property
+    def serves_slaves(self) -> bool:
+        """Whether slaves may connect: to a broker that is said to be a master, and not everywhere from where clients
+        have to sign or to encrypt.
+        """
+        is_master = bool({"brokerRole", "haListenPort"} & self.given.keys()) and not self.ha.is_slave
+        is_guarded = self.security.is_on or (self.tls is not None and self.tls.enforcing)
+        return is_master and not self.replication.enabled and not (is_guarded and not self.ha.slave_addresses)
+
+
+def _check_ha(config: BrokerConfig) -> None:
+    """Check the settings of master and slave against other settings.
+
+    Raises:
+        ConfigError: they contradict each other.
+    """
+    ha, security = config.ha, config.security
+    ha.check(in_group=config.replication.enabled, name_servers=config.identity.name_servers)
+    if ha.is_slave and security.is_on and not (security.own_credentials or security.own_credentials_path):
+        raise ConfigError(
+            "brokerRole = SLAVE with access control needs innerClientAuthenticationCredentials, with which a slave"
+            " asks its master for topics, groups and offsets"
+        )
+    if config.needs_ha_port and not config.serves_slaves and not config.replication.enabled:
+        raise ConfigError(
+            "access control or enforced TLS with brokerRole = SYNC_MASTER or haListenPort needs haSlaveAddresses:"
+            " slaves neither sign nor encrypt, so it has to be said where they connect from, such as 10.1.0.0/16"
+        )
 
 
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
-    """Return one line for each key that neither this broker nor Apache RocketMQ knows."""
+    """Return one warning for each key that neither this broker nor Apache RocketMQ supports."""
     return unknown_key_warnings(pairs, known_keys(BrokerConfig) | IGNORED_KEYS | TLS_KEYS)
 
 
 def start_warnings(pairs: Mapping[str, str]) -> list[str]:
-    """Return the warnings to print at start: unknown keys, and sizes that are capped."""
+    """Return the warnings to print at the start: unknown keys, and sizes above the limit."""
     capped = [
-        f"setting {key} = {pairs[key]!r} counts as {MAX_ANSWER_BYTES >> 20}M, since clients take frames of 16M"
+        f"setting {key} = {pairs[key]!r} is reduced to {MAX_ANSWER_BYTES >> 20}M, because clients accept frames of 16M"
         for key in _CAPPED_KEYS
         if key in pairs and parse_setting(key, pairs[key], size(1)) > MAX_ANSWER_BYTES
     ]
@@ -318,7 +385,7 @@ def start_warnings(pairs: Mapping[str, str]) -> list[str]:
 
 
 def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:
-    """Return the settings of a ``broker.conf`` (or the defaults) with ``overrides`` applied, and the warnings to print.
+    """Return the settings of ``broker.conf`` (or the defaults) with ``overrides``, and the warnings to print.
 
     Raises:
         ConfigError: the file cannot be read or a value is invalid.

@@ -1,8 +1,8 @@
 """Dynamic changes of the settings (``Configuration.update``).
 
-A request is applied as a whole or not at all. All of its pairs are validated and written to the settings file; then the
-live settings take effect, the others at the next start. Other lines of the file are kept. Without a settings file,
-changes last until the broker stops.
+A request is atomic. All pairs are validated and written to the settings file. Then live settings take effect. Other
+settings take effect at the next start. The other lines of the file are unchanged. Without a settings file, changes are
+lost when the broker stops.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from raptormq.transport.tls import TLS_KEYS
 logger = get_logger(__name__)
 
 _NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | ACCESS_KEYS | TLS_KEYS
-"""Includes access control: a user who may change settings could otherwise become a super user."""
+"""Keys that no request may change. With the keys of access control, a user who may change settings could become a super
+user.
+"""
 
 
 class RunningConfig:
-    """Changes the settings groups of ``config`` in place."""
+    """Changes the groups of settings of ``config`` in place."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -34,7 +36,7 @@ class RunningConfig:
         self._listeners: list[Callable[[set[str]], None]] = []
 
     def listen(self, listener: Callable[[set[str]], None]) -> None:
-        """Call ``listener`` with the keys that have just changed."""
+        """Call ``listener`` with the changed keys after each change."""
         self._listeners.append(listener)
 
     def forbidden(self, pairs: Mapping[str, str]) -> list[str]:
@@ -43,15 +45,15 @@ class RunningConfig:
         return [key for key in pairs if key in black_list]
 
     def shown(self) -> dict[str, str]:
-        """Return the settings in force, and the given RocketMQ keys that have no effect."""
+        """Return the current settings, and the given RocketMQ keys without effect."""
         idle = {key: value for key, value in self._given.items() if key in IGNORED_KEYS}
         return dump_settings(self._config) | idle
 
     def update(self, pairs: Mapping[str, str]) -> set[str]:
-        """Apply ``pairs``; return the keys that take effect at the next start.
+        """Apply ``pairs``. Return the keys that take effect at the next start.
 
         Raises:
-            ConfigError: a key is unknown, a value is invalid, or the file cannot be written. Nothing was changed.
+            ConfigError: a key is unknown, a value is invalid, or the file cannot be written. No setting has changed.
         """
         if unknown := warnings_for(pairs):
             raise ConfigError(unknown[0].replace(" is ignored", ""))

@@ -1,7 +1,7 @@
 """RocketMQ's broker keys that have no effect in this broker.
 
-Most of them tune Java threads, memory, or features that clients do not see. They are accepted silently, so that an
-existing ``broker.conf`` works unchanged. Keys that would change a guarantee are refused when they enable it
+Most of them configure Java threads, memory, or features that are invisible to clients. They are accepted silently, so
+an existing ``broker.conf`` works unchanged. Values that enable an unsupported guarantee are refused
 (:func:`refuse_unsupported`). Source: ``BrokerConfig``, ``MessageStoreConfig``, ``NettyServerConfig``,
 ``NettyClientConfig`` and ``AuthConfig`` of Apache RocketMQ 5.5.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raptormq.config_file import choice, parse_bool, parse_setting
+from raptormq.config_file import parse_bool, parse_setting
 from raptormq.errors import ConfigError
 
 _BROKER = """
     accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
     adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
     appendCkAsync asyncSendEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen brokerConfigPath
-    brokerElectionPriority brokerId brokerFastFailureEnable brokerHeartbeatInterval brokerIP2
+    brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP2
     brokerNotActiveTimeoutMillis broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
     bitMapLengthConsumeQueueExt cleanOfflineBrokerInterval clientManageThreadPoolNums
     clientManagerThreadPoolQueueCapacity commercialBaseCount commercialBigCount commercialEnable commercialSizePerMsg
@@ -45,7 +45,7 @@ _BROKER = """
     realTimeNotifyConsumerChange recoverConcurrently recoverThreadPoolNums
     rejectPullConsumerEnable replyThreadPoolQueueCapacity reviveAckWaitMs
     reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
-    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline slaveReadEnable
+    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline
     startAcceptSendRequestTimeStamp subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
     syncBrokerMetadataPeriod syncControllerMetadataPeriod
     transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
@@ -67,7 +67,7 @@ _BROKER_5_5 = """
 """
 
 _STORE = """
-    accessMessageInMemoryMaxRatio allAckInSyncStateSet appendTopicForTimerDeleteKey asyncLearner
+    allAckInSyncStateSet asyncLearner
     batchDispatchRequestThreadPoolNums bottomMostCompressionTypeForConsumeQueueStore checkSyncStateSetPeriod
     cleanFileForciblyEnable coldDataFlowControlEnable coldDataScanEnable commitCommitLogLeastPages
     commitCommitLogThoroughInterval commitIntervalCommitLog compactionCqMappedFileSize compactionMappedFileSize
@@ -82,8 +82,8 @@ _STORE = """
     flushCommitLogThoroughInterval
     flushCommitLogTimed flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDelayOffsetInterval
     flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC haFlowControlEnable
-    haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-    haSendHeartbeatInterval haTransferBatchSize haSlaveFallbehindMax inSyncReplicas isEnableBatchPush
+    haMaxTimeSlaveNotCatchup
+    isEnableBatchPush
     logWhenTimerIndexEmpty lowerWriteThreshold mappedFileSizeConsumeQueueExt
     mappedFileSizeTimerLog maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
     maxFilterMessageSize maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMap
@@ -92,7 +92,7 @@ _STORE = """
     notifyMessageArriveInBatch offsetCheckInSlave osPageCacheBusyTimeOutMills putMsgIndexHightWater
     readOnlyCommitLogStorePaths readUnCommitted recheckReputOffsetFromCq redeleteHangedFileInterval
     rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency sampleCountThreshold sampleSteps
-    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable slaveTimeout
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable
     sslEnable storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity storeType
     syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerCongestNumEachSlot
     timerEnableCheckMetrics timerEnableDisruptor timerFlushIntervalMs timerGetMessageThreadNum
@@ -131,20 +131,18 @@ _SECURITY = """
     authenticationStrategy authorizationMetadataProvider authorizationProvider authorizationStrategy
 """
 
-_ROLE = "brokerRole"
-_LONE_ROLE, _REPLICATED_ROLES = "ASYNC_MASTER", ("SYNC_MASTER", "SLAVE")
 _REFUSED_WHEN_TRUE = ("enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
-"""Keys that enable features this version does not have."""
+"""Keys of features that this version does not support."""
 
 _HALVES_IN_ROCKSDB, _HALVES_IN_LOG = "transRocksDBEnable", "transWriteOriginTransHalfEnable"
 
 _LISTS = _BROKER, _BROKER_5_5, _STORE, _STORE_5_5, _NETWORK, _SECURITY
-IGNORED_KEYS = frozenset([*" ".join(_LISTS).split(), _ROLE, *_REFUSED_WHEN_TRUE])
+IGNORED_KEYS = frozenset([*" ".join(_LISTS).split(), *_REFUSED_WHEN_TRUE])
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:
-    """Refuse settings that enable master and slave, controller mode or the access control of RocketMQ 4, or that keep
-    half messages in RocksDB alone. Booleans are read in any case, as in Java.
+    """Refuse settings that enable controller mode or the access control of RocketMQ 4, and settings that store half
+    messages only in RocksDB. Booleans are case-insensitive, as in Java.
 
     Raises:
         ConfigError: a refused value is set, or a value is invalid.
@@ -155,10 +153,6 @@ def refuse_unsupported(pairs: Mapping[str, str]) -> None:
     in_rocksdb = parse_setting(_HALVES_IN_ROCKSDB, pairs.get(_HALVES_IN_ROCKSDB, "false"), parse_bool)
     if in_rocksdb and not parse_setting(_HALVES_IN_LOG, pairs.get(_HALVES_IN_LOG, "true"), parse_bool):
         raise _unsupported(_HALVES_IN_LOG, pairs[_HALVES_IN_LOG])
-    role = pairs.get(_ROLE, _LONE_ROLE)
-    if role.upper() in _REPLICATED_ROLES:
-        raise _unsupported(_ROLE, role)
-    parse_setting(_ROLE, role, choice(_LONE_ROLE))
 
 
 def _unsupported(key: str, value: str) -> ConfigError:

@@ -1,7 +1,7 @@
-"""Settings of a Dledger group, under RocketMQ's keys (``MessageStoreConfig``).
+"""Settings of a DLedger group, with RocketMQ's keys (``MessageStoreConfig``).
 
-All members of a group have the same ``dLegerPeers``; ``dLegerSelfId`` says which of them a broker is. The list counts
-when the group is formed. Afterwards the members are what the group has agreed on.
+All members of a group have the same ``dLegerPeers``. ``dLegerSelfId`` identifies a member. The list defines the members
+when the group is created. Later changes of the membership are replicated in the group.
 """
 
 from __future__ import annotations
@@ -15,45 +15,51 @@ from raptormq.transport.pool import parse_address
 
 _PEER = re.compile(r"([A-Za-z]+[0-9]+)-(.+)")
 _INTERVAL_MS = integer(10, 60_000)
+_PORT = integer(1, 65_535)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationSettings:
-    """Whether the broker is a member of a Dledger group, and of which."""
+    """Membership of the broker in a DLedger group."""
 
     enabled: bool = setting(False, "enableDLegerCommitLog", parse=parse_bool)
-    """Whether the broker is a member of a group whose members each have a copy of the commit log."""
+    """Whether the broker is a member of a group. Each member has a copy of the commit log."""
     group: str = setting("", "dLegerGroup")
-    """Name of the group, the same for all members; usually that of the broker."""
+    """Name of the group, the same for all members, usually the broker name."""
     peers: str = setting("", "dLegerPeers")
-    """The members: ``n0-host:port;n1-host:port;n2-host:port``, an odd number of them. The ports are for the members
-    alone and differ from ``listenPort``."""
+    """The members, ``n0-host:port;n1-host:port;n2-host:port``, an odd number. Only members connect to these ports,
+    which differ from ``listenPort``."""
     self_id: str = setting("", "dLegerSelfId")
-    """Which of the members this broker is, such as ``n0``. A follower registers with the name servers under the number
-    in it plus one, the leader under 0."""
+    """Id of this member in the list, such as ``n0``. The broker id is 0 for the leader. For a follower it is the number
+    in this id plus one."""
     preferred_leader: str = setting("", "preferredLeaderId")
-    """The member that leads whenever it has caught up; empty for none."""
+    """Member that becomes leader as soon as it has caught up. Empty: no preference."""
+    leader_address: str = setting("", "dLegerLeaderAddress")
+    """Address (``host:port``) that leads to ``leader_port`` of the leader, such as that of a Kubernetes Service. The
+    leader registers it while it does. Empty: the leader registers its own address."""
+    leader_port: int = setting(0, "dLegerLeaderPort", parse=_PORT)
+    """Port on which only the leader listens; connections end when it leads no longer. Needed for ``leader_address``."""
     heartbeat_ms: int = setting(200, "dLegerHeartbeatInterval", parse=_INTERVAL_MS)
-    """How often the leader tells its followers that it is there, in ms."""
+    """Interval at which the leader sends heartbeats, in ms."""
     election_ms: int = setting(1_000, "dLegerElectionTimeout", parse=_INTERVAL_MS)
-    """How long a follower hears nothing from its leader before it stands for election: between once and twice this
-    time, in ms. At least twice the heartbeat interval."""
+    """Election timeout in ms. A follower becomes a candidate after a random time between one and two timeouts without a
+    heartbeat. The minimum is twice the heartbeat interval."""
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The address (``host:port``) of each member by its id."""
+        """Addresses (``host:port``) of the members, by id."""
         return _parse_peers(self.peers)
 
     @property
     def broker_id(self) -> int:
-        """The broker id of this member while it follows."""
-        return int(re.sub(r"\D+", "", self.self_id)) + 1
+        """Broker id of this member while it is a follower."""
+        return broker_id_of(self.self_id)
 
     def check(self) -> None:
-        """Check the settings of a group together.
+        """Check that the settings of the group are complete and consistent.
 
         Raises:
-            ConfigError: they do not describe a group with this broker in it.
+            ConfigError: a setting is missing, invalid, or contradicts another one.
         """
         if not self.enabled:
             return
@@ -63,18 +69,32 @@ class ReplicationSettings:
         if len(addresses) % 2 == 0:
             raise ConfigError(
                 f"setting dLegerPeers has {len(addresses)} members: expected an odd number, such as 3, because an even"
-                " one survives no more failures than one member fewer"
+                " number tolerates no more failures than one member fewer"
             )
         for key, member in (("dLegerSelfId", self.self_id), ("preferredLeaderId", self.preferred_leader)):
             if member not in addresses and (member or key == "dLegerSelfId"):
                 raise ConfigError(
                     f"setting {key} = {member!r} is not in dLegerPeers: expected one of {', '.join(addresses)}"
                 )
+        if bool(self.leader_address) != bool(self.leader_port):
+            raise ConfigError(
+                "dLegerLeaderAddress and dLegerLeaderPort need each other: the address leads to that port of the leader"
+            )
+        if self.leader_address:
+            try:
+                parse_address(self.leader_address)
+            except ConfigError as error:
+                raise ConfigError(f"setting dLegerLeaderAddress: {error}") from None
         if self.election_ms < 2 * self.heartbeat_ms:
             raise ConfigError(
                 f"setting dLegerElectionTimeout = {self.election_ms} is less than twice dLegerHeartbeatInterval ="
                 f" {self.heartbeat_ms}"
             )
+
+
+def broker_id_of(member: str) -> int:
+    """Return the broker id of a member while it is a follower: the number in its id plus one."""
+    return int(re.sub(r"\D+", "", member)) + 1
 
 
 def _parse_peers(text: str) -> dict[str, str]:
@@ -89,8 +109,8 @@ def _parse_peers(text: str) -> dict[str, str]:
         except ConfigError as error:
             raise ConfigError(f"setting dLegerPeers: {error}") from None
         if member in addresses or address in addresses.values():
-            raise ConfigError(f"setting dLegerPeers: {entry!r} is there twice")
+            raise ConfigError(f"setting dLegerPeers: duplicate entry {entry!r}")
         addresses[member] = address
     if len({re.sub(r"\D+", "", member).lstrip("0") for member in addresses}) != len(addresses):
-        raise ConfigError("setting dLegerPeers: two members have the same number, from which the broker id follows")
+        raise ConfigError("setting dLegerPeers: two members have the same number, which determines the broker id")
     return addresses

@@ -14,14 +14,16 @@ _RECORD_OVERHEAD_BYTES = 70_000
 """Space for topic, properties and the fixed fields of a record, in addition to its body."""
 
 _DESCRIPTORS_PER_LOG_FILE = 3
-"""One for a segment opened for reading, two for one that is written or mapped."""
+"""Descriptors per segment: one for reading, two for a segment that is written or mapped."""
 
 _SLOTS_PER_ENTRY = 50
-"""Index files that are not written yet keep their slots in memory; this bounds them to 200 bytes an entry."""
+"""Maximum number of index slots per index entry. The slots of unwritten index files are in memory. The maximum limits
+them to 200 bytes per entry.
+"""
 
 
 def store_config(config: BrokerConfig, store_host: bytes, descriptors: DescriptorBudget) -> StoreConfig:
-    """Return the settings of the store, which may open as many files as ``descriptors`` grants.
+    """Return the settings of the store. ``descriptors`` limits its open files.
 
     Raises:
         ConfigError: sizes contradict each other.
@@ -30,7 +32,7 @@ def store_config(config: BrokerConfig, store_host: bytes, descriptors: Descripto
     least_entries = storage.index_slots // _SLOTS_PER_ENTRY
     if storage.index_entries < least_entries:
         raise ConfigError(
-            f"maxIndexNum = {storage.index_entries} is too little for maxHashSlotNum = {storage.index_slots}: "
+            f"maxIndexNum = {storage.index_entries} is too small for maxHashSlotNum = {storage.index_slots}: "
             f"expected at least {least_entries}, or fewer slots"
         )
     log_files = max(1, descriptors.log_files // _DESCRIPTORS_PER_LOG_FILE)
@@ -55,7 +57,7 @@ def store_config(config: BrokerConfig, store_host: bytes, descriptors: Descripto
         resident_bytes=min(RESIDENT_BYTES, log_files * storage.segment_bytes),
         kept_page_bytes=storage.kept_page_bytes,
         store_host=store_host,
-        replicated=config.replication.enabled,
+        replicated=config.replication.enabled or config.ha.is_slave,
     )
     apply_retention(config, settings)
     return settings
@@ -72,7 +74,5 @@ def apply_retention(config: BrokerConfig, settings: StoreConfig) -> None:
 
 
 def max_body_bytes(config: BrokerConfig) -> int:
-    """Return the size of the largest message body: the configured limit, or less when the segments are too small for
-    it.
-    """
+    """Return the maximum size of a message body in bytes: ``maxMessageSize``, or less for small segments."""
     return max(1, min(config.policies.max_message_bytes, config.storage.segment_bytes - _RECORD_OVERHEAD_BYTES))

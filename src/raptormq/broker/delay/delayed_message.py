@@ -2,8 +2,8 @@
 ``ScheduleMessageService.messageTimeUp``).
 
 A message with ``DELAY=level`` is stored in queue ``level - 1`` of SCHEDULE_TOPIC_XXXX with ``REAL_TOPIC`` and
-``REAL_QID`` added to its properties. The delivered copy keeps all properties, including DELAY, as in RocketMQ. It also
-names its origin.
+``REAL_QID`` added to its properties. As in RocketMQ, the delivered copy has all properties, including DELAY. The copy
+also records its origin.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from raptormq.storage.queue import PendingRecord
 _TIMES = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 """Properties that a delay level overrides."""
 Fit = Callable[[dict[str, str], dict[str, str]], str]
-"""Merges the properties of a message with the needed ones into text form; may drop some of the former to make room."""
+"""Merges the properties of a message with added properties into text form. It may drop properties of the message."""
 
 
 def delay_level(text: str) -> int:
-    """Return the delay level in the properties (text form), 0 or less for none.
+    """Return the delay level in the properties (text form). 0 and less mean no delay.
 
     Raises:
         MessageError: DELAY is not a number.
@@ -41,10 +41,10 @@ def delay_level(text: str) -> int:
 
 
 def to_delayed(record: PendingRecord, level: int, level_count: int, fit: Fit = merge_properties) -> PendingRecord:
-    """Return ``record`` as a delayed message with ``level`` (1 or more), limited to ``level_count``.
+    """Return ``record`` as a delayed message of ``level`` (1 or more, at most ``level_count`` is used).
 
     Raises:
-        MessageError: the two added properties make the properties too long, and ``fit`` drops none.
+        MessageError: the properties with the added ones are too long, and ``fit`` drops none.
     """
     found = decode_properties(record.properties.decode())
     queue_id, needed = waiting(found, record.topic, record.queue_id, min(level, level_count))
@@ -52,8 +52,8 @@ def to_delayed(record: PendingRecord, level: int, level_count: int, fit: Fit = m
 
 
 def waiting(found: dict[str, str], topic: str, queue_id: int, level: int) -> tuple[int, dict[str, str]]:
-    """Return the queue of SCHEDULE_TOPIC_XXXX for ``level``, and the properties to add. Removes from ``found`` the
-    properties that the level overrides.
+    """Return the queue of SCHEDULE_TOPIC_XXXX for ``level`` and the properties to add. Remove the properties that the
+    level overrides from ``found``.
     """
     for name in _TIMES:
         found.pop(name, None)
@@ -61,7 +61,7 @@ def waiting(found: dict[str, str], topic: str, queue_id: int, level: int) -> tup
 
 
 def restore(waiting: StoredMessage) -> PendingRecord | None:
-    """Return the message to deliver; None when its original topic and queue are missing or invalid."""
+    """Return the message to deliver, or None if REAL_TOPIC or REAL_QID is missing or invalid."""
     topic = names.find_property(waiting.properties, names.REAL_TOPIC)
     queue = names.find_number(waiting.properties, names.REAL_QUEUE_ID)
     if topic is None or queue is None:

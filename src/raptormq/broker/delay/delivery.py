@@ -1,11 +1,11 @@
 """Delivers delayed messages when they are due (``ScheduleMessageService``).
 
-Within a level, messages become due in queue order. One task checks the first message of every level and sleeps until
-the earliest is due, or until a message arrives at an empty level.
+The messages of a level become due in queue order. One task checks the first message of every level and sleeps until the
+earliest is due, or until a message arrives at an empty level.
 
-Progress advances in the same event loop iteration in which a message is written to its own topic. The copy names its
-origin, so that a start after a crash finds in the log what was delivered since progress was saved
-(:mod:`raptormq.broker.delivered`). If a write fails (a full disk), it is retried every second.
+Progress advances in the event loop iteration that writes a message to its destination topic. The copy records its
+origin. A start after a crash finds the messages that were delivered after the last save of the progress in the log
+(:mod:`raptormq.broker.delivered`). A failed write is retried every second.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _GROUP = 64
 """Maximum number of messages per append."""
 _GROUP_BYTES = 4 << 20
 _RETRY_S = 1.0
-_MAX_SLEEP_S = 10.0
-"""Limits the effect of a clock change during a sleep."""
+_MAX_SLEEP_S = 1.0
+"""Maximum sleep in seconds, which limits the effect of a clock change."""
 
 
 class DelayedDelivery:
@@ -64,26 +64,32 @@ class DelayedDelivery:
         self._arrived = asyncio.Event()
         self._idle_levels: set[int] = set()
         self._delivered: set[int] = set()
-        """Log offsets of messages that an earlier run delivered after it last saved its progress."""
+        """Log offsets of messages that an earlier run delivered after its last save of the progress."""
         self._recovered_levels: set[int] = set()
-        """Levels whose progress has passed all of those."""
+        """Levels whose progress has passed all messages of ``_delivered``."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def needs_copies(self) -> bool:
-        """True until progress has reached the point where the earlier run ended."""
+        """True until the progress has passed all messages that the earlier run delivered."""
         return bool(self._delivered)
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
-        """Skip messages that have a copy in the log. ``forgotten`` needs no action: :class:`DelayProgress` is reset."""
+        """Skip messages that have a copy in the log. ``forgotten`` has no effect: :class:`DelayProgress` is reset."""
         self._delivered = copies.origins
 
     def start(self) -> None:
-        """Start the task; it first delivers what became due while the broker was down."""
+        """Start the task. It first delivers messages that became due while the broker was down."""
         for level, offset in self._progress.offsets.items():
             high = self._store.queue_end(SCHEDULE_TOPIC, level - 1)
-            self._progress.offsets[level] = min(offset, high)  # less than before if a crash truncated the log
+            self._progress.offsets[level] = min(offset, high)  # a crash may have truncated the queue
+        self._recovered_levels.clear()
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def role_changed(self, *, leads: bool) -> None:
+        """Deliver nothing more if this member ceases to lead."""
+        if not leads and self._task is not None:
+            self._task.cancel()
 
     async def stop(self) -> None:
         """Stop the task."""
@@ -116,7 +122,7 @@ class DelayedDelivery:
             await wait_event(self._arrived, pause)
 
     async def _deliver_level(self, level: int) -> int | None:
-        """Deliver what is due; return the due time of the next message (ms), None for an empty level."""
+        """Deliver due messages. Return the due time of the next message (ms since 1970), or None for an empty level."""
         delay = self._delays_ms[level - 1]
         while True:
             low, high = await self._store.queue_bounds(SCHEDULE_TOPIC, level - 1)
@@ -134,7 +140,7 @@ class DelayedDelivery:
             if count > 0:
                 await self._deliver(level, offset, count)
                 continue
-            if self._delivered.isdisjoint(place for place, _, _ in items):  # else the time of day was set back
+            if self._delivered.isdisjoint(place for place, _, _ in items):  # false if the clock was set back
                 self._settle(level)
             if times:
                 return next_due
@@ -163,7 +169,7 @@ class DelayedDelivery:
             record = restore(message)
             if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
                 logger.warning(
-                    "the delayed message at log offset %d is dropped because its topic is deleted",
+                    "dropped the delayed message at log offset %d: its topic does not exist",
                     message.physical_offset,
                 )
             else:

@@ -1,18 +1,22 @@
-"""Saves the progress of deliveries, and recovers at a start what was delivered after the last save.
+"""Saves the delivery progress, and recovers deliveries after the last save at a start.
 
-A start scans the log after the saved position for copies, so that a ``kill -9`` makes the broker deliver nothing twice.
-Progress is saved every 5 s to keep the scan short, and only after the log is durable up to the saved position: a power
-cut that loses copies must not keep progress that counts them.
+A start scans the log behind the saved log offset for delivered copies. A ``kill -9`` therefore causes no duplicate
+deliveries. Progress is saved every 5 s to keep the scan short. Before each save the log is flushed up to the saved
+offset. Otherwise a power failure could lose copies that the saved progress counts as delivered.
 
-Saved progress that is ahead of the log (an older log was restored, or a disk lost flushed data) is discarded, and the
-whole log is scanned. The lost part of the log held no copies that matter, because a copy follows its origin.
+If the saved progress is ahead of the log (an older log was restored, or the disk lost flushed data), it is discarded
+and the whole log is scanned. The lost part of the log contained no relevant copies, because a copy follows its origin.
+
+A member of a group that leads for the first time has saved no progress. It scans the log behind the first record that
+the leaders before may have copied without having recorded it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from raptormq.broker.delay.progress import DelayProgress
@@ -29,19 +33,20 @@ logger = get_logger(__name__)
 _SAVE_S = 5.0
 _FIRST_LOOK_S = 0.05
 _SCAN_BYTES = 64 << 20
-"""Growth of the log without a delivery after which the position is saved."""
+"""The log offset is saved after the log has grown by this number of bytes without a delivery."""
 
 
 class DeliveryService(Protocol):
-    """A service that delivers messages and must know what was delivered already."""
+    """A service that delivers messages and must not deliver them twice after a crash."""
 
     @property
     def needs_copies(self) -> bool:
-        """True while the result of :meth:`load_copies` is not yet covered by saved progress."""
+        """True while the copies of :meth:`load_copies` are still needed to detect delivered messages."""
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
-        """Take the ``copies`` made after the saved progress; called before any service starts. ``forgotten`` says that
-        the saved progress was discarded.
+        """Receive the ``copies`` that were written after the saved progress. Called before any service starts.
+
+        ``forgotten`` is true if the saved progress was discarded.
         """
 
 
@@ -56,22 +61,29 @@ class CheckpointedDelivery(DeliveryService, Protocol):
     def is_saved(self) -> bool:
         """Whether the file is up to date."""
 
-    async def prepare(self) -> None:
-        """Do the slow part of a snapshot."""
-
-    def snapshot(self) -> None:
-        """Take a snapshot of the progress, without awaiting."""
-
-    def save(self) -> None:
-        """Write the snapshot durably. Blocks on the disk.
+    def reload(self) -> None:
+        """Read the file again. Blocking.
 
         Raises:
-            OSError: the old contents are still there.
+            StoreDamaged: it cannot be read.
+        """
+
+    async def prepare(self) -> None:
+        """Prepare a snapshot: do the part that takes long."""
+
+    def snapshot(self) -> None:
+        """Take a snapshot of the progress."""
+
+    def save(self) -> None:
+        """Write the snapshot and sync it. Blocking.
+
+        Raises:
+            OSError: the write failed. The file has its old content.
         """
 
 
 class DeliveryCheckpointer:
-    """Background service; started before the delivery services and stopped after them."""
+    """Background service. Start it before the delivery services and stop it after them."""
 
     def __init__(
         self,
@@ -79,35 +91,50 @@ class DeliveryCheckpointer:
         delays: DelayProgress,
         timers: CheckpointedDelivery,
         others: Sequence[DeliveryService],
+        groups: Mapping[str, str],
     ) -> None:
+        """Create the service.
+
+        Args:
+            store: the store.
+            delays: the progress of delayed messages.
+            timers: delivers timer messages.
+            others: the other services.
+            groups: topic -> consumer group whose offsets are the progress in this topic. Members of a group share them.
+        """
+        self._groups = groups
         self._store = store
         self._delays = delays
         self._timers = timers
         self._others = (timers, *others)
         self._stopping = asyncio.Event()
         self._save_lock = asyncio.Lock()
+        self._has_ceased = False
         self._task: asyncio.Task[None] | None = None
 
     # --- the start ---
 
     async def derive(self) -> None:
-        """Recover what was delivered after the saved progress; call before anything else uses the store.
+        """Recover the deliveries after the saved progress. Call before any service uses the store.
 
         Raises:
             OSError: the log cannot be read.
+            StorageError: the log or a file cannot be read.
         """
+        self._delays.reload()
+        await run_to_completion(self._timers.reload)
         start, end, forgotten = await self._recovery_offset(), self._store.end_offset, False
         if start is not None and start > end:
             logger.warning(
-                "the saved delivery progress is ahead of the log (saved at log offset %d, the log ends at %d):"
-                " what was delivered is read from the whole log",
+                "the saved delivery progress is ahead of the log (saved at log offset %d, log ends at %d):"
+                " scanning the whole log for deliveries",
                 start,
                 end,
             )
             self._delays.forget()
             start, forgotten = 0, True
         elif start is not None:
-            self._delays.log_offset = start  # until needs_copies is False everywhere
+            self._delays.log_offset = start  # saved unchanged until no service needs copies
         copies = Copies()
         if start is not None and start < end:
             first = max(start, self._store.stats().min_offset)
@@ -116,49 +143,67 @@ class DeliveryCheckpointer:
             )
         for each in self._others:
             each.load_copies(copies, forgotten=forgotten)
-        if start is None:  # later deliveries are found in the log
+        if start is None:  # save the offset: a later start scans the log behind it
             try:
                 await run_to_completion(lambda: self._delays.save(self._delays.to_dict(end)))
             except OSError as error:
                 logger.error("cannot save the delivery progress: %s", error)
 
     async def _recovery_offset(self) -> int | None:
-        """Return the log offset from which to scan for deliveries, None when there is nothing to scan for."""
-        starts = [self._delays.log_offset] if self._delays.log_offset is not None else []
+        """Return the log offset at which the scan starts, or None if no scan is needed."""
+        starts: list[int] = []
+        if self._delays.log_offset is not None:
+            starts = [self._delays.log_offset]
+        else:
+            for topic, group in self._groups.items():
+                starts += await self._first_log_offsets(topic, group)
         for topic, is_known in ((SCHEDULE_TOPIC, self._delays.is_known), (TIMER_TOPIC, self._timers.is_known)):
             if not is_known:
                 starts += await self._first_log_offsets(topic)
         return min(starts, default=None)
 
-    async def _first_log_offsets(self, topic: str) -> list[int]:
-        """Return the log offset of the first message of each queue of ``topic``; no copy precedes it."""
+    async def _first_log_offsets(self, topic: str, group: str = "") -> list[int]:
+        """Return the log offset of the first message of each queue of ``topic``, or of the first one that ``group`` has
+        not consumed. Copies are behind these offsets.
+        """
         places: list[int] = []
         for queue_id in self._store.queue_ids(topic):
             low, _ = await self._store.queue_bounds(topic, queue_id)
+            low = max(low, self._store.consumer_offsets.get(topic, group, queue_id) or 0)
             places += [place for place, _, _ in await self._store.queue_items(topic, queue_id, low, 1)]
         return places
 
     # --- while running ---
 
     def start(self) -> None:
-        """Save periodically from now on."""
+        """Start saving periodically."""
         self._stopping.clear()
+        self._has_ceased = False
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def role_changed(self, *, leads: bool) -> None:
+        """Save nothing more if this member ceases to lead. Its unconfirmed copies may be truncated, and the progress
+        in memory counts them.
+        """
+        if not leads and self._task is not None:
+            self._has_ceased = True
+            self._task.cancel()
 
     async def stop(self) -> None:
         """Save once more and stop."""
         if self._task is None:
             return
-        self._stopping.set()  # a save in progress finishes first: both write the same files
-        await self._task
+        self._stopping.set()
+        await asyncio.wait([self._task])  # for a save in progress, too: both write the same files
         self._task = None
-        await self._save_logged(always_position=True)
+        if not self._has_ceased:
+            await self._save_logged(always_position=True)
 
     async def _run(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_SAVE_S):
                 await self._wait_recovered()
-        await self._save_logged(always_position=True)  # else frequent kills make the scan longer and longer
+        await self._save_logged(always_position=True)  # frequent kills must not make the scan longer each time
         while not self._stopping.is_set():
             await wait_event(self._stopping, _SAVE_S)
             if not self._stopping.is_set():
@@ -175,7 +220,7 @@ class DeliveryCheckpointer:
             logger.error("cannot save the delivery progress: %s", error)
 
     async def save(self, *, always_position: bool = False) -> None:
-        """Save changed progress; with ``always_position`` save the log position even if nothing else has changed.
+        """Save changed progress. With ``always_position``, also save a log offset that is the only change.
 
         Raises:
             OSError: a file could not be written.
@@ -195,6 +240,9 @@ class DeliveryCheckpointer:
             return
         self._timers.snapshot()
         contents = self._delays.to_dict(position)
-        await self._store.wait_flushed(end)  # a power cut must not lose a counted copy
-        await asyncio.to_thread(self._timers.save)
-        await asyncio.to_thread(self._delays.save, contents)  # last: its position covers both files
+        await self._store.wait_confirmed(end)  # neither another leader
+        await self._store.wait_flushed(end)  # nor a power failure must lose copies that the progress counts
+        await run_to_completion(self._timers.save)
+        await run_to_completion(
+            partial(self._delays.save, contents)
+        )  # last, because its log offset applies to both files

@@ -1,10 +1,9 @@
 """Delivery progress of each delay level (``config/delayOffset.json``, ``ScheduleMessageService``).
 
-``{"dataVersion": {...}, "offsetTable": {"1": 17}, "logOffset": 4096, "crc32": 123}``: level -> offset of the first
-undelivered message in its queue. RocketMQ neither reads nor keeps the other fields. ``crc32`` protects the file
-(:func:`~raptormq.json_file.sealed`), ``logOffset`` says of which moment all saved progress of deliveries is at least:
-everything that was delivered before this offset of the log is in it, what was delivered behind it the log tells
-(:mod:`raptormq.broker.delivered`).
+``{"dataVersion": {...}, "offsetTable": {"1": 17}, "logOffset": 4096, "crc32": 123}``. ``offsetTable`` maps a level to
+the queue offset of its first undelivered message. RocketMQ ignores and drops ``logOffset`` and ``crc32``. ``crc32`` is
+the checksum of the file (:func:`~raptormq.json_file.with_checksum`). The saved progress includes all deliveries whose
+copies are below ``logOffset`` in the log. The log is scanned for later deliveries (:mod:`raptormq.broker.delivered`).
 """
 
 from __future__ import annotations
@@ -29,25 +28,47 @@ class DelayProgress:
         """
         saved = file.load(_decode)
         self.is_known = saved is not None
-        """Whether there was a file."""
+        """Whether the file existed."""
         self.offsets, self._version, self.log_offset = saved or ({}, DataVersion(), None)
-        """``log_offset`` is None if the file was written by RocketMQ or an older version."""
+        """``log_offset`` is None if RocketMQ or an older version wrote the file."""
         self._file = file
         self._clock = clock
         self._saved = dict(self.offsets)
 
     def forget(self) -> None:
-        """Reset the progress, because the saved progress is invalid."""
+        """Discard invalid saved progress."""
         self.offsets.clear()
+        self._saved = {}
         self.log_offset = 0
+
+    def reload(self) -> None:
+        """Continue with the saved progress. The progress in memory may count deliveries that were truncated."""
+        self.offsets = dict(self._saved)
+
+    def replace(self, offsets: dict[int, int], log_offset: int | None) -> None:
+        """Take the progress of a master, and write it; durable on return. Blocks on the disk.
+
+        Raises:
+            OSError: the old contents of the file are still there.
+        """
+        self.offsets, self.log_offset = dict(offsets), log_offset
+        self._version = self._version.next(self._clock())
+        contents = {"dataVersion": self._version.to_dict(), "offsetTable": self.offsets}
+        self._file.save(with_checksum(contents if log_offset is None else contents | {"logOffset": log_offset}))
+        self._saved = dict(offsets)
 
     @property
     def is_saved(self) -> bool:
         """Whether the file is up to date."""
         return self.offsets == self._saved
 
+    def shown(self) -> dict[str, Any]:
+        """Return the progress in the format of the file, for slaves; ``logOffset`` is that of the file."""
+        table = {"dataVersion": self._version.to_dict(), "offsetTable": dict(self.offsets)}
+        return table if self.log_offset is None else table | {"logOffset": self.log_offset}
+
     def to_dict(self, log_offset: int) -> dict[str, Any]:
-        """Return the current content of the file; ``log_offset`` is at most the end of the log."""
+        """Return the current content of the file. ``log_offset`` must not exceed the end of the log."""
         self._version = self._version.next(self._clock())
         return {
             "dataVersion": self._version.to_dict(),
@@ -56,10 +77,10 @@ class DelayProgress:
         }
 
     def save(self, contents: dict[str, Any]) -> None:
-        """Write what :meth:`to_dict` returned; durable on return. Blocks on the disk.
+        """Write the result of :meth:`to_dict` and sync it. Blocking.
 
         Raises:
-            OSError: the old contents are still there.
+            OSError: the write failed. The file has its old content.
         """
         self._file.save(with_checksum(contents))
         self._saved = contents["offsetTable"]
@@ -67,10 +88,10 @@ class DelayProgress:
 
 
 def delays_file(path: str, files: Files | None) -> JsonFile:
-    """Return the file of the progress at ``path``."""
+    """Return the progress file at ``path``."""
     without = (
-        "without it the broker reads from the log what was delivered; delayed messages that Apache RocketMQ or an older"
-        " version has delivered are delivered again"
+        "without it the broker scans the log for deliveries, and repeats deliveries of Apache RocketMQ or of an older"
+        " version"
     )
     return JsonFile(path, files, key="offsetTable", without=without)
 

@@ -1,4 +1,4 @@
-"""Decoding of delayed and timer messages that are read back from the log."""
+"""Decodes delayed and timer messages from the log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ logger = get_logger(__name__)
 
 
 def decode_messages(data: Buffer, kind: str) -> Iterator[StoredMessage]:
-    """Yield the messages of consecutive records. A damaged record is skipped with a warning that names ``kind``. A
-    record with an invalid size ends the iteration.
+    """Yield the messages of consecutive records.
+
+    A damaged record is skipped with a warning that contains ``kind``. A record with an invalid size ends the iteration.
     """
     at = 0
     while at < len(data):
@@ -25,10 +26,10 @@ def decode_messages(data: Buffer, kind: str) -> Iterator[StoredMessage]:
             size = record_size(data, at)
             yield decode_record(data, at)
         except RecordError as error:
-            logger.warning("a %s message is lost: %s", kind, error)
+            logger.warning("skipped a damaged %s message: %s", kind, error)
         at += size
 
 
 def has_topic(store: MessageStore, topics: TopicTable, topic: str, log_offset: int) -> bool:
-    """Whether ``topic`` exists and was not deleted after the message at ``log_offset`` was stored."""
+    """Return whether ``topic`` exists and was not deleted after the message at ``log_offset`` was stored."""
     return topic in topics.configs and log_offset >= store.tombstone_offset(topic)

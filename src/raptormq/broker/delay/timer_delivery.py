@@ -1,16 +1,16 @@
 """Delivers timer messages when they are due (``TimerMessageStore``).
 
-The messages stay in the log. In memory there is an index, a heap with one integer for each message::
+The messages are in the log. The index is a heap in memory with one integer for each message::
 
     due time in ms << 41 | 0 for a recall, 1 for a message << 40 | offset in the timer queue
 
-A start rebuilds the index from the consume queue of rmq_sys_wheel_timer, whose tag codes are the due times
-(:mod:`raptormq.storage.records.parser`); items that Apache RocketMQ wrote are read from the records. RocketMQ's own
-index, ``timerwheel`` and ``timerlog``, is neither read nor written.
+A start rebuilds the index from the consume queue of rmq_sys_wheel_timer, whose tag codes contain the due times
+(:mod:`raptormq.storage.records.parser`). For items that Apache RocketMQ wrote, it reads the records. RocketMQ's index
+(``timerwheel`` and ``timerlog``) is neither read nor written.
 
-A message leaves the heap in the event loop iteration in which it is written to its own topic. The copy names its
-origin, so that a start after a crash finds in the log what was delivered since progress was saved
-(:mod:`raptormq.broker.delivered`). If a write fails (a full disk), it is retried every second.
+A message is removed from the heap in the event loop iteration that writes it to its destination topic. The copy records
+its origin. A start after a crash finds the messages that were delivered after the last save of the progress in the log
+(:mod:`raptormq.broker.delivered`). A failed write is retried every second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
 from raptormq.broker.delay.stored_messages import decode_messages, has_topic
-from raptormq.broker.delay.timer_message import deletion_key, deliver_timer
+from raptormq.broker.delay.timer_message import deletion_keys, deliver_timer
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
@@ -47,9 +47,11 @@ _GROUP = 64
 _GROUP_BYTES = 4 << 20
 _RETRY_S = 1.0
 _SEARCH_S = 60e-6
-"""Seconds per waiting message between two searches for the smallest offset. A thread searches a million in 0.1 s."""
-_MAX_SLEEP_S = 10.0
-"""Limits the effect of a clock change during a sleep."""
+"""Interval between two searches for the smallest offset, in seconds per waiting message. A search of a million messages
+takes 0.1 s in a thread.
+"""
+_MAX_SLEEP_S = 1.0
+"""Maximum sleep in seconds, which limits the effect of a clock change."""
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
@@ -79,13 +81,13 @@ class TimerDelivery:
         self._arrived = asyncio.Event()
         self._waiting: list[int] = []
         self._delivering: list[int] = []
-        """Keys that were taken from the heap and are not written yet."""
+        """Keys that were removed from the heap and are not written yet."""
         self._known = 0
         self._known_first = 0
-        """End of the timer queue at the start; messages before it may have been delivered by an earlier run."""
+        """End of the timer queue at the start. An earlier run may have delivered messages before it."""
         self._delivered: set[int] = set()
-        """Log offsets of messages that an earlier run delivered after it last saved its progress."""
-        self._before = file.load()  # read here, so that a damaged file fails the start
+        """Log offsets of messages that an earlier run delivered after its last save of the progress."""
+        self._before = file.load()  # a damaged file prevents the start
         self._recalled: dict[int, set[str]] = {}
         self._changes = self._saved_changes = 0
         self._first_waiting = self._saved_first = self._before.first_waiting
@@ -99,11 +101,18 @@ class TimerDelivery:
         return len(self._waiting)
 
     def start(self) -> None:
-        """Start the task; it first delivers what became due while the broker was down."""
-        high = self._store.queue_end(TIMER_TOPIC, 0)  # less than before if a crash truncated the log
+        """Start the task. It first delivers messages that became due while the broker was down."""
+        high = self._store.queue_end(TIMER_TOPIC, 0)  # a crash may have truncated the queue
         self._before = self._before._replace(known_offset=min(self._before.known_offset, high))
         self._known = min(self._before.first_waiting, high)
+        self._waiting.clear()
+        self._recalled.clear()
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def role_changed(self, *, leads: bool) -> None:
+        """Deliver nothing more if this member ceases to lead."""
+        if not leads and self._task is not None:
+            self._task.cancel()
 
     async def stop(self) -> None:
         """Stop the task."""
@@ -111,7 +120,7 @@ class TimerDelivery:
             return
         await cancel_and_wait(self._task)
         self._task = None
-        self._search_at = 0.0  # the last save is exact
+        self._search_at = 0.0  # search again for the last save
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Wake the task when a timer message arrives."""
@@ -153,7 +162,7 @@ class TimerDelivery:
                 timer = decode_timer_code(code) or await self._read_code(offset)
                 if timer is not None and not self._is_delivered(place, offset, timer):
                     heappush(self._waiting, _key(timer, offset))
-                self._known = offset + 1  # one by one: the read above may fail
+                self._known = offset + 1  # for each item, because the read above may fail
             self._changes += 1
             await asyncio.sleep(0)  # yield: a million items must not block requests
         if not self.needs_copies:
@@ -163,7 +172,7 @@ class TimerDelivery:
         return place in self._delivered or self._before.is_delivered(offset, timer.due_ms)
 
     async def _read_code(self, offset: int) -> TimerCode | None:
-        """Return the due time from the record of a message whose queue item was written by another broker."""
+        """Return the due time from the record of a message. Apache RocketMQ wrote its queue item."""
         found = await self._store.load_messages(TIMER_TOPIC, 0, offset, ReadOptions(1, 1))
         if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
             for message in decode_messages(found.buffers[0], "timer"):
@@ -223,19 +232,19 @@ class TimerDelivery:
             return False
         topic = find_property(message.properties, names.REAL_TOPIC) or ""
         unique_key = find_property(message.properties, names.UNIQUE_KEY) or ""
-        return deletion_key(topic, unique_key) in recalled
+        return bool(unique_key) and not recalled.isdisjoint(deletion_keys(topic, unique_key))
 
     def _restored(self, message: StoredMessage) -> Iterator[PendingRecord]:
         record = deliver_timer(message, self._clock())
         if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
             logger.warning(
-                "the timer message at log offset %d is dropped because its topic is deleted", message.physical_offset
+                "dropped the timer message at log offset %d: its topic does not exist", message.physical_offset
             )
         else:
             yield record
 
     def _pause(self) -> float | None:
-        """Return the seconds until the next message is due, None when none waits."""
+        """Return the seconds until the next message is due, or None if there is none."""
         if not self._waiting:
             return None
         due = _due_ms(self._waiting[0]) + self._precision_ms
@@ -243,9 +252,15 @@ class TimerDelivery:
 
     # --- progress ---
 
+    def reload(self) -> None:
+        """Continue with the saved progress. The progress in memory may count deliveries that were truncated."""
+        self._before = self._file.load()
+        self._first_waiting = self._saved_first = self._before.first_waiting
+        self._to_save = None
+
     @property
     def needs_copies(self) -> bool:
-        """True until every item from before the start is indexed."""
+        """True until all queue items from before the start are indexed."""
         return self._known < self._known_first
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
@@ -266,7 +281,9 @@ class TimerDelivery:
         return self._changes == self._saved_changes and self._first_waiting == self._saved_first
 
     async def prepare(self) -> None:
-        """Search for the smallest waiting offset, less often when many messages wait. An older result stays valid."""
+        """Search for the smallest waiting offset. With many waiting messages it searches less often; an older result
+        remains valid.
+        """
         now = asyncio.get_running_loop().time()
         if now >= self._search_at:
             self._search_at = now + _SEARCH_S * len(self._waiting)
@@ -274,20 +291,26 @@ class TimerDelivery:
             self._first_waiting = await asyncio.to_thread(_first_offset, keys, self._known)
 
     def snapshot(self) -> None:
-        """Take a snapshot: every indexed message that is due before the first waiting one is delivered. While
-        :attr:`needs_copies` holds, there is none, because the file on disk says more.
+        """Take a snapshot: all indexed messages that are due before the first waiting one are delivered.
+
+        While :attr:`needs_copies` is true, there is no snapshot, because the file contains more recent progress.
         """
-        self._to_save = None
-        if not self.needs_copies:
-            read = min(map(_due_ms, (*self._waiting[:1], *self._delivering)), default=self._clock() + 1)
-            progress = TimerProgress(min(read, self._clock() + 1), self._known, self._first_waiting)
-            self._to_save = progress, self._changes
+        self._to_save = None if self.needs_copies else (self.progress(), self._changes)
+
+    def progress(self) -> TimerProgress:
+        """Return the current delivery progress; while :attr:`needs_copies` is True, the progress at the start of the
+        broker.
+        """
+        if self.needs_copies:
+            return self._before
+        read = min(map(_due_ms, (*self._waiting[:1], *self._delivering)), default=self._clock() + 1)
+        return TimerProgress(min(read, self._clock() + 1), self._known, self._first_waiting)
 
     def save(self) -> None:
-        """Write the snapshot. Blocks on the disk.
+        """Write the snapshot and sync it. Blocking.
 
         Raises:
-            OSError: the old contents are still there.
+            OSError: the write failed. The file has its old content.
         """
         if self._to_save is not None:
             progress, changes = self._to_save
@@ -304,12 +327,12 @@ def _due_ms(key: int) -> int:
 
 
 def _first_offset(waiting: Iterable[int], known: int) -> int:
-    """Return the smallest offset that waits or is not indexed yet (``known`` or more)."""
+    """Return the smallest offset of a waiting message, or ``known``, the first offset that is not indexed."""
     return min(min((key & _OFFSET_MASK for key in waiting), default=known), known)
 
 
 def _run_length(keys: list[int], start: int) -> int:
-    """Return how many keys from ``start`` on have consecutive offsets."""
+    """Return the number of keys with consecutive offsets, beginning at index ``start``."""
     end = start + 1
     while end < len(keys) and keys[end] & _OFFSET_MASK == (keys[end - 1] & _OFFSET_MASK) + 1:
         end += 1

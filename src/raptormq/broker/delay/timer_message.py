@@ -1,10 +1,9 @@
-"""Timer messages: their requested delivery time and their stored form (``HookUtils``,
-``TimerMessageStore``).
+"""Timer messages: requested delivery time and stored form (``HookUtils``, ``TimerMessageStore``).
 
-The delivery time is set by TIMER_DELAY_SEC, else TIMER_DELAY_MS (both relative), else TIMER_DELIVER_MS (absolute). The
-message is stored in queue 0 of rmq_sys_wheel_timer with ``TIMER_OUT_MS``, ``REAL_TOPIC`` and ``REAL_QID`` added.
-TIMER_OUT_MS is the last multiple of ``timerPrecisionMs`` before the delivery time. The message is due one precision
-later, so it is never early.
+The first of these properties sets the delivery time: TIMER_DELAY_SEC (relative), TIMER_DELAY_MS (relative),
+TIMER_DELIVER_MS (absolute). The message is stored in queue 0 of rmq_sys_wheel_timer with ``TIMER_OUT_MS``,
+``REAL_TOPIC`` and ``REAL_QID`` added. TIMER_OUT_MS is the last multiple of ``timerPrecisionMs`` before the delivery
+time. The message is due ``timerPrecisionMs`` after TIMER_OUT_MS, so it is never delivered early.
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ class TimerRules:
         self._clock = clock
 
     def out_ms(self, text: str) -> int | None:
-        """Return TIMER_OUT_MS for a message with these properties (text form), None when it is not delayed.
+        """Return TIMER_OUT_MS for a message with these properties (text form), or None if it is not delayed.
 
         Raises:
-            Refused: timers are disabled, or the time is not a number or too far in the future.
+            Refused: timer messages are disabled, or the time is not a number or exceeds ``timerMaxDelaySec``.
         """
         if find_property(text, names.TIMER_OUT_MS) is not None:
             return None
         now = self._clock()
-        asked = _asked_time(text, now)
-        if asked is None:
+        requested = _requested_time(text, now)
+        if requested is None:
             return None
         if not self._settings.enabled:
             remark = "accurate timer message is not enabled, timerWheelEnable is false"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-        if asked < 0 or asked - now > self._settings.max_delay_s * 1000:
+        if requested < 0 or requested - now > self._settings.max_delay_s * 1000:
             self._refuse()
-        if asked <= now:
+        if requested <= now:
             if find_property(text, names.TIMER_DELETE_KEY) is not None:
                 self._refuse()
             return None
-        return (asked - 1) // self._settings.precision_ms * self._settings.precision_ms
+        return (requested - 1) // self._settings.precision_ms * self._settings.precision_ms
 
     def _refuse(self) -> None:
         raise Refused(
@@ -63,8 +62,8 @@ class TimerRules:
         )
 
 
-def _asked_time(text: str, now: int) -> int | None:
-    """Return the requested delivery time in ms since 1970, None if there is none, -1 if it is invalid."""
+def _requested_time(text: str, now: int) -> int | None:
+    """Return the requested delivery time in ms since 1970, None if there is none, or -1 if it is invalid."""
     for name, unit, start in (
         (names.TIMER_DELAY_SEC, 1000, now),
         (names.TIMER_DELAY_MS, 1, now),
@@ -83,7 +82,7 @@ def set_timer(record: PendingRecord, out_ms: int, fit: Fit = merge_properties) -
     """Return ``record`` as a timer message.
 
     Raises:
-        MessageError: the added properties make the properties too long, and ``fit`` drops none.
+        MessageError: the properties with the added ones are too long, and ``fit`` drops none.
     """
     needed = {
         names.TIMER_OUT_MS: str(out_ms),
@@ -95,9 +94,9 @@ def set_timer(record: PendingRecord, out_ms: int, fit: Fit = merge_properties) -
 
 
 def deliver_timer(waiting: StoredMessage, now: int) -> PendingRecord | None:
-    """Return the message to deliver; None when its original topic and queue are missing or invalid.
+    """Return the message to deliver, or None if REAL_TOPIC or REAL_QID is missing or invalid.
 
-    The timer's timestamps are left out of properties that have no room for them: an accepted message must be delivered.
+    TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS are added unless the properties would exceed the size limit.
     """
     record = restore(waiting)
     if record is None:
@@ -110,6 +109,8 @@ def deliver_timer(waiting: StoredMessage, now: int) -> PendingRecord | None:
     return record._replace(properties=fit_properties(decode_properties(waiting.properties), {}, times).text.encode())
 
 
-def deletion_key(topic: str, unique_key: str) -> str:
-    """Return the key by which a recall names its message."""
-    return f"{topic}+{unique_key}"
+def deletion_keys(topic: str, unique_key: str) -> tuple[str, str]:
+    """Return the values of TIMER_DELETE_KEY with which a recall can identify a message: with the topic (RocketMQ up to
+    5.3, and later with `appendTopicForTimerDeleteKey`) and without.
+    """
+    return f"{topic}+{unique_key}", unique_key

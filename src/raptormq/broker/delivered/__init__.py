@@ -1,1 +1,1 @@
-"""Finds in the log which records the broker has delivered: each copy names the record that it was made from."""
+"""Finds the delivered records in the log. Each copy that the broker delivers records its origin."""

@@ -1,4 +1,4 @@
-"""Collects the origins of all copies in a range of the log: the records that have been delivered."""
+"""Collects the origins of all copies in a range of the log, which are the delivered records."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Copies:
     """The copies in a range of the log."""
 
     origins: set[int] = field(default_factory=set)
-    """Log offsets of the records that copies were made from."""
+    """Log offsets of the copied records."""
     returned: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Log offset of the last copy in each retry or dead letter topic, by topic and origin. Several groups may have a
-    copy of the same origin.
+    """Log offset of the last copy in a retry or dead-letter topic, by topic and origin. Several groups may have a copy
+    of the same record.
     """
 
 
 def read_copies(records: Iterable[ParsedRecord]) -> Copies:
-    """Return the copies among ``records``."""
+    """Collect the copies among ``records``."""
     found = Copies()
     for record in records:
         origin = origin_of(record.prepared_transaction_offset)

@@ -1,15 +1,15 @@
 """The origin of a record: the log offset of the record that the broker copied.
 
-The field PREPAREDTRANSACTIONOFFSET holds it. Apache RocketMQ sets the field in committed messages only, to the log
-offset of their half; its brokers and clients do not read it, and producers cannot set it. Here every copy that must not
-be made twice has it: a delivered delayed or timer message, a committed message, a half that was renewed or discarded, a
-popped message that was revived. A copy always follows its origin in the log. So the log after any offset tells what was
-delivered since.
+The record field PREPAREDTRANSACTIONOFFSET contains the origin. Apache RocketMQ sets this field only in committed
+messages, to the log offset of the half message. Brokers and clients of Apache RocketMQ do not read the field, and
+producers cannot set it. This broker sets it in every copy that must not be created twice: a delivered delayed or timer
+message, a committed message, a renewed or discarded half message, a revived message. A copy follows its origin in the
+log. A scan of the log behind an offset therefore finds all deliveries after it.
 
-::
+Values of the field::
 
-    0        none: sent by a producer, or copied by Apache RocketMQ or an older version
-    1        log offset 0: no record is at 1
+    0        no origin: sent by a producer, or copied by Apache RocketMQ or an older version
+    1        log offset 0 (no record begins at log offset 1)
     other    log offset
 """
 
@@ -22,5 +22,5 @@ def origin_field(place: int) -> int:
 
 
 def origin_of(field: int) -> int | None:
-    """Return the log offset of the origin, None for a record without one."""
+    """Return the log offset of the origin, or None if the record has no origin."""
     return None if field <= 0 else 0 if field == 1 else field

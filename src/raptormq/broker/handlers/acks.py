@@ -1,20 +1,19 @@
 """ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053) (``AckMessageProcessor``,
 ``ChangeInvisibleTimeProcessor``).
 
-An acknowledgement of a message that is visible again is answered with success and has no effect, as in Apache RocketMQ:
-the consumer gets the message once more. The same holds for a change of the invisible time of a message that is visible
-again, acknowledged, or being changed; Apache RocketMQ makes another copy of it.
+An acknowledgement of a message that is visible again is answered with success but has no effect, as in Apache RocketMQ.
+The consumer receives the message again. A change of the invisible time is likewise answered with success but ignored if
+the message is visible again, acknowledged, or being changed. Apache RocketMQ creates another copy in this case.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from raptormq.broker.handlers.pop import MAX_INVISIBLE_MS
 from raptormq.broker.pop.held_pops import HeldPops
-from raptormq.broker.pop.orderly_pops import OrderlyPops
-from raptormq.broker.pop.revive_log import REVIVE_QUEUES, ReviveLog
+from raptormq.broker.pop.popped_messages import PoppedMessages
+from raptormq.broker.pop.request_validator import check_invisible_time
+from raptormq.broker.pop.revive_log import REVIVE_QUEUES
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.validation import no_read_queue, require_topic
 from raptormq.errors import MessageError
@@ -40,18 +39,15 @@ class AckHandlers:
         self,
         store: MessageStore,
         topics: TopicTable,
-        checkpoints: ReviveLog,
-        orderly: OrderlyPops,
+        popped: PoppedMessages,
         held_pops: HeldPops,
-        ready: asyncio.Event,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
         self._topics = topics
-        self._checkpoints = checkpoints
-        self._orderly = orderly
+        self._popped = popped
+        self._revive_log, self._orderly = popped.revive_log, popped.orderly
         self._held_pops = held_pops
-        self._ready = ready
         self._clock = clock
 
     def register(self, router: Router) -> None:
@@ -66,7 +62,7 @@ class AckHandlers:
         """200051: acknowledge one message."""
         await self._require_offset(connection, header.topic, header.queue_id, header.offset)
         handle = _handle(header.extra_info)
-        await self._ready.wait()
+        await self._popped.loaded()
         if handle.is_orderly:
             place = header.topic, header.consumer_group, header.queue_id
             self._ack_orderly(place, header.offset, handle.pop_time)
@@ -75,15 +71,15 @@ class AckHandlers:
                 header.topic, header.consumer_group, header.queue_id, handle.start_offset, handle.pop_time,
                 (header.offset,), handle.broker_name,
             )  # fmt: skip
-            self._checkpoints.acknowledge(ack, handle.revive_queue, self._clock())
+            self._revive_log.acknowledge(ack, handle.revive_queue, self._clock())
         return response_to(command)
 
     async def batch_ack(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """200151: acknowledge several messages; those that no longer exist are skipped."""
+        """200151: acknowledge several messages. Messages that no longer exist are skipped."""
         acks = decode_batch_acks(command.body) if command.body else ()
         if not acks:
-            raise Refused(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
-        await self._ready.wait()
+            raise Refused(ResponseCode.NO_MESSAGE, "the request contains no acknowledgement")
+        await self._popped.loaded()
         async for each in cooperatively(acks):
             topic = real_topic(each.topic, each.group, each.kind)
             low, high = await self._store.queue_bounds(topic, each.queue_id)
@@ -93,21 +89,19 @@ class AckHandlers:
                     self._ack_orderly((topic, each.group, each.queue_id), offset, each.pop_time)
             elif offsets and 0 <= each.revive_queue < REVIVE_QUEUES:
                 ack = Ack(topic, each.group, each.queue_id, each.start_offset, each.pop_time, offsets)
-                self._checkpoints.acknowledge(ack, each.revive_queue, self._clock())
+                self._revive_log.acknowledge(ack, each.revive_queue, self._clock())
         return response_to(command)
 
     async def change(
         self, connection: Connection, command: RemotingCommand, header: ChangeInvisibleTimeRequestHeader
     ) -> RemotingCommand:
-        """200053: change when a message becomes visible again; its own checkpoint replaces its pop's."""
+        """200053: change the invisible time of a message. The message gets a new checkpoint."""
         high = await self._require_offset(connection, header.topic, header.queue_id, header.offset)
         if header.offset == high:
             raise Refused(ResponseCode.NO_MESSAGE, f"offset {header.offset} is past the end {high} of the queue")
-        if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
-            remark = f"messages are invisible for up to {MAX_INVISIBLE_MS} ms, not {header.invisible_time}"
-            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        check_invisible_time(header.invisible_time)
         handle = _handle(header.extra_info)
-        await self._ready.wait()
+        await self._popped.loaded()
         now, topic, group, queue_id = self._clock(), header.topic, header.consumer_group, header.queue_id
         invisible, pop_time = header.invisible_time, now
         if handle.is_orderly:
@@ -118,13 +112,13 @@ class AckHandlers:
             ack = Ack(
                 topic, group, queue_id, handle.start_offset, handle.pop_time, (header.offset,), handle.broker_name
             )
-            if self._checkpoints.is_pending(ack):
-                pop_time = max(now, handle.pop_time + 1)  # a unique key, even in the same millisecond as the pop
+            if self._revive_log.is_pending(ack):
+                pop_time = max(now, handle.pop_time + 1)  # unique, even in the millisecond of the pop
                 checkpoint = CheckPoint(
                     topic, group, queue_id, header.offset, pop_time, invisible, (header.offset,), handle.broker_name,
                     header.suspend,
                 )  # fmt: skip
-                await self._checkpoints.replace_checkpoint(ack, checkpoint, handle.revive_queue, now)
+                await self._revive_log.replace_checkpoint(ack, checkpoint, handle.revive_queue, now)
         return response_to(command, header=ChangeInvisibleTimeResponseHeader(pop_time, invisible, handle.revive_queue))
 
     def _ack_orderly(self, place: tuple[str, str, int], offset: int, pop_time: int) -> None:
@@ -155,5 +149,5 @@ def _handle(text: str) -> PopHandle:
     except MessageError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
     if not handle.is_orderly and not 0 <= handle.revive_queue < REVIVE_QUEUES:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no revive queue {handle.revive_queue}")
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"revive queue {handle.revive_queue} does not exist")
     return handle

@@ -1,12 +1,13 @@
 """QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402)
 (``QueryAssignmentProcessor``, ``MessageRequestModeManager``).
 
-Modes are stored in ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {group: {...}}}}``. The
-queues of all brokers are read from a name server; without one, from this broker's topic table.
+Modes are stored in ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {group: {...}}}}``. A name
+server provides the queues of all brokers. If no name server responds, the topic table of this broker is used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from raptormq.broker.clients import STRATEGIES, ClientRegistry, RequestMode, assign
@@ -35,7 +36,7 @@ _ROUTE_S = 3.0
 
 
 class RequestModes:
-    """Request modes of one broker by topic and group."""
+    """Request modes of one broker, by topic and group."""
 
     def __init__(self, file: JsonFile) -> None:
         """
@@ -46,11 +47,11 @@ class RequestModes:
         self._saver = TableSaver(file, self.to_dict)
 
     def get(self, topic: str, group: str) -> RequestMode:
-        """Return how a group consumes a topic; PULL by default."""
+        """Return the request mode of a group for a topic, by default PULL."""
         return self._modes.get((topic, group), RequestMode())
 
     async def put(self, topic: str, group: str, mode: RequestMode) -> None:
-        """Set the mode; returns when it is saved.
+        """Set a mode and wait until it is saved.
 
         Raises:
             StorageError: the file could not be written.
@@ -58,6 +59,17 @@ class RequestModes:
         self._modes[topic, group] = mode
         self._saver.save_soon()
         await self._saver.saved()
+
+    def replace(self, value: Mapping[str, Any]) -> None:
+        """Take the modes that another broker has, in the format of the file, and save them soon.
+
+        Raises:
+            BodyError: they are not in this format.
+        """
+        modes = _decode(value)
+        if modes != self._modes:
+            self._modes = modes
+            self._saver.save_soon()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -69,11 +81,11 @@ class RequestModes:
 
 
 def modes_file(path: str, files: Files | None) -> JsonFile:
-    """Return the file of the request modes at ``path``."""
-    return JsonFile(path, files, key="messageRequestModeMap", without="without it all groups pull")
+    """Return the file of request modes at ``path``."""
+    return JsonFile(path, files, key="messageRequestModeMap", without="without it all groups have mode PULL")
 
 
-def _decode(value: dict[str, Any]) -> dict[tuple[str, str], RequestMode]:
+def _decode(value: Mapping[str, Any]) -> dict[tuple[str, str], RequestMode]:
     table = object_at(value, "messageRequestModeMap")
     return {
         (topic, group): RequestMode.from_dict(mode)
@@ -83,7 +95,7 @@ def _decode(value: dict[str, Any]) -> dict[tuple[str, str], RequestMode]:
 
 
 class AssignmentHandlers:
-    """Handlers for queue assignments and request modes."""
+    """Handles requests for queue assignments and request modes."""
 
     def __init__(
         self,
@@ -108,8 +120,9 @@ class AssignmentHandlers:
         router.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, None, self.all_modes)
 
     async def query(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """400: the queues of a member; without a list when they cannot be computed, in which case the member keeps its
-        queues.
+        """400: return the queues of a member.
+
+        If they cannot be computed, the response contains no list, and the client does not change its queues.
         """
         value = loads_request(command.body)
         topic, group, member = (str(value.get(name) or "") for name in ("topic", "consumerGroup", "clientId"))
@@ -141,11 +154,11 @@ class AssignmentHandlers:
         )
 
     def all_modes(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """402: the modes of all groups, in the format of the file."""
+        """402: return the modes of all groups in the format of the file."""
         return response_to(command, body=dumps(self._modes.to_dict()))
 
     async def set_mode(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """401: set the mode of a group in a topic."""
+        """401: set the mode of a group for a topic."""
         value = loads_request(command.body)
         topic, group = str(value.get("topic") or ""), str(value.get("consumerGroup") or "")
         try:

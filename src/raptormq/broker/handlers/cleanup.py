@@ -1,4 +1,4 @@
-"""On-demand cleanup: 306 (queues), 316 (deleted topics), 329 (log); and the replication status, 907
+"""On-demand cleanup of queues (306), deleted topics (316) and the log (329), and the replication status (907)
 (``AdminBrokerProcessor``).
 """
 
@@ -26,7 +26,7 @@ class CleanupHandlers:
         address: str,
         group_status: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
-        """``group_status`` is what a member of a group knows of the others, in the form of 907."""
+        """Create the handlers. A member of a replication group passes ``group_status``, which returns fields of 907."""
         self._group_status = group_status
         self._store = store
         self._topics = topics
@@ -40,17 +40,17 @@ class CleanupHandlers:
         router.add(RequestCode.GET_BROKER_HA_STATUS, None, self.replication)
 
     async def clean_queues(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """306: delete obsolete queue files; answered when it is done."""
+        """306: delete obsolete queue files. The response follows after the deletion."""
         await self._store.clean(any_hour=False)
         return response_to(command)
 
     async def clean_log(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """329: delete segments older than ``fileReservedTime`` now, without waiting for the hour of ``deleteWhen``."""
+        """329: delete segments older than ``fileReservedTime`` immediately, at any hour."""
         await self._store.clean(any_hour=True)
         return response_to(command)
 
     async def clean_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """316: delete the queues of topics that are not in the table."""
+        """316: delete the queues of topics that are not in the topic table."""
         for topic in self._store.topics():
             if topic not in self._topics.configs:
                 self._store.delete_topic(topic)
@@ -58,7 +58,7 @@ class CleanupHandlers:
         return response_to(command)
 
     def replication(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """907: a master without slaves, or a member of a group with the others that it knows of."""
+        """907: return the replication status. A broker without replication is reported as a master without slaves."""
         group = self._group_status() if self._group_status is not None else {}
         return response_to(
             command,

@@ -1,7 +1,6 @@
-"""Client management: HEART_BEAT (34), UNREGISTER_CLIENT (35), the members of a group (38), subscription checks (46),
-and rebalance notices (40).
-
-Source: Apache RocketMQ ``ClientManageProcessor``, ``ConsumerManageProcessor``, ``DefaultConsumerIdsChangeListener``.
+"""Client management: heartbeats (34), unregistration (35), members of a group (38), validation of subscriptions (46),
+and notifications to rebalance (40) (``ClientManageProcessor``, ``ConsumerManageProcessor``,
+``DefaultConsumerIdsChangeListener``).
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Answer, Refused, Router
 
 MAX_NEW_GROUPS = 1_000
-"""Largest number of groups that one heartbeat creates; each one is saved and has a retry topic."""
+"""Maximum number of groups that one heartbeat creates. The broker saves each group and creates its retry topic."""
 MAX_CLIENTS_PER_GROUP = 10_000
-"""Largest number of members of a group, because every member gets the list of all."""
+"""Maximum number of members of a group. Every member requests the list of all members."""
 
 
 class ClientHandlers:
@@ -59,7 +58,7 @@ class ClientHandlers:
         self._policies = policies
         self._clock = clock
         self._repeats: RepeatedHeartbeats[Connection] = RepeatedHeartbeats(registry)
-        groups.listen(self._repeats.clear)  # the next heartbeat must recreate deleted groups and retry topics
+        groups.listen(self._repeats.clear)  # decode the next heartbeats, which recreate deleted groups and retry topics
         topics.listen(lambda _: self._repeats.clear())
 
     def register(self, router: Router) -> None:
@@ -71,13 +70,13 @@ class ClientHandlers:
         router.on_closed(self.connection_closed)
 
     def heartbeat(self, connection: Connection, command: RemotingCommand, _: None) -> Answer | Awaitable[Answer]:
-        """34: register the client; the first heartbeat of a group creates the group and its retry topic."""
-        said = command.body, command.language, command.version, command.ext_fields.get(ACCESS_KEY)
+        """34: register the client. The first heartbeat of a group creates the group and its retry topic."""
+        content = command.body, command.language, command.version, command.ext_fields.get(ACCESS_KEY)
         now = self._clock()
-        if not self._repeats.renew(connection, said, now):
+        if not self._repeats.renew(connection, content, now):
             if len(command.body) >= LARGE_BODY_BYTES:
                 return self._large_heartbeat(connection, command, now)
-            self._repeats.remember(connection, said, run_steps(self._entering(connection, command, now)))
+            self._repeats.remember(connection, content, run_steps(self._entering(connection, command, now)))
         return response_to(command, header=HeartbeatResponseHeader())
 
     async def _large_heartbeat(self, connection: Connection, command: RemotingCommand, now: int) -> RemotingCommand:
@@ -85,18 +84,18 @@ class ClientHandlers:
         return response_to(command, header=HeartbeatResponseHeader())
 
     def _entering(self, connection: Connection, command: RemotingCommand, now: int) -> Steps[list[Member[Connection]]]:
-        """Apply a heartbeat; yields after each group or subscription."""
+        """Apply a heartbeat. Yields after each group and subscription."""
         data = yield from HeartbeatData.read_steps(command.body)
         user = command.ext_fields.get(ACCESS_KEY)
-        presence = HeartbeatSender(data.client_id, connection, command.language, command.version, now, user)
+        sender = HeartbeatSender(data.client_id, connection, command.language, command.version, now, user)
         for consumer in data.consumers:
             for place, subscription in enumerate(consumer.subscriptions):
                 consumer.subscriptions[place] = _compiled(subscription)
                 yield
         for group in data.producer_groups:
             if connection.is_closed:
-                return []  # the connection has closed meanwhile
-            self._registry.heartbeat_producer(group, presence)
+                return []  # closed during the previous steps
+            self._registry.heartbeat_producer(group, sender)
             yield
         new_groups = 0
         for consumer in data.consumers:
@@ -106,20 +105,20 @@ class ClientHandlers:
             if new_groups > MAX_NEW_GROUPS:
                 remark = f"a heartbeat creates at most {MAX_NEW_GROUPS} groups; the next one creates more"
                 raise Refused(ResponseCode.SYSTEM_BUSY, remark)
-            self._consumer_heartbeat(consumer, presence)
+            self._consumer_heartbeat(consumer, sender)
             yield
-        return presence.members
+        return sender.members
 
-    def _consumer_heartbeat(self, consumer: ConsumerData, presence: HeartbeatSender[Connection]) -> None:
+    def _consumer_heartbeat(self, consumer: ConsumerData, sender: HeartbeatSender[Connection]) -> None:
         if not self._policies.auto_create_group and self._groups.get(consumer.group) is None:
-            return  # its pulls are answered with the missing group; the client's other groups are not affected
+            return  # pulls of this group are refused; the other groups of the client are not affected
         group = require_group(self._groups, consumer.group, auto_create=True)
         members = self._registry.client_ids(consumer.group)
-        if len(members) >= MAX_CLIENTS_PER_GROUP and presence.client_id not in members:
-            raise Refused(ResponseCode.SYSTEM_BUSY, f"group {consumer.group} has {len(members)} members already")
+        if len(members) >= MAX_CLIENTS_PER_GROUP and sender.client_id not in members:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"group {consumer.group} already has {len(members)} members")
         if group.retry_queue_nums:
             self._topics.ensure_retry_topic(consumer.group, group.retry_queue_nums)
-        if self._registry.heartbeat_consumer(consumer, presence):
+        if self._registry.heartbeat_consumer(consumer, sender):
             self.notify([consumer.group])
 
     def unregister(
@@ -131,7 +130,7 @@ class ClientHandlers:
         return response_to(command)
 
     def members(self, _: Connection, command: RemotingCommand, header: ConsumerGroupRequestHeader) -> RemotingCommand:
-        """38: client ids of a group's members, for rebalancing."""
+        """38: return the client ids of a group's members for rebalancing."""
         ids = self._registry.client_ids(header.consumer_group)
         if not ids:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
@@ -154,7 +153,7 @@ class ClientHandlers:
         self.notify(self._registry.connection_closed(connection))
 
     def expire(self) -> None:
-        """Remove the clients whose heartbeats have stopped."""
+        """Remove clients without a heartbeat for ``channelExpiredTimeout``."""
         self.notify(self._registry.expire(self._clock() - self._policies.client_expiry_ms))
 
     def notify(self, groups: Iterable[str]) -> None:
@@ -171,7 +170,7 @@ class ClientHandlers:
 
 
 def _compiled(subscription: Subscription) -> Subscription:
-    """Return the subscription with tag hashes computed here, because some clients do not send them."""
+    """Return the subscription with tag hashes, which some clients do not send."""
     if not is_tag_type(subscription.expression_type):
         return subscription
     return Subscription.parse(subscription.topic, subscription.expression, subscription.version)

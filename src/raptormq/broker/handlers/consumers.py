@@ -1,4 +1,4 @@
-"""Queries of tools about consumers: 203 (connections), 208, 317 (progress), 300 (groups of a topic)
+"""Administration queries about consumers: 203 (connections), 208, 317 (progress), 300 (groups of a topic)
 (``AdminBrokerProcessor``).
 """
 
@@ -35,7 +35,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class ConsumerHandlers:
-    """Describes consumer groups and their progress."""
+    """Handles queries about consumer groups and their progress."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ConsumerHandlers:
     def connections(
         self, _: Connection, command: RemotingCommand, header: ConsumerGroupRequestHeader
     ) -> RemotingCommand:
-        """203: members and subscriptions of a group; 206 when no member is connected."""
+        """203: return the members and subscriptions of a group, or code 206 if no member is connected."""
         group = self._registry.consumers.get(header.consumer_group)
         if group is None:
             remark = f"no consumer of group {header.consumer_group} is connected"
@@ -80,7 +80,7 @@ class ConsumerHandlers:
     async def progress(
         self, _: Connection, command: RemotingCommand, header: ConsumeStatsRequestHeader
     ) -> RemotingCommand:
-        """208: the group's offset and the end offset of every queue of its topics."""
+        """208: return the group's offset and the end offset of every queue of its topics."""
         group = header.consumer_group
         queues: list[tuple[MessageQueue, QueueProgress]] = []
         tps = 0.0
@@ -92,7 +92,7 @@ class ConsumerHandlers:
     async def all_progress(
         self, _: Connection, command: RemotingCommand, header: BrokerConsumeStatsRequestHeader
     ) -> RemotingCommand:
-        """317: the same for every group that has committed an offset."""
+        """317: return the progress of every group that has committed an offset."""
         table: dict[str, list[bytes]] = {}
         lag = inflight = 0
         async for topic, group in cooperatively(self._store.consumer_offsets.topics_and_groups()):
@@ -110,7 +110,7 @@ class ConsumerHandlers:
         return response_to(command, body=b'{"brokerAddr":%b,"consumeStatsList":[%b],%b}' % (address, groups, figures))
 
     def groups_of_topic(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
-        """300: the groups that subscribe to the topic or have committed an offset in it."""
+        """300: return the groups that subscribe to the topic or have committed an offset in it."""
         groups = {
             name for name, group in self._registry.consumers.items() if header.topic in group.subscriptions
         } | set(self._store.consumer_offsets.groups_of_topic(header.topic))
@@ -125,7 +125,7 @@ class ConsumerHandlers:
         return found
 
     def _topics_of(self, header: ConsumeStatsRequestHeader) -> Iterable[str]:
-        """Return the topics of the request, without those that a connected group no longer subscribes to."""
+        """Return the topics of the request, without topics that a connected group no longer subscribes to."""
         group = header.consumer_group
         committed = self._store.consumer_offsets.of_group(group)
         topics = [header.topic] if header.topic else sorted(topic for topic, _ in committed)
@@ -145,7 +145,7 @@ class ConsumerHandlers:
 
 
 def described(member: Member[Connection]) -> GroupMember:
-    """Return the description of a connected client for tools."""
+    """Return the description of a connected client for administration queries."""
     language = BY_CODE.get(member.language)
     name = language.name if language is not None else "OTHER"
     return GroupMember(member.client_id, member.connection.peer_name, name, member.version)

@@ -1,4 +1,4 @@
-"""CONVERT_QUEUE (31001): starts, stops and reports the conversion of a topic's queues. Not a RocketMQ request."""
+"""CONVERT_QUEUE (31001): starts, stops and reports the conversion of a topic's queues. RocketMQ has no such request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class ConversionHandlers:
-    """Handles conversion requests; each answer has the resulting state."""
+    """Handles conversion requests. The response contains the new state."""
 
     def __init__(self, store: MessageStore, topics: TopicTable, conversions: Conversions) -> None:
         self._store = store
@@ -32,8 +32,11 @@ class ConversionHandlers:
     async def convert(
         self, _: Connection, command: RemotingCommand, header: ConvertQueueRequestHeader
     ) -> RemotingCommand:
-        """31001: refused with 17 for an unknown topic, 29 for an invalid request, 604 while the opposite conversion
-        runs.
+        """31001: start, stop or report a conversion.
+
+        Raises:
+            Refused: 17 for an unknown topic, 29 for an invalid request, 604 during the opposite conversion, and on a
+                member of a replication group.
         """
         topic = header.topic
         require_topic(self._topics, topic)
@@ -49,7 +52,12 @@ class ConversionHandlers:
         if queue_type not in (BATCH_CQ, SIMPLE_CQ):
             raise _invalid(f"queueType {queue_type!r} is not {BATCH_CQ} or {SIMPLE_CQ}")
         if is_system_topic(topic) or is_derived_topic(topic):
-            raise _invalid(f"the queues of {topic} are written by the broker and cannot be converted")
+            raise _invalid(f"topic {topic} is a system, retry or dead-letter topic and cannot be converted")
+        if self._store.replica is not None:
+            raise Refused(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"cannot convert the queues of {topic} on a member of a replication group, which has its own queues",
+            )
         try:
             await self._conversions.order(topic, to_batch=queue_type == BATCH_CQ)
         except ConversionRefused as error:

@@ -1,7 +1,7 @@
-"""Queries of tools about one group, and copying its offsets: 303 (store times), 314 (copy), 343 (topics), 345
+"""Administration queries about one group: 303 (store times), 314 (copy of the offsets), 343 (topics), 345
 (subscription) (``AdminBrokerProcessor``).
 
-Offsets and lag are in :mod:`raptormq.broker.handlers.consumers`.
+:mod:`raptormq.broker.handlers.consumers` returns offsets and lag.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from raptormq.transport.router import Router
 
 
 class GroupProgressHandlers:
-    """Answers queries about groups and copies their offsets."""
+    """Handles queries about groups and copies their offsets."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class GroupProgressHandlers:
     async def time_spans(
         self, _: Connection, command: RemotingCommand, header: GroupAndTopicRequestHeader
     ) -> RemotingCommand:
-        """303: for each queue the store times of its first, last and last consumed message, and the age of the first
-        message that is not consumed.
+        """303: return for each queue the store times of the first, the last and the last consumed message, and the age
+        of the first unconsumed message.
         """
         count = require_topic(self._topics, header.topic).write_queue_nums
         spans = [
@@ -93,7 +93,7 @@ class GroupProgressHandlers:
         }
 
     def clone(self, _: Connection, command: RemotingCommand, header: CloneGroupOffsetRequestHeader) -> RemotingCommand:
-        """314: copy the offsets of one group to another; deleted topics are skipped."""
+        """314: copy the offsets of one group to another. Deleted topics are skipped."""
         offsets = self._store.consumer_offsets
         known = self._registry.consumers.get(header.src_group)
         subscribed = known.subscriptions if known is not None and not header.offline else {}
@@ -105,14 +105,14 @@ class GroupProgressHandlers:
         return response_to(command)
 
     def topics(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:
-        """343: the topics in which a group has committed an offset."""
+        """343: return the topics in which a group has committed an offset."""
         names = sorted(topic for topic, _ in self._store.consumer_offsets.of_group(header.group))
         return response_to(command, body=TopicList(names, self._address).to_json())
 
     def subscription(
         self, _: Connection, command: RemotingCommand, header: GroupAndTopicRequestHeader
     ) -> RemotingCommand:
-        """345: the subscription of a group to a topic; none without members that subscribe."""
+        """345: return the subscription of a group to a topic, if a connected member subscribes."""
         body: dict[str, Any] = {"group": header.group, "topic": header.topic}
         found = self._registry.subscription(header.group, header.topic)
         if found is not None:

@@ -1,5 +1,5 @@
-"""Consumer group administration: 200 and 225 (create, change), 201 (list), 207, 5003 (delete), 352 (get), 353 (forbid a
-topic) (``AdminBrokerProcessor``).
+"""Administration of consumer groups: 200, 225 (create, change), 201 (list), 207, 5003 (delete), 352 (get), 353 (forbid
+a topic) (``AdminBrokerProcessor``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class GroupHandlers:
-    """Creates, changes, deletes and describes consumer groups."""
+    """Creates, changes, deletes and lists consumer groups."""
 
     def __init__(
         self,
@@ -41,12 +41,14 @@ class GroupHandlers:
         forbidden: Callable[[str, str], None],
         metadata: MetadataSettings,
     ) -> None:
-        """``forbidden`` is called with topic and group when a group loses the right to read a topic."""
+        """Create the handlers. ``forbidden`` is called with topic and group when a group loses the permission to read a
+        topic.
+        """
         self._store = store
         self._groups = groups
         self._topics = topics
         self._barrier = barrier
-        self._tell_forbidden = forbidden
+        self._on_forbidden = forbidden
         self._metadata = metadata
 
     def register(self, router: Router) -> None:
@@ -66,7 +68,11 @@ class GroupHandlers:
         return response_to(command)
 
     def _checked(self, value: Any) -> GroupConfig:
-        """Return the resulting settings of a group, or refuse them."""
+        """Return the new settings of a group.
+
+        Raises:
+            Refused: 29 or 1, the settings are invalid.
+        """
         try:
             config = GroupConfig.from_dict(value)
             check_group(config.name)
@@ -78,7 +84,7 @@ class GroupHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     async def put_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """225: create or change several groups, all or none."""
+        """225: create or change several groups. If one is invalid, none is changed."""
         values = _body(command).get("groupConfigList")
         checked = [self._checked(value) async for value in cooperatively(values if isinstance(values, list) else [])]
         async for config in cooperatively(checked):
@@ -94,7 +100,7 @@ class GroupHandlers:
         return response_to(command)
 
     async def delete_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """5003: delete several groups, as 207."""
+        """5003: delete several groups, like 207."""
         body = _body(command)
         names = names_at(body, "groupNameList")
         if not names:
@@ -113,10 +119,10 @@ class GroupHandlers:
                 if self._topics.delete(topic):
                     self._store.delete_topic(topic)
         await self._store.save_deletions()
-        await self._barrier.passed()  # also for a group that does not exist: an earlier attempt may have failed to save
+        await self._barrier.passed()  # also without a change: the save of an earlier request may have failed
 
     def config(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:
-        """352: the settings of one group."""
+        """352: return the settings of one group."""
         config = self._groups.get(header.group)
         if config is None:
             remark = f"consumer group {header.group} does not exist on this broker"
@@ -126,22 +132,22 @@ class GroupHandlers:
     async def forbid(
         self, _: Connection, command: RemotingCommand, header: GroupForbiddenRequestHeader
     ) -> RemotingCommand:
-        """353: forbid or allow a group to read a topic, or query whether it may."""
+        """353: forbid or allow a group to read a topic, and return whether it is allowed."""
         group, topic = header.group, header.topic
         if header.readable is not None:
             self._groups.set_readable(group, topic, readable=header.readable)
             if not header.readable:
-                self._tell_forbidden(topic, group)
+                self._on_forbidden(topic, group)
             await self._barrier.passed()
         body = {"group": group, "readable": self._groups.may_read(group, topic), "topic": topic}
         return response_to(command, body=dumps(body))
 
     def all_configs(self, _: Connection, command: RemotingCommand, header: AllGroupsRequestHeader) -> RemotingCommand:
-        """201: the settings of all groups in one answer, or of a page of them."""
+        """201: return the settings of all groups, or of one page."""
         groups = self._groups
         page = page_of(
             groups.configs, groups.version, self._metadata,
-            first=header.group_seq, most=header.max_group_num, seen=header.data_version,
+            first=header.group_seq, limit=header.max_group_num, seen=header.data_version,
         )  # fmt: skip
         total = TotalGroupResponseHeader(len(groups.configs))
         return response_to(command, header=total, body=dumps(groups.to_dict(page)))

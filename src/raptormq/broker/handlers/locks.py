@@ -1,8 +1,8 @@
 """Queue locks of orderly consumption: LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42) (``AdminBrokerProcessor``).
 
-RaptorMQ's own clients also lock queues that are not consumed in order, under the name of the group's retry topic. Such
-a lock is released as soon as its owner leaves the group. The locks of orderly consumers outlast the connection, because
-the client may still be processing messages.
+The RaptorMQ client also locks queues that are not consumed in order. These locks use the name of the group's retry
+topic and become void when their owner leaves the group. The locks of orderly consumers remain valid after a
+disconnection, because the client may still be processing messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LockHandlers:
         router.add(RequestCode.UNLOCK_BATCH_MQ, None, self.unlock)
 
     def lock(self, _: Connection, command: RemotingCommand, __: None) -> Answer | Awaitable[Answer]:
-        """41: the requested queues whose lock the client holds now."""
+        """41: lock queues. Return the requested queues that the client has locked."""
         if len(command.body) >= LARGE_BODY_BYTES:
             return self._lock_many(command)
         return response_to(command, body=encode_locked_queues(run_steps(self._locking(command.body))))

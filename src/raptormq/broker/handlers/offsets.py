@@ -1,11 +1,13 @@
 """Offsets of groups (14, 15) and bounds of queues (29, 30, 31, 32) (``ConsumerManageProcessor``,
 ``AdminBrokerProcessor``).
 
-A request that names a topic id (:mod:`raptormq.protocol.topic_ids`) neither reads nor sets offsets of another topic of
-the same name.
+If a request contains a topic id (:mod:`raptormq.protocol.topic_ids`) that does not match, for example of a deleted
+topic of the same name, it is refused.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 from raptormq.broker.config import Policies
 from raptormq.broker.metrics import first_stored_at, is_young
@@ -31,15 +33,24 @@ _NOT_FOUND = (
     "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
     "Not found, do not set to zero, maybe this group boot first",
 )
-"""RocketMQ's remarks for a group without an offset; the second one when the request excludes 0 as the default."""
+"""RocketMQ's remarks for a group without an offset. The second one is for requests with ``setZeroIfNotFound = false``.
+"""
 
 
 class OffsetHandlers:
-    """Answers queries about offsets; none blocks the event loop on the disk."""
+    """Handles queries and commits of offsets. Disk reads run in threads."""
 
     def __init__(
-        self, store: MessageStore, topics: TopicTable, groups: GroupTable, resets: OffsetResets, policies: Policies
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        resets: OffsetResets,
+        policies: Policies,
+        confirm_leadership: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """``confirm_leadership`` is that of :class:`~raptormq.broker.replication.Replication`; None without a group."""
+        self._confirm_leadership = confirm_leadership
         self._store = store
         self._resets = resets
         self._topics = topics
@@ -58,19 +69,19 @@ class OffsetHandlers:
     async def query(
         self, _: Connection, command: RemotingCommand, header: QueryConsumerOffsetRequestHeader
     ) -> RemotingCommand:
-        """14: the committed offset of a group.
+        """14: return the committed offset of a group.
 
-        A new group starts at 0 on a young topic, whose first message could be in memory, whatever its consumer asks
-        for, as in RocketMQ. On an old topic the answer is 22 and the consumer decides.
+        Without a committed offset the response is 0 if the queue still has its first message and that may be in memory,
+        as in RocketMQ. Otherwise the response code is 22, and the consumer chooses its start.
         """
         topic, queue_id = header.topic, header.queue_id
-        told = require_same_topic(self._topics, topic, header.topic_id)
+        topic_id = require_same_topic(self._topics, topic, header.topic_id)
         offset = self._store.consumer_offsets.get(topic, header.consumer_group, queue_id)
         if offset is None:
             if header.set_zero_if_not_found is False or not await is_young(self._store, topic, queue_id):
                 raise Refused(ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND[header.set_zero_if_not_found is False])
             offset = 0
-        return response_to(command, header=OffsetResponseHeader(offset, told))
+        return response_to(command, header=OffsetResponseHeader(offset, topic_id))
 
     def update(
         self, connection: Connection, command: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
@@ -97,27 +108,29 @@ class OffsetHandlers:
     async def search(
         self, _: Connection, command: RemotingCommand, header: SearchOffsetRequestHeader
     ) -> RemotingCommand:
-        """29: the offset of the first message at or after a time (LOWER), or the last one at or before it (UPPER)."""
-        told = require_same_topic(self._topics, header.topic, header.topic_id)
+        """29: return the offset of the first message at or after a time (LOWER), or the last one up to it (UPPER)."""
+        topic_id = require_same_topic(self._topics, header.topic, header.topic_id)
         boundary = Boundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else Boundary.LOWER
         offset = await self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
-        require_same_topic(self._topics, header.topic, told or header.topic_id)
-        return response_to(command, header=OffsetResponseHeader(offset, told))
+        require_same_topic(self._topics, header.topic, topic_id or header.topic_id)
+        return response_to(command, header=OffsetResponseHeader(offset, topic_id))
 
-    def maximum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
-        """30: the offset that the next message will get; 0 for an empty queue."""
-        told = require_same_topic(self._topics, header.topic, header.topic_id)
+    async def maximum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
+        """30: return the offset of the next message, 0 for an empty queue."""
+        if self._confirm_leadership is not None:
+            await self._confirm_leadership()
+        topic_id = require_same_topic(self._topics, header.topic, header.topic_id)
         end = self._store.queue_end(header.topic, header.queue_id)
-        return response_to(command, header=OffsetResponseHeader(end, told))
+        return response_to(command, header=OffsetResponseHeader(end, topic_id))
 
     async def minimum(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
-        """31: the offset of the oldest message of a queue."""
-        told = require_same_topic(self._topics, header.topic, header.topic_id)
+        """31: return the offset of the oldest message of a queue."""
+        topic_id = require_same_topic(self._topics, header.topic, header.topic_id)
         low, _high = await self._store.queue_bounds(header.topic, header.queue_id)
-        require_same_topic(self._topics, header.topic, told or header.topic_id)
-        return response_to(command, header=OffsetResponseHeader(low, told))
+        require_same_topic(self._topics, header.topic, topic_id or header.topic_id)
+        return response_to(command, header=OffsetResponseHeader(low, topic_id))
 
     async def earliest(self, _: Connection, command: RemotingCommand, header: QueueRequestHeader) -> RemotingCommand:
-        """32: the store time of the oldest message, -1 when the queue is empty."""
+        """32: return the store time of the oldest message in ms since 1970, or -1 if the queue is empty."""
         timestamp = await first_stored_at(self._store, header.topic, header.queue_id)
         return response_to(command, header=TimestampResponseHeader(timestamp))

@@ -1,9 +1,9 @@
-"""Pages of the lists of topics and groups (21, 201; ``TopicConfigManager.subTopicConfigTable``,
+"""Paging of the lists of topics and groups (21, 201; ``TopicConfigManager.subTopicConfigTable``,
 ``SubscriptionGroupManager.subGroupTable`` of RocketMQ 5.5).
 
-A page is a run of the names in ascending order. Its request names the version of the table that the client has seen. If
-the table has changed since, the positions of the names may have, and the answer is the first page. The client sees the
-other version and starts again.
+Pages follow the ascending order of names. A request contains the version of the table in the previous page. If the
+table has changed since then, the positions of the names may have changed, and the response is the first page. The
+client detects the new version and starts again.
 """
 
 from __future__ import annotations
@@ -28,28 +28,31 @@ def page_of(
     settings: MetadataSettings,
     *,
     first: int | None,
-    most: int | None,
+    limit: int | None,
     seen: str | None,
 ) -> dict[str, Entry]:
-    """Return the page of ``table`` that a request asks for; the whole table when it asks for none.
+    """Return the requested page of ``table``, or the whole table if the request selects no page.
 
     Args:
+        table: all entries by name.
+        version: current version of the table.
+        settings: paging and its maximum size.
         first: position of the page's first name.
-        most: largest number of entries.
-        seen: version of the table that the client has seen, as JSON.
+        limit: maximum number of entries.
+        seen: version of the table in the previous page, as JSON.
 
     Raises:
-        Refused: the page cannot be one.
+        Refused: 29 for a negative position or a limit below 1.
     """
-    if not settings.paged or (first is None and most is None and seen is None):
+    if not settings.paged or (first is None and limit is None and seen is None):
         return dict(table)
     first = 0 if first is None else first
-    if first < 0 or (most is not None and most <= 0):
-        remark = f"there is no page of {most} entries from number {first} on; a page has 1 entry or more from number 0"
+    if first < 0 or (limit is not None and limit <= 0):
+        remark = f"invalid page: {limit} entries at position {first}; expected 1 or more entries, position 0 or more"
         raise Refused(ResponseCode.INVALID_PARAMETER, remark)
     if first and not _is_seen(version, seen):
         first = 0
-    size = settings.page_size if most is None else min(settings.page_size, most)
+    size = settings.page_size if limit is None else min(settings.page_size, limit)
     return {name: table[name] for name in islice(sorted(table), first, first + size)}
 
 

@@ -1,19 +1,16 @@
-"""POP_MESSAGE (200050) and NOTIFICATION (200054), with long polling (``PopMessageProcessor``,
-``NotificationProcessor``)."""
+"""POP_MESSAGE (200050), NOTIFICATION (200054) and POLLING_INFO (200055), with long polling (``PopMessageProcessor``,
+``NotificationProcessor``, ``PollingInfoProcessor``).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from raptormq.broker.clients import MATCH_ALL, SubscriptionFilters
-from raptormq.broker.config import Policies, PullSettings
-from raptormq.broker.handlers.peek import check_place
 from raptormq.broker.metrics import Counters, Statistics
 from raptormq.broker.pop.held_pops import HeldPop, HeldPops
 from raptormq.broker.pop.pop_service import PopRequest, PopResult, PopService
-from raptormq.broker.tables import GroupTable, TopicTable
-from raptormq.protocol.bodies.pop import MAX_POPPED
+from raptormq.broker.pop.request_validator import PopRequestValidator
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pop import (
@@ -26,45 +23,28 @@ from raptormq.protocol.headers.pop import (
 )
 from raptormq.transport.connection import Connection
 from raptormq.transport.memory import Reading
-from raptormq.transport.router import Refused, Router
+from raptormq.transport.router import Router
 
 MAX_WAIT_MS = 300_000
-MAX_INVISIBLE_MS = 24 * 3600 * 1000
 _ORDERLY_S = 1.0
-"""How long an orderly pop waits before it tries again: no event signals that a blocked queue is free."""
-_LATE_MS = 500
-"""A pop that arrives this long after its client has stopped waiting is refused: the client would not get the
-messages."""
+"""Interval at which a waiting orderly pop reads again: no event signals that a blocked queue becomes available."""
 
 
 class PopHandlers:
-    """Answers pops, at once or after long polling."""
+    """Answers pops, immediately or after long polling."""
 
     def __init__(
         self,
         pop_service: PopService,
         held_pops: HeldPops,
-        ready: asyncio.Event,
-        topics: TopicTable,
-        groups: GroupTable,
-        subscriptions: SubscriptionFilters,
-        policies: Policies,
-        pulling: PullSettings,
+        validator: PopRequestValidator,
         counters: Counters,
         statistics: Statistics,
         clock: Callable[[], int],
-        host: str,
     ) -> None:
-        """``host`` is the broker's address in remarks."""
         self._pop_service = pop_service
-        self._host = host
         self._held_pops = held_pops
-        self._ready = ready
-        self._topics = topics
-        self._groups = groups
-        self._subscriptions = subscriptions
-        self._policies = policies
-        self._pulling = pulling
+        self._validator = validator
         self._counters = counters
         self._statistics = statistics
         self._clock = clock
@@ -78,39 +58,40 @@ class PopHandlers:
     async def pop(
         self, connection: Connection, command: RemotingCommand, header: PopMessageRequestHeader
     ) -> RemotingCommand | None:
-        """200050: messages, which become invisible to other consumers for a while."""
-        asked = self._checked(connection, header)
-        connection.read_promptly(for_good=True)  # its pulls on the same connection may be idle
-        await self._ready.wait()
+        """200050: return messages and make them invisible to other consumers for the invisible time."""
+        pop_request = self._validator.pop_request(connection, header)
+        connection.read_promptly(for_good=True)  # idle pulls make a connection read lazily
+        await self._pop_service.loaded()
         waiter = HeldPop(header.topic, header.consumer_group, header.queue_id)
         poll_seconds = min(header.poll_time, MAX_WAIT_MS) / 1000
         patience = poll_seconds if poll_seconds > 0 else None
         with Reading(connection.answers, connection, patience) as reading:
             try:
-                code, popped = await self._pop_or_wait(connection, poll_seconds, asked, waiter, reading)
+                code, popped = await self._pop_or_wait(connection, poll_seconds, pop_request, waiter, reading)
             finally:
                 self._held_pops.disarm(waiter)
-            if connection.is_closed:  # the arrival that woke it is for another consumer
+            if connection.is_closed:  # pass the arrival that woke this pop to another consumer
                 self._held_pops.wake(header.topic, header.consumer_group, header.queue_id)
             return self._answer(connection, command, header, code, popped)
 
     async def _pop_or_wait(
-        self, connection: Connection, poll_seconds: float, asked: PopRequest, waiter: HeldPop, reading: Reading
+        self, connection: Connection, poll_seconds: float, pop_request: PopRequest, waiter: HeldPop, reading: Reading
     ) -> tuple[ResponseCode, PopResult]:
         loop = asyncio.get_running_loop()
         until = loop.time() + poll_seconds
         while True:
             await connection.drained()
-            if connection.is_closed:  # the messages would be invisible for nothing
+            if connection.is_closed:  # no consumer would receive the messages
                 return ResponseCode.POLLING_TIMEOUT, PopResult(self._clock(), 0)
             if self._pop_service.is_full:
                 return ResponseCode.POLLING_FULL, PopResult(self._clock(), 0)
-            self._held_pops.arm(waiter)  # before the pop, so that no arrival is missed in between
-            popped = await self._pop_service.pop(asked, reading)
+            self._held_pops.arm(waiter)  # before the read, so that no arrival is missed
+            await self._pop_service.loaded()
+            popped = await self._pop_service.pop(pop_request, reading)
             if popped.records or popped.failure is not None:
                 self._held_pops.disarm(waiter)
-                for topic, queue_id in popped.left:  # other pops may have skipped them meanwhile
-                    self._held_pops.wake(topic, asked.group, queue_id)
+                for topic, queue_id in popped.left:  # concurrent pops may have skipped these queues
+                    self._held_pops.wake(topic, pop_request.group, queue_id)
             if popped.records:
                 return ResponseCode.SUCCESS, popped
             if popped.failure is not None:
@@ -123,39 +104,7 @@ class PopHandlers:
                 continue
             if self._held_pops.is_full:
                 return ResponseCode.POLLING_FULL, popped
-            await self._held_pops.wait(waiter, min(left, _ORDERLY_S) if asked.orderly else left)
-
-    def _checked(self, connection: Connection, header: PopMessageRequestHeader) -> PopRequest:
-        if self._clock() - header.born_time - max(header.poll_time, 0) > _LATE_MS:
-            remark = f"the broker[{self._host}] pop message is timeout too much"
-            raise Refused(ResponseCode.POLLING_TIMEOUT, remark)
-        if header.max_msg_nums > MAX_POPPED:
-            remark = f"the broker[{self._host}] pop message's num is greater than {MAX_POPPED}"
-            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
-        if header.max_msg_nums <= 0:
-            remark = f"a pop takes 1 to {MAX_POPPED} messages, not {header.max_msg_nums}"
-            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
-        if not 0 <= header.invisible_time <= MAX_INVISIBLE_MS:
-            remark = f"messages are invisible for up to {MAX_INVISIBLE_MS} ms, not {header.invisible_time}"
-            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
-        self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
-        wanted = MATCH_ALL
-        if header.exp:
-            wanted = self._subscriptions.from_request(header.topic, header.exp, header.exp_type)
-        return PopRequest(
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
-            header.max_msg_nums,
-            header.invisible_time,
-            from_oldest=header.init_mode == 0,
-            orderly=bool(header.order),
-            wanted=wanted,
-            attempt=header.attempt_id,
-        )
-
-    def _check_place(self, connection: Connection, topic: str, queue_id: int, group: str) -> None:
-        check_place(self._topics, self._groups, self._policies, topic, queue_id, group, connection)
+            await self._held_pops.wait(waiter, min(left, _ORDERLY_S) if pop_request.orderly else left)
 
     def _answer(
         self,
@@ -169,7 +118,7 @@ class PopHandlers:
             popped.pop_time,
             header.invisible_time,
             popped.revive_queue,
-            popped.rest,
+            popped.remaining,
             ";".join(popped.starts),
             ";".join(popped.offsets),
             ";".join(popped.order_counts) or None,
@@ -190,21 +139,21 @@ class PopHandlers:
     async def notification(
         self, connection: Connection, command: RemotingCommand, header: NotificationRequestHeader
     ) -> RemotingCommand:
-        """200054: whether there is a message to pop, now or within the poll time. Of a filter only tags are compared;
-        an SQL92 expression is only checked, as in RocketMQ.
+        """200054: report whether a message can be popped, now or within the poll time.
+
+        A tag filter is applied. An SQL92 expression is only validated, as in RocketMQ.
         """
-        self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
-        tags = None
-        if header.exp and header.exp_type and self._pulling.filter_notifications:
-            tags = self._subscriptions.from_request(header.topic, header.exp, header.exp_type).tags
-        await self._ready.wait()
+        self._validator.require_readable(connection, header.topic, header.queue_id, header.consumer_group)
+        tags = self._validator.notification_tags(header)
+        await self._pop_service.loaded()
         waiter = HeldPop(header.topic, header.consumer_group, header.queue_id, tags)
         loop = asyncio.get_running_loop()
         until = loop.time() + min(header.poll_time, MAX_WAIT_MS) / 1000
         try:
             while True:
                 self._held_pops.arm(waiter)
-                found = await self._pop_service.waiting(
+                await self._pop_service.loaded()
+                found = await self._pop_service.has_messages(
                     *(header.topic, header.consumer_group, header.queue_id),
                     orderly=bool(header.order),
                     attempt=header.attempt_id,
@@ -225,7 +174,7 @@ class PopHandlers:
     def polling_info(
         self, connection: Connection, command: RemotingCommand, header: PollingInfoRequestHeader
     ) -> RemotingCommand:
-        """200055: the number of pops of a group that wait for a queue (-1: for any queue)."""
-        self._check_place(connection, header.topic, header.queue_id, header.consumer_group)
+        """200055: return the number of pops of a group that wait for a queue (-1: for any queue)."""
+        self._validator.require_readable(connection, header.topic, header.queue_id, header.consumer_group)
         count = self._held_pops.count(header.topic, header.consumer_group, header.queue_id)
         return response_to(command, header=PollingInfoResponseHeader(count))

@@ -1,4 +1,4 @@
-"""Queries of tools about producers: 204 (a group), 328 (all groups) (``AdminBrokerProcessor``)."""
+"""Administration queries about producers: 204 (one group), 328 (all groups) (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProducerHandlers:
     def connections(
         self, _: Connection, command: RemotingCommand, header: ProducerGroupRequestHeader
     ) -> RemotingCommand:
-        """204: the members of a group; 1 when none is connected."""
+        """204: return the members of a group, or code 1 if no member is connected."""
         members = self._registry.producers.get(header.producer_group)
         if not members:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no producer of group {header.producer_group} is connected")
@@ -34,7 +34,7 @@ class ProducerHandlers:
         return response_to(command, body=dumps(body))
 
     def all(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """328: the members of all groups."""
+        """328: return the members of all groups."""
         data = {
             group: [
                 {

@@ -1,7 +1,7 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) (``PullMessageProcessor``).
 
-The handler checks the request and translates it; :class:`~raptormq.broker.pull.PullService` serves it. Batches of
-BatchCQ topics are sent whole to clients that can unpack them.
+The handlers validate and convert requests. :class:`~raptormq.broker.pull.PullService` serves them. Clients that can
+unpack batches receive batches of BatchCQ topics unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMMIT, _SUBSCRIPTION = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUBSCRIPTION)
 
 
 class PullHandlers:
-    """Checks pulls and hands them to the service."""
+    """Validates pulls and passes them to the pull service."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class PullHandlers:
     def lite_pull(
         self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
     ) -> RemotingCommand | None:
-        """361: a pull of the lite consumer."""
+        """361: serve a pull of a lite consumer."""
         if not self._config.policies.lite_pull:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker does not serve lite pulls (litePullMessageEnable)")
         return self.pull(connection, request, header)
@@ -66,7 +66,7 @@ class PullHandlers:
     def pull(
         self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
     ) -> RemotingCommand | None:
-        """11: messages of one queue from an offset on."""
+        """11: serve a pull of messages of one queue, starting at an offset."""
         if (forbidden := self._forbidden(header)) is not None:
             fields = PullMessageResponseHeader(0, header.queue_offset, 0, 0, forbidden[0])
             return response_to(request, ResponseCode.NO_PERMISSION, forbidden[1], fields)
@@ -93,7 +93,7 @@ class PullHandlers:
         return None
 
     def _forbidden(self, header: PullMessageRequestHeader) -> tuple[int, str] | None:
-        """Return forbiddenType and remark when permissions rule the pull out."""
+        """Return forbiddenType and remark if the pull is not permitted, or None."""
         if not self._config.policies.permission & _READ:
             return 1, "this broker serves no messages (brokerPermission)"
         auto_create = self._config.policies.auto_create_group

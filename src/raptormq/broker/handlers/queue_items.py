@@ -1,4 +1,4 @@
-"""QUERY_CONSUME_QUEUE (321): the items of a consume queue, for debugging (``QueryConsumeQueueResponseBody``,
+"""QUERY_CONSUME_QUEUE (321): items of a consume queue, for debugging (``QueryConsumeQueueResponseBody``,
 ``ConsumeQueueData``).
 """
 
@@ -16,7 +16,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
 MAX_ITEMS = 10_000
-"""Largest number of items in an answer: about 1 MB of JSON."""
+"""Maximum number of items in a response, about 1 MB of JSON."""
 
 
 class QueueItemHandlers:
@@ -33,7 +33,7 @@ class QueueItemHandlers:
     async def items(
         self, _: Connection, command: RemotingCommand, header: QueryConsumeQueueRequestHeader
     ) -> RemotingCommand:
-        """321: the bounds and items of a queue; refused with 1 for a queue that never had a message."""
+        """321: return the bounds and items of a queue, or code 1 for a queue that never had a message."""
         topic, queue_id, index = header.topic, header.queue_id, header.index
         if queue_id not in self._store.queue_ids(topic):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")

@@ -1,6 +1,6 @@
 """RECALL_MESSAGE (370): a producer cancels a timer message before it is due (``RecallMessageProcessor``).
 
-The recall is stored as a record of its own, which is due just before the message.
+The recall is stored as a separate timer record, which becomes due just before the message.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.delay.timer_message import TimerRules, deletion_key, set_timer
+from raptormq.broker.delay.timer_message import TimerRules, deletion_keys, set_timer
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.tag_code import tag_code
@@ -53,11 +53,11 @@ class RecallHandlers:
     async def recall(
         self, connection: Connection, command: RemotingCommand, header: RecallMessageRequestHeader
     ) -> RemotingCommand:
-        """370: answered when the recall is stored, whether or not the message still exists."""
+        """370: store a recall. The response is success even if the message no longer exists."""
         if not self._config.timers.recall:
             raise Refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if not self._config.policies.permission & Perm.WRITE:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker takes no messages (brokerPermission)")
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker does not accept messages (brokerPermission)")
         if header.topic not in self._topics.configs:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         handle, due = self._check(header)
@@ -79,10 +79,11 @@ class RecallHandlers:
         return handle, due
 
     def _record(self, handle: RecallHandle, due: int) -> PendingRecord:
+        with_topic, unique_key = deletion_keys(handle.topic, handle.unique_key)
         text = encode_properties(
             {
                 names.TAGS: _TAG,
-                names.TIMER_DELETE_KEY: deletion_key(handle.topic, handle.unique_key),
+                names.TIMER_DELETE_KEY: with_topic if self._config.timers.recall_names_topic else unique_key,
                 names.UNIQUE_KEY: handle.unique_key,
                 names.TIMER_DELIVER_MS: str(due),
             }

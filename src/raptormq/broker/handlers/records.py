@@ -1,6 +1,4 @@
-"""VIEW_MESSAGE_BY_ID (33): one record by its log offset; QUERY_MESSAGE (12): records by key
-(``QueryMessageProcessor``).
-"""
+"""VIEW_MESSAGE_BY_ID (33): a record by log offset. QUERY_MESSAGE (12): records by key (``QueryMessageProcessor``)."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ from raptormq.transport.memory import Reading
 from raptormq.transport.router import Refused, Router
 
 UNIQUE_KEY_LIMIT = 32
-"""Most messages for a query by unique key (``defaultQueryMaxNum``)."""
+"""Maximum number of messages for a query by unique key (``defaultQueryMaxNum``)."""
 LIMIT = 64
-"""Most messages for any other query (``maxMsgsNumBatch``)."""
+"""Maximum number of messages for other queries (``maxMsgsNumBatch``)."""
 MAX_BYTES = 8 << 20
-"""Largest answer in bytes. A single larger message is still sent whole."""
+"""Maximum size of a response in bytes. A single larger message is still returned."""
 
 
 class RecordHandlers:
@@ -39,11 +37,11 @@ class RecordHandlers:
     async def view(
         self, connection: Connection, command: RemotingCommand, header: ViewMessageRequestHeader
     ) -> RemotingCommand | None:
-        """33: the record at a physical offset, which the message's offset id contains."""
+        """33: return the record at a log offset, which is part of an offset id."""
         with Reading(connection.answers, connection) as reading:
-            await _room(reading)
+            await _reserve_memory(reading)
             record = await self._records.message_at(
-                connection, command, to_view, header.offset, allow_encrypted=_takes_batches(command)
+                connection, command, to_view, header.offset, allow_encrypted=_unpacks_batches(command)
             )
             if record is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
@@ -54,9 +52,9 @@ class RecordHandlers:
     async def query(
         self, connection: Connection, command: RemotingCommand, header: QueryMessageRequestHeader
     ) -> RemotingCommand | None:
-        """12: the newest messages with a key, in no particular order."""
+        """12: return the newest messages with a key, in no particular order."""
         with Reading(connection.answers, connection) as reading:
-            await _room(reading)
+            await _reserve_memory(reading)
             return await self._found(connection, command, header)
 
     async def _found(
@@ -65,7 +63,7 @@ class RecordHandlers:
         limit = UNIQUE_KEY_LIMIT if header.unique_key_query else min(header.max_num, LIMIT)
         records = await self._store.find_by_key(
             *(header.topic, header.key, header.begin_timestamp, header.end_timestamp, limit),
-            whole_batches=_takes_batches(command),
+            whole_batches=_unpacks_batches(command),
         )
         timestamp, offset = self._store.index_position()
         found = QueryMessageResponseHeader(timestamp, offset)
@@ -83,13 +81,11 @@ class RecordHandlers:
         return None
 
 
-def _takes_batches(command: RemotingCommand) -> bool:
-    """Return whether the client unpacks batches in answers to such requests. Other clients get an error for encrypted
-    batches.
-    """
+def _unpacks_batches(command: RemotingCommand) -> bool:
+    """Return whether the client unpacks batches. Other clients get an error for encrypted batches."""
     return understands_encrypted_batches(command.language, command.version)
 
 
-async def _room(reading: Reading) -> None:
+async def _reserve_memory(reading: Reading) -> None:
     if not reading.may_copy and not await reading.granted(0):
-        raise Refused(ResponseCode.SYSTEM_BUSY, "unread answers take too much memory; try again later")
+        raise Refused(ResponseCode.SYSTEM_BUSY, "unread responses use too much memory; retry later")

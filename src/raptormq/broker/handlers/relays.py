@@ -1,8 +1,8 @@
-"""Requests of administrators to consumers, relayed by the broker: progress (223), running info (307), consume one
-message (309) (``AdminBrokerProcessor.callConsumer``, ``Broker2Client``).
+"""Requests of administrators that the broker forwards to consumers: progress (223), running info (307), consumption of
+one message (309) (``AdminBrokerProcessor.callConsumer``, ``Broker2Client``).
 
-The broker forwards the request over the client's own connection and returns the answer. The answer is code 1 when the
-client is not connected and 207 when it does not answer in time.
+The broker forwards a request over the connection of the client and returns its response. The response code is 1 if the
+client is not connected, and 207 if it does not respond within the time limit.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from raptormq.transport.router import Refused, Router
 logger = get_logger(__name__)
 
 MAX_RELAYS = 1_000
-"""Largest number of relayed requests in progress; further ones are refused."""
+"""Maximum number of forwarded requests in progress. Further requests are refused."""
 _CLIENT_S = 10.0
 _PROGRESS_S = 5.0
 _SIGNATURE = frozenset({"AccessKey", "SecurityToken", "Signature"})
-"""Fields of the administrator's signature, which only the broker may see."""
+"""Fields of the administrator's signature, which are not forwarded to clients."""
 
 
 class RelayHandlers:
-    """Relays requests to clients. ``client_seconds`` is their time limit."""
+    """Forwards requests to clients. ``client_seconds`` is the time limit of a response."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class RelayHandlers:
     async def progress(
         self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader
     ) -> RemotingCommand:
-        """223: the offsets of each member in its queues; members that do not answer are left out."""
+        """223: return the offsets of each member in its queues, without members that do not respond."""
         group = self._registry.consumers.get(header.group)
         members = list(group.members.values()) if group is not None else []
         if not members:
@@ -98,13 +98,13 @@ class RelayHandlers:
     async def running_info(
         self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
     ) -> RemotingCommand:
-        """307: the running info of one member, unchanged."""
+        """307: return the running info of one member."""
         return await self._relay(command, header.consumer_group, header.client_id, {}, command.body)
 
     async def consume_directly(
         self, connection: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
     ) -> RemotingCommand:
-        """309: one member consumes the message with an offset id now, even if it has consumed it before."""
+        """309: let one member consume the message with an offset id, even if it was consumed before."""
         fields = {"brokerName": self._broker_name}
         topic = self._topics.get(header.topic) if header.topic else None
         if topic is not None:
@@ -125,7 +125,7 @@ class RelayHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         record = await self._records.message_at(connection, command, needs, offset)
         if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message with the id {message_id:.80}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"message {message_id:.80} does not exist")
         return bytes(record)
 
     async def _relay(

@@ -1,8 +1,9 @@
 """SEND_REPLY_MESSAGE (324, 325): forwards a reply to the client that sent the request (``ReplyMessageProcessor``).
 
-The requester is identified by its client id in REPLY_TO_CLIENT and reached (326) over its producer's connection. It
-matches the reply by CORRELATION_ID, and its TTL limits its wait. With ``storeReplyMessageEnable`` the reply is also
-stored in the reply topic, whether or not it was delivered.
+The property REPLY_TO_CLIENT contains the client id of the requester. The broker forwards the reply (326) over the
+connection of the requester's producer. The requester matches replies to requests by CORRELATION_ID. Its request expires
+after TTL ms. With ``storeReplyMessageEnable`` the broker also stores the reply in the reply topic, even if the delivery
+failed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Callable
 from raptormq.broker.addresses import peer_host
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import Policies
-from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.send.admission import Admission
 from raptormq.errors import StorageError, TransportError
@@ -37,7 +37,7 @@ from raptormq.transport.router import Refused, Router
 logger = get_logger(__name__)
 
 MAX_PUSHES = 10_000
-"""Largest number of replies in progress; further ones are refused."""
+"""Maximum number of replies in progress. Further replies are refused."""
 _CLIENT_S = 10.0
 _TRANSACTION_BITS = int(SysFlag.TRANSACTION_ROLLBACK)
 _ReplyHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
@@ -53,7 +53,6 @@ class ReplyHandlers:
         registry: ClientRegistry[Connection],
         store_host: bytes,
         clock: Callable[[], int],
-        copies: CopyProperties,
         policies: Policies,
         *,
         client_seconds: float = _CLIENT_S,
@@ -63,7 +62,6 @@ class ReplyHandlers:
         self._registry = registry
         self._store_host = store_host
         self._clock = clock
-        self._copies = copies
         self._policies = policies
         self._client_seconds = client_seconds
         self._under_way = 0
@@ -74,8 +72,8 @@ class ReplyHandlers:
         router.add(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeaderV2, self.reply)
 
     async def reply(self, connection: Connection, command: RemotingCommand, header: _ReplyHeader) -> RemotingCommand:
-        """324, 325: answered when the requester has taken the reply or cannot be reached."""
-        connection.read_promptly(for_good=True)  # another client waits for the next reply as well
+        """324, 325: forward the reply. The response follows when the requester has accepted it or cannot be reached."""
+        connection.read_promptly(for_good=True)  # requesters wait for replies, so latency matters
         is_first_version = command.code == RequestCode.SEND_REPLY_MESSAGE
         send_code = RequestCode.SEND_MESSAGE if is_first_version else RequestCode.SEND_MESSAGE_V2
         born_host = peer_host(*connection.peer)
@@ -89,7 +87,7 @@ class ReplyHandlers:
             try:
                 result = await self._writer.write_confirmed([record])
             except StorageError as error:
-                logger.warning("a reply was not stored: %s", error)
+                logger.warning("cannot store a reply message: %s", error)
             else:
                 stored.msg_id = offset_id(self._store_host, result.physical_offsets[0])
                 stored.queue_offset = result.queue_offsets[0]
@@ -97,7 +95,7 @@ class ReplyHandlers:
         return response_to(command, code, problem, stored)
 
     async def _push(self, header: _ReplyHeader, record: PendingRecord) -> str | None:
-        """Return why the reply was not delivered; None when it was."""
+        """Forward the reply. Return the reason if the requester did not accept it, or None on success."""
         found = decode_properties(header.properties)
         client_id = found.get(names.REPLY_TO_CLIENT)
         if client_id is None:
@@ -110,7 +108,7 @@ class ReplyHandlers:
         now = self._clock()
         stored = decode_properties(record.properties.decode())
         added = {name: stored[name] for name in (names.MSG_REGION, names.TRACE_SWITCH)}
-        text = self._copies.fit(header.topic, found, {}, added | {names.PUSH_REPLY_TIME: str(now)})
+        text = self._writer.properties.fit(header.topic, found, {}, added | {names.PUSH_REPLY_TIME: str(now)})
         pushed = ReplyMessageRequestHeader(
             header.producer_group,
             header.topic,
@@ -141,8 +139,10 @@ class ReplyHandlers:
 
 
 def _ordinary(command: RemotingCommand, code: int) -> RemotingCommand:
-    """Return a reply as the send request of an ordinary message. A transaction flag is delivered with the reply but not
-    stored: the stored message would wait for a decision that never comes.
+    """Return the send request that stores a reply as an ordinary message.
+
+    The transaction flag is removed, because no producer would ever commit the stored message. The forwarded reply keeps
+    it.
     """
     properties, flags = ("properties", "sysFlag") if code == RequestCode.SEND_MESSAGE else ("i", "f")
     fields = command.ext_fields

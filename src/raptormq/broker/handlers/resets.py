@@ -1,8 +1,8 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET (222): moves a group to another offset (``AdminBrokerProcessor.resetOffset``).
+"""INVOKE_BROKER_TO_RESET_OFFSET (222): resets the offsets of a group (``AdminBrokerProcessor.resetOffset``).
 
-By default the broker resets the offset itself (:mod:`raptormq.broker.pull.offset_resets`). With
-``useServerSideResetOffset=false`` it notifies the members of the group, which must be connected, with
-RESET_CONSUMER_CLIENT_OFFSET (220).
+By default the broker resets the offsets itself (:mod:`raptormq.broker.pull.offset_resets`). With
+``useServerSideResetOffset=false`` it sends RESET_CONSUMER_CLIENT_OFFSET (220) to the members of the group, which must
+be connected.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class ResetHandlers:
         router.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, self.reset)
 
     def topic_changed(self, topic: str) -> None:
-        """Drop the resets of a deleted topic."""
+        """Discard the resets of a deleted topic."""
         if self._resets and self._topics.get(topic) is None:
             self._resets.forget_topic(topic)
 
     async def reset(self, _: Connection, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
-        """222: set the offsets of a group in one or all queues of a topic."""
+        """222: set the offsets of a group in one queue or in all queues of a topic."""
         if not self._policies.server_side_reset:
-            return await self._tell_members(command, header)
+            return await self._notify_members(command, header)
         require_topic(self._topics, header.topic)
         if self._groups.get(header.group) is None:
             remark = f"Group {header.group} does not exist"
@@ -97,7 +97,7 @@ class ResetHandlers:
             return self._store.queue_end(header.topic, queue_id)
         return await self._store.offset_by_time(header.topic, queue_id, header.timestamp)
 
-    async def _tell_members(self, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
+    async def _notify_members(self, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
         offsets: dict[MessageQueue, int] = {}
         async for queue_id in cooperatively(range(require_topic(self._topics, header.topic).write_queue_nums)):
             consumed = self._store.consumer_offsets.get(header.topic, header.group, queue_id)

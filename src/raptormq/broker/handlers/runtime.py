@@ -1,9 +1,10 @@
-"""Queries of tools about the broker: 28 (runtime info), 26 (settings) (``AdminBrokerProcessor``, ``BrokerStats``).
+"""Administration queries about the broker: 28 (runtime info), 26 (settings) (``AdminBrokerProcessor``,
+``BrokerStats``).
 
-``mqadmin clusterList`` and Apache's exporter parse many of these values strictly, so the answer has every key of Apache
-RocketMQ 5.3.3, as a string. ``unknownSettings`` is an addition; it is present only when the settings have keys that
-neither this broker nor RocketMQ knows. A member of a Dledger group adds ``dledger…`` keys
-(:meth:`raptormq.broker.replication.Replication.facts`).
+``mqadmin clusterList`` and the Prometheus exporter of Apache RocketMQ require many of these values. The response
+therefore has all keys of Apache RocketMQ 5.3.3, with strings as values. The key ``unknownSettings`` is an extension. It
+is present only if the settings contain keys that neither this broker nor RocketMQ supports. A member of a DLedger group
+adds keys with the prefix ``dledger`` (:meth:`raptormq.broker.replication.Replication.facts`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 
 VERSION_NAME = "V5_3_3"
-"""Version shown by tools; must be the name of :data:`raptormq.protocol.command.PROTOCOL_VERSION`."""
+"""Version that tools show: the name of :data:`raptormq.protocol.command.PROTOCOL_VERSION`."""
 _POOLS = {
     "sendThreadPoolQueue": 10_000,
     "pullThreadPoolQueue": 100_000,
@@ -33,7 +34,7 @@ _POOLS = {
     "queryThreadPoolQueue": 20_000,
     "ackThreadPoolQueue": 100_000,
 }
-"""RocketMQ's thread pool queues, which this broker does not have, with their default capacities."""
+"""Thread pool queues of RocketMQ with their default capacities. This broker has no such queues."""
 _UNITS = "KMGTPE"
 _ABSENT = (
     {f"{pool}Size": "0" for pool in _POOLS}
@@ -53,13 +54,13 @@ _ABSENT = (
         "timerDequeueTps": "0.0",
     }
 )
-"""Values of RocketMQ features that this broker does not have, as RocketMQ reports them when idle: thread pools, a
-dispatch buffer, a pool of direct memory, a start delay for sends, a timer wheel. Apache's exporter fails when one of
-them is missing."""
+"""Values that an idle RocketMQ broker reports for features that this broker does not have: thread pools, a dispatch
+buffer, a pool of direct memory, a start delay for sends, a timer wheel. The exporter fails if one of them is missing.
+"""
 
 
 class RuntimeHandlers:
-    """Reports the state of the broker."""
+    """Handles queries about the state and settings of the broker."""
 
     def __init__(
         self,
@@ -71,14 +72,14 @@ class RuntimeHandlers:
         rates: Rates,
         group_facts: Callable[[], dict[str, str]] | None = None,
     ) -> None:
-        """``group_facts`` is what a member of a Dledger group says of it."""
+        """Create the handlers. ``group_facts`` returns the runtime values of a member of a DLedger group."""
         self._group_facts = group_facts
         self._store = store
         self._topics = topics
         self._running_config = running_config
         self._delays = delays
         self._rates = rates
-        # requests cannot add any (:class:`RunningConfig`)
+        # Constant, because RunningConfig refuses unknown keys.
         self._unknown_settings = "; ".join(warnings_for(config.given))
 
     def register(self, router: Router) -> None:
@@ -87,11 +88,11 @@ class RuntimeHandlers:
         router.add(RequestCode.GET_BROKER_CONFIG, None, self.settings)
 
     async def runtime(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """28: runtime values by name."""
+        """28: return runtime values by name."""
         return response_to(command, body=encode_kv_table(await self._figures()))
 
     def settings(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """26: the settings in force, and the given ones without effect, in properties format."""
+        """26: return the current settings, and given settings without effect, in properties format."""
         text = "".join(f"{key}={value}\n" for key, value in self._running_config.shown().items())
         version = VersionResponseHeader(dumps(self._topics.version.to_dict()).decode())
         return response_to(command, header=version, body=text.encode())
@@ -151,8 +152,8 @@ class RuntimeHandlers:
 
 
 def _readable_bytes(size: int) -> str:
-    """Return a size in the format that tools parse: ``252.0 GiB``, below 1 KiB ``17 B``
-    (``MixAll.humanReadableByteCount``).
+    """Return a size in the format that tools parse (``MixAll.humanReadableByteCount``): ``252.0 GiB``, or ``17 B``
+    below 1 KiB.
     """
     unit = min((size.bit_length() - 1) // 10, len(_UNITS)) if size else 0
     return f"{size / 1024**unit:.1f} {_UNITS[unit - 1]}iB" if unit else f"{size} B"

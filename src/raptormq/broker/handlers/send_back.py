@@ -1,9 +1,9 @@
 """CONSUMER_SEND_MSG_BACK (36): schedules a retry of a message that a consumer failed to process
 (``AbstractSendMessageProcessor.consumerSendMsgBack``).
 
-The broker reads the message from its log, so a retry costs the consumer a header and no body. The copy has its
-reconsume times incremented, RETRY_TOPIC (its original topic) and ORIGIN_MESSAGE_ID (its original id). It is delayed by
-the level that the consumer names or, for 0, by a level that increases with each retry.
+The request contains the log offset of the message, not its body. The broker reads the message and stores a copy with
+incremented reconsume times and the properties RETRY_TOPIC (original topic) and ORIGIN_MESSAGE_ID (original id). The
+request sets the delay level of the copy. Level 0 selects a level that increases with each retry.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import partial
 
 from raptormq.broker.config import Policies
-from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delay.delayed_message import waiting
 from raptormq.broker.internal_writer import InternalWriter, record_copy
 from raptormq.broker.metrics import Statistics
@@ -29,7 +28,6 @@ from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage, decode_record
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
-from raptormq.storage.fs import TableSaver
 from raptormq.storage.queue import PendingRecord
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
@@ -37,7 +35,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class SendBackHandlers:
-    """Handles messages that consumers send back."""
+    """Stores retries of messages that consumers send back."""
 
     def __init__(
         self,
@@ -45,17 +43,13 @@ class SendBackHandlers:
         records: AuthorizedRecords,
         writer: InternalWriter,
         retries: RetryTopics,
-        topics_saver: TableSaver,
         statistics: Statistics,
-        copies: CopyProperties,
         policies: Policies,
     ) -> None:
         self._records = records
         self._writer = writer
         self._retries = retries
-        self._topics_saver = topics_saver
         self._statistics = statistics
-        self._copies = copies
         self._policies = policies
         self._level_count = len(store.config.delays_ms)
 
@@ -66,15 +60,15 @@ class SendBackHandlers:
     async def send_back(
         self, connection: Connection, command: RemotingCommand, header: SendBackRequestHeader
     ) -> RemotingCommand:
-        """36: answered when the copy is stored, so that the consumer may drop the message."""
+        """36: store a copy of the message. After the response the consumer may commit its offset."""
         if not self._policies.permission & Perm.WRITE:
-            raise Refused(ResponseCode.NO_PERMISSION, "this broker takes no messages (brokerPermission)")
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker does not accept messages (brokerPermission)")
         group = self._retries.group(header.group)
         if group.retry_queue_nums <= 0:  # retries are disabled for the group
             return response_to(command)
         message = await self._read(connection, command, header)
         record = self._copy(message, group, header)
-        await self._topics_saver.saved()  # a topic that is lost in a crash would hide the message
+        await self._retries.saved()
         await self._writer.write_confirmed([record])
         origin = decode_properties(message.properties).get(names.RETRY_TOPIC, message.topic)
         self._statistics.count_send_back(origin, header.group)
@@ -83,9 +77,9 @@ class SendBackHandlers:
     async def _read(
         self, connection: Connection, command: RemotingCommand, header: SendBackRequestHeader
     ) -> StoredMessage:
-        """Return the message at a log offset; of a batch, the message with the unique key."""
+        """Return the message at the log offset of the request. Its unique key selects one message of a batch."""
         offset, needs = header.offset, partial(to_consume, header.group)
-        # The topic may have been deleted, but the consumer has the message and asks for a retry.
+        # A consumer may retry a message of a topic that was deleted after the delivery.
         data = await self._records.message_at(
             connection, command, needs, offset, unique_key=header.origin_msg_id or "", include_deleted=True
         )
@@ -113,4 +107,4 @@ class SendBackHandlers:
             topic = SCHEDULE_TOPIC
             queue_id, to_wait = waiting(found, config.topic_name, retry_queue, level)
             needed |= to_wait
-        return record_copy(message, topic, queue_id, self._copies.fit(topic, found, needed), retries=1)
+        return record_copy(message, topic, queue_id, self._writer.properties.fit(topic, found, needed), retries=1)

@@ -1,4 +1,4 @@
-"""UPDATE_BROKER_CONFIG (25): changes settings while the broker runs (``AdminBrokerProcessor``)."""
+"""UPDATE_BROKER_CONFIG (25): changes settings at run time (``AdminBrokerProcessor``)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class SettingsHandlers:
         router.add(RequestCode.UPDATE_BROKER_CONFIG, None, self.update)
 
     async def update(self, connection: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """25: ``key=value`` lines, applied together or not at all. The remark names those that need a restart or have
-        no effect.
+        """25: change all settings of the body (``key=value`` lines), or none.
+
+        The remark of the response lists the keys that take effect at the next start, and the keys without effect.
         """
         try:
             pairs = parse_properties(command.body.decode("utf-8"))

@@ -1,4 +1,4 @@
-"""VIEW_BROKER_STATS_DATA (315): a statistic over the last minute, hour and day (``BrokerStatsData``)."""
+"""VIEW_BROKER_STATS_DATA (315): a statistic for the last minute, hour and day (``BrokerStatsData``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StatisticsHandlers:
         router.add(RequestCode.VIEW_BROKER_STATS_DATA, ViewStatisticsRequestHeader, self.view)
 
     def view(self, _: Connection, command: RemotingCommand, header: ViewStatisticsRequestHeader) -> RemotingCommand:
-        """315: sum, rate and average of a statistic; refused with 1 while it does not exist."""
+        """315: return sum, rate and average of a statistic, or code 1 if it does not exist."""
         found = self._statistics.figures(header.stats_name, header.stats_key)
         if found is None:
             remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"

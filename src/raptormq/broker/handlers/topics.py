@@ -1,5 +1,5 @@
-"""Topic administration: 17, 18 (create, change), 215, 5002 (delete), 21, 351 (configuration), 202 (queue bounds), 305
-(system topics) (``AdminBrokerProcessor``).
+"""Administration of topics: 17, 18 (create, change), 215, 5002 (delete), 21, 351 (configuration), 202 (queue bounds),
+305 (system topics) (``AdminBrokerProcessor``).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TopicHandlers:
         return response_to(command)
 
     async def create_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """18: create or change several topics; none is changed unless all are valid."""
+        """18: create or change several topics. If one is invalid, none is changed."""
         values = loads_request(command.body).get("topicConfigList")
         if not isinstance(values, list):
             raise BodyError("topicConfigList is not a list")
@@ -103,11 +103,15 @@ class TopicHandlers:
         return response_to(command)
 
     def _checked(self, wanted: TopicConfig, attributes: str | None) -> TopicConfig:
-        """Return the resulting configuration, or refuse it."""
+        """Return the new configuration of a topic.
+
+        Raises:
+            Refused: 29 or 1, the configuration is invalid.
+        """
         self._check_name(wanted.topic_name)
         for name, count in (("read", wanted.read_queue_nums), ("write", wanted.write_queue_nums)):
             if not 0 < count <= MAX_QUEUES:
-                raise _invalid(f"{count} {name} queues: a topic has 1 to {MAX_QUEUES}")
+                raise _invalid(f"{count} {name} queues; expected 1 to {MAX_QUEUES}")
         if wanted.perm & ~_ALL_PERMS or not wanted.perm & READ_WRITE:
             raise _invalid(f"permission {wanted.perm} is not 2 (write), 4 (read) or 6 (both)")
         if wanted.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
@@ -138,15 +142,16 @@ class TopicHandlers:
         return is_system_topic(topic) or topic in (identity.cluster_name, identity.broker_name)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
-        """215: delete a topic, its queues, the offsets of its consumers, and its messages that were popped. The log
-        keeps the records until they expire.
+        """215: delete a topic with its queues, the offsets of its groups, and the retries of popped messages.
+
+        The records remain in the log until they expire.
         """
         self._check_deletion(header.topic)
         await self._delete([header.topic])
         return response_to(command)
 
     async def delete_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """5002: delete several topics, as 215; none is deleted unless all may be."""
+        """5002: delete several topics, like 215. If one may not be deleted, none is deleted."""
         found = names_at(loads_request(command.body), "topicList")
         if not found:
             raise _invalid("The specified topic list is blank.")
@@ -168,41 +173,42 @@ class TopicHandlers:
             if was_known or self._store.queue_ids(each):
                 self._store.delete_topic(each)
         await self._store.save_deletions()
-        await self._barrier.passed()  # also for a topic that does not exist: an earlier attempt may have failed to save
+        await self._barrier.passed()  # also without a change: the save of an earlier request may have failed
 
     def _retry_topics(self, topic: str) -> list[str]:
-        """Return the retry topics of popped messages of ``topic``. A later topic of the same name would deliver them as
-        its own.
+        """Return the retry topics of POP consumption for ``topic``. A new topic of the same name would deliver their
+        messages.
         """
         found: list[str] = []
         for group in self._store.consumer_offsets.groups_of_topic(topic):
             first, second = pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True)
-            # otherwise it also contains that group's own retries
+            # If a group with this name exists, its retries are in the same topic.
             if self._groups.get(first.removeprefix(RETRY_PREFIX)) is None:
                 found.append(first)
             found.append(second)
         return [each for each in found if each != topic and each in self._topics.configs]
 
     def config(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
-        """351: the configuration of one topic."""
+        """351: return the configuration of one topic."""
         config = self._topics.get(header.topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}")
-        told = replace(config, topic_id=self._topics.published_id(header.topic) or "")
-        return response_to(command, body=told.to_json())
+        published = replace(config, topic_id=self._topics.published_id(header.topic) or "")
+        return response_to(command, body=published.to_json())
 
     def all_configs(self, _: Connection, command: RemotingCommand, header: AllTopicsRequestHeader) -> RemotingCommand:
-        """21: the configuration of all topics in one answer, or of a page of them."""
+        """21: return the configuration of all topics, or of one page."""
         version, configs = self._topics.version, self._topics.configs
         page = page_of(
             configs, version, self._metadata,
-            first=header.topic_seq, most=header.max_topic_num, seen=header.data_version,
+            first=header.topic_seq, limit=header.max_topic_num, seen=header.data_version,
         )  # fmt: skip
-        body = TopicConfigTable(page, version).to_json()
+        table = TopicConfigTable(page, version)
+        body = table.to_json_with_ids() if header.with_topic_ids else table.to_json()
         return response_to(command, header=TotalTopicResponseHeader(len(configs)), body=body)
 
     async def stats(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
-        """202: the bounds of a topic's queues."""
+        """202: return the bounds of a topic's queues."""
         config = require_topic(self._topics, header.topic)
         offsets: dict[MessageQueue, TopicOffset] = {}
         async for queue_id in cooperatively(range(max(config.read_queue_nums, config.write_queue_nums))):
@@ -213,13 +219,13 @@ class TopicHandlers:
         return response_to(command, body=await written(lambda: encode_topic_stats(offsets), len(offsets)))
 
     def system_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """305: the topics that the broker owns."""
+        """305: return the system topics."""
         own = [topic for topic in self._topics.configs if self._is_own(topic)]
         return response_to(command, body=TopicList(own).to_json())
 
 
 def _changes(attributes: Mapping[str, str]) -> str:
-    """Return the attributes of a list's topic as text: RocketMQ's tools write the sign into the key."""
+    """Return the attributes of a topic in a list as text. Keys may have a sign, which RocketMQ's tools send."""
     signed = (key if key[:1] in ("+", "-") else f"+{key}" for key in attributes)
     pairs = zip(signed, attributes.values(), strict=True)
     return ",".join(key if key[0] == "-" else f"{key}={text}" for key, text in pairs)

@@ -1,8 +1,8 @@
 """END_TRANSACTION (37): a producer commits or rolls back a transaction (``EndTransactionProcessor``).
 RESUME_CHECK_HALF_MESSAGE (323): an administrator resumes the checks of a transaction (``AdminBrokerProcessor``).
 
-Clients send END_TRANSACTION one-way; a request that is not one-way gets an answer. An undecided transaction is not
-changed: the broker will check it.
+Clients send END_TRANSACTION as a one-way request. Other requests get a response. A request with the state unknown does
+not change the transaction, which the broker checks later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
 _HALVES = (HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
-"""Topics of half messages: those that are open or decided, and those given up."""
+"""Topics of half messages: the half topic, and the topic of discarded half messages."""
 
 
 class TransactionHandlers:
@@ -51,13 +51,13 @@ class TransactionHandlers:
     async def end(
         self, connection: Connection, command: RemotingCommand, header: EndTransactionRequestHeader
     ) -> RemotingCommand:
-        """37: answered when the message and the decision are stored."""
+        """37: store the decision and, for a commit, the message."""
         if header.commit_or_rollback == NOT_DECIDED:
             return response_to(command)
         if header.commit_or_rollback not in (COMMIT, ROLLBACK):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"{header.commit_or_rollback} is not a decision; expected 8 (commit) or 12 (rollback)",
+                f"invalid decision {header.commit_or_rollback}; expected 8 (commit) or 12 (rollback)",
             )
         await self._transactions.ready()
         half = await self._find(connection, command, header)
@@ -70,7 +70,7 @@ class TransactionHandlers:
     async def resume(
         self, connection: Connection, command: RemotingCommand, header: ResumeCheckRequestHeader
     ) -> RemotingCommand:
-        """323: check an open or given-up transaction again, as if it were new."""
+        """323: restart the checks of an open or discarded transaction with a count of 0."""
         try:
             place = parse_offset_id(header.msg_id).physical_offset
         except MessageError:
@@ -83,7 +83,7 @@ class TransactionHandlers:
         if half.topic == HALF_TOPIC:
             half = await self._current(half)
         elif self._transactions.is_resumed(half):
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the checks of the transaction have been resumed already")
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the checks of the transaction are already resumed")
         await self._transactions.resume(half)
         return response_to(command)
 
@@ -108,12 +108,12 @@ class TransactionHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         immune = immunity_ms(half)
         if not header.from_transaction_check and immune is not None and self._clock() - half.born_timestamp > immune:
-            remark = f"the decision came more than {immune} ms after the message; the broker checks it from now on"
+            remark = f"the decision arrived more than {immune} ms after the message; the broker checks the transaction"
             raise Refused(ResponseCode.ILLEGAL_OPERATION, remark)
         return await self._current(half)
 
     async def _current(self, half: StoredMessage) -> StoredMessage:
         current = await self._transactions.current(half)
         if current is None:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction has been decided or given up already")
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the transaction is already decided or discarded")
         return current

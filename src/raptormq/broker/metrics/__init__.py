@@ -1,4 +1,4 @@
-"""What a broker counts: counters, latencies, statistics of topics and groups, lag, and the Prometheus exporter."""
+"""Metrics of a broker: counters, latencies, statistics of topics and groups, lag, and the Prometheus exporter."""
 
 from __future__ import annotations
 

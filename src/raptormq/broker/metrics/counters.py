@@ -1,7 +1,7 @@
 """Counters since the start, and rates (``StoreStatsService``).
 
-:class:`Counters` are plain numbers, because the send path counts every message. :class:`Rates` returns messages per
-second over the last 10 s, 1 min and 10 min, from samples taken every 10 s.
+:class:`Counters` has plain integers, because the send path counts every message. :class:`Rates` computes rates over the
+last 10 s, 1 min and 10 min from samples of the counters, which are taken every 10 s.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _WINDOWS_S = (10, 60, 600)
 
 
 class Rates:
-    """Samples of the counters. The owner takes one every :data:`SAMPLE_S`. ``clock`` returns ms.
+    """Samples of the counters. The owner calls :meth:`sample` every :data:`SAMPLE_S`. ``clock`` returns ms since 1970.
 
-    The counters at the last two midnights (local time) are kept as well; before the first midnight, those at the start.
+    ``this_morning`` and ``yesterday_morning`` are the counters at the last two midnights (local time), or at the start
+    of the broker if it was later.
     """
 
     def __init__(self, counters: Counters, clock: Callable[[], int]) -> None:
@@ -35,7 +36,7 @@ class Rates:
         self.sample()
 
     def sample(self) -> None:
-        """Save a sample of the counters."""
+        """Take a sample of the counters."""
         now = self._clock()
         self._samples.append((now, replace(self.counters)))
         self.counters.put_times.sample()
@@ -44,7 +45,7 @@ class Rates:
             self.yesterday_morning, self.this_morning = self.this_morning, replace(self.counters)
 
     def per_second(self, name: str, seconds: int) -> float:
-        """Return the growth of a counter per second over about the last ``seconds``; 0 without an older sample."""
+        """Return the growth of a counter per second over about the last ``seconds``, 0 without an older sample."""
         newest_ms, newest = self._samples[-1]
         for at_ms, sample in reversed(self._samples):
             if newest_ms - at_ms >= seconds * 1000 or at_ms == self._samples[0][0]:
@@ -76,9 +77,9 @@ class Counters:
     messages_in: int = 0
     """Messages stored."""
     bytes_in: int = 0
-    """Bytes of log of the stored messages."""
+    """Bytes appended to the log."""
     topic_bytes: dict[str, int] = field(default_factory=dict)
-    """Bytes of log by topic."""
+    """Bytes appended to the log, by topic."""
     sends_refused: int = 0
     """Send requests answered with an error."""
     messages_out: int = 0
@@ -86,7 +87,7 @@ class Counters:
     bytes_out: int = 0
     """Bytes of records delivered to consumers."""
     copies_shortened: int = 0
-    """Copies of messages that were stored without some of their properties, for lack of space."""
+    """Copies of messages that were stored without some properties because of the size limit."""
     pulls_found: int = 0
     """Pulls answered with messages."""
     pulls_empty: int = 0
@@ -96,13 +97,12 @@ class Counters:
     pulls_refused: int = 0
     """Pulls answered with an error."""
     longest_read_ms: int = 0
-    """Longest time to find and read the messages of one pull, without waiting for their arrival."""
+    """Longest time to find and read the messages of one pull, without the time of long polling."""
     put_times: LatencyHistogram = field(default_factory=LatencyHistogram)
-    """Time from the append of a producer's messages until they may be acknowledged (SYNC_FLUSH: until they are on
-    disk)."""
+    """Time from the append of a producer's messages until their confirmation, under SYNC_FLUSH until the flush."""
 
     def stored(self, result: Appended) -> None:
-        """Count a group of messages that was appended."""
+        """Count an appended group of messages."""
         self.messages_in += result.message_count
         self.bytes_in += result.end_offset - result.start_offset
         topics = self.topic_bytes

@@ -1,4 +1,6 @@
-"""The broker's Prometheus exporter: counters are kept, gauges are read at each scrape.
+"""Prometheus exporter of the broker. The values are read at each scrape.
+
+Metrics::
 
     raptormq_broker_<figure>{cluster, broker}
     raptormq_broker_put_seconds_bucket{cluster, broker, le}
@@ -25,11 +27,11 @@ from raptormq.storage.records import DispatchLag
 
 _COUNTERS = {
     "messages_in": "Messages stored",
-    "bytes_in": "Bytes of log that the stored messages took",
+    "bytes_in": "Bytes appended to the commit log",
     "sends_refused": "Send requests answered with an error",
-    "messages_out": "Messages handed to consumers",
-    "bytes_out": "Bytes of records handed to consumers",
-    "copies_shortened": "Copies of messages, as for a retry, that had no room for all of their properties",
+    "messages_out": "Messages delivered to consumers",
+    "bytes_out": "Bytes of records delivered to consumers",
+    "copies_shortened": "Copies of messages, such as retries, stored without some properties because of the size limit",
     "pulls_found": "Pulls answered with messages",
     "pulls_empty": "Pulls answered without messages",
     "pulls_cold": "Pulls that waited for the disk",
@@ -42,7 +44,7 @@ Gauges = dict[str, tuple[str, float]]
 
 
 class BrokerMetrics(Collector):
-    """All metrics of one broker, named ``raptormq_broker_*``, labelled with its cluster and name."""
+    """All metrics of one broker, with the prefix ``raptormq_broker_`` and the labels cluster and broker."""
 
     def __init__(self, cluster: str, broker: str, counters: Counters, figures: Callable[[], Gauges]) -> None:
         self._labels = {"cluster": cluster, "broker": broker}
@@ -50,8 +52,8 @@ class BrokerMetrics(Collector):
         self._gauges = figures
 
     async def render(self, lags: GroupLags) -> bytes:
-        """Return the text of a scrape."""
-        groups = _Made(lambda: self._group_lags(lags))
+        """Return the response to a scrape."""
+        groups = _LazyCollector(lambda: self._group_lags(lags))
         return _text(self) + await written(lambda: _text(groups), len(lags.lags))
 
     def collect(self) -> Iterable[Metric]:
@@ -63,13 +65,13 @@ class BrokerMetrics(Collector):
         yield self._put_times()
 
     def _family(self, name: str, text: str, value: float) -> Metric:
-        made = CounterMetricFamily if name.endswith(_TOTAL) else GaugeMetricFamily
-        family = made(f"raptormq_broker_{name}", text, labels=list(self._labels))
+        family_type = CounterMetricFamily if name.endswith(_TOTAL) else GaugeMetricFamily
+        family = family_type(f"raptormq_broker_{name}", text, labels=list(self._labels))
         family.add_metric(list(self._labels.values()), value)
         return family
 
     def _put_times(self) -> Metric:
-        text = "Seconds that messages of producers take to be stored; under SYNC_FLUSH, until the disk has them"
+        text = "Time to store messages of producers, in seconds; under SYNC_FLUSH until they are on disk"
         family = HistogramMetricFamily("raptormq_broker_put_seconds", text, labels=list(self._labels))
         times = self._counters.put_times
         family.add_metric(list(self._labels.values()), times.buckets(), times.total_s)
@@ -77,26 +79,26 @@ class BrokerMetrics(Collector):
 
     def _group_lags(self, lags: GroupLags) -> list[Metric]:
         labels = [*self._labels, "group", "topic"]
-        text = "Messages that a group has still to consume in a topic"
+        text = "Messages of a topic that a group has not consumed yet"
         waiting = GaugeMetricFamily("raptormq_broker_group_lag_messages", text, labels=labels)
-        text = "Messages of a topic that were deleted before a group consumed them, until it goes on behind them"
+        text = "Messages of a topic that were deleted before a group consumed them, until it commits a later offset"
         lost = GaugeMetricFamily("raptormq_broker_group_lost_messages", text, labels=labels)
         for group, topic, lag in lags.lags:
             values = [*self._labels.values(), group, topic]
             waiting.add_metric(values, lag.waiting)
             lost.add_metric(values, lag.lost)
-        left_out = "Groups times topics whose lag is not here: no time, no room, or a queue that cannot be read"
+        left_out = "Pairs of group and topic without a lag: time or number limit reached, or a queue cannot be read"
         return [waiting, lost, self._family("group_lags_left_out", left_out, lags.left_out)]
 
 
-class _Made(Collector):
+class _LazyCollector(Collector):
     """A collector that creates its metrics in the thread that renders them."""
 
     def __init__(self, make: Callable[[], Iterable[Metric]]) -> None:
         self._make = make
 
     def collect(self) -> Iterable[Metric]:
-        """Make them (prometheus_client)."""
+        """Return the metrics (prometheus_client)."""
         return self._make()
 
 
@@ -107,10 +109,10 @@ def _text(collector: Collector) -> bytes:
 
 
 def lag_gauges(lag: DispatchLag) -> Gauges:
-    """Return how far the queues and the index are behind the log."""
+    """Return the gauges of the dispatch to queues and index."""
     return {
-        "dispatch_behind_bytes": ("Bytes of log that queues and index do not have yet", lag.bytes),
-        "dispatch_behind_milliseconds": ("Age of the oldest message among them", lag.milliseconds),
+        "dispatch_behind_bytes": ("Bytes of log that are not dispatched to queues and index yet", lag.bytes),
+        "dispatch_behind_milliseconds": ("Age of the oldest message that is not dispatched yet", lag.milliseconds),
     }
 
 
@@ -119,14 +121,14 @@ def store_gauges(stats: StoreStats) -> Gauges:
     return {
         "log_end_offset_bytes": ("End of the commit log", stats.end_offset),
         "log_size_bytes": ("Bytes between the first and the last record", stats.end_offset - stats.min_offset),
-        "unflushed_bytes": ("Bytes of log that the disk may not have yet", stats.end_offset - stats.flushed_offset),
+        "unflushed_bytes": ("Bytes of log that are not flushed yet", stats.end_offset - stats.flushed_offset),
         "queues": ("Consume queues with messages", stats.queues),
         "open_queue_files": ("Open consume queue files", stats.open_queue_files),
-        "disk_used_ratio": ("Share of the volume that is in use, 0 to 1", stats.disk_used_ratio),
+        "disk_used_ratio": ("Used share of the volume, 0 to 1", stats.disk_used_ratio),
         "left_out_records_total": (
-            "Records that reads left out, a batch being one: damaged, or too large to be taken apart for the reader",
+            "Records that reads skipped: damaged records, and batches that are too large to be unpacked for the client",
             stats.skipped_records,
         ),
         "deleted_segments_total": ("Segments of the log that retention has deleted", stats.deleted_segments),
-        "writable": ("1 while the store takes messages", float(stats.writable)),
+        "writable": ("1 if the store accepts messages, otherwise 0", float(stats.writable)),
     }

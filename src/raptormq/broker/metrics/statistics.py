@@ -1,12 +1,12 @@
 """Statistics of topics and groups over the last minute, hour and day (``BrokerStatsManager``, ``StatsItem``).
 
-A statistic is a counter with snapshots: every 10 s for the minute, every 10 min for the hour, every hour for the day.
-Its value for a window is the growth since the oldest snapshot in the window, so a query sees the latest message. A
-window is up to one snapshot period longer than its name.
+A statistic is a counter with snapshots: every 10 s for the last minute, every 10 min for the last hour, every hour for
+the last day. Its value for a window is the growth since the oldest snapshot in the window, so a query includes the
+latest message. A window is up to one snapshot period longer than its name.
 
-Messages of a topic are counted by the next offsets of its queues, which count every message of a batch. Their bytes are
-counted once per write. Messages delivered to groups are counted for each answer. Statistics that have not changed for a
-day are dropped, which bounds the memory.
+The number of messages of a topic is the sum of the end offsets of its queues, which include every message of a batch.
+Bytes are counted for each write, and messages delivered to groups for each response. Statistics that have not changed
+for a day are removed to limit the memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PERIODS_MS = (10_000, 600_000, 3_600_000)
 
 
 class WindowStats(NamedTuple):
-    """Growth over a window: total, per second, and per event (request or answer)."""
+    """Growth over a window: total, per second, and per event (request or response)."""
 
     sum: int
     tps: float
@@ -36,7 +36,7 @@ class WindowStats(NamedTuple):
 
 
 class _SnapshotTimes:
-    """Times (ms) of the snapshots of each window, shared by all statistics."""
+    """Times (ms) of the snapshots of each window, common to all statistics."""
 
     def __init__(self, now: int) -> None:
         self.times = tuple(deque[int](maxlen=count) for count in _SNAPSHOTS)
@@ -52,7 +52,7 @@ class _SnapshotTimes:
 
 
 class Statistic:
-    """One counter; ``times`` is the number of events."""
+    """One counter. ``times`` is the number of events."""
 
     __slots__ = ("_snapshots", "created_ms", "times", "value")
 
@@ -68,7 +68,7 @@ class Statistic:
         self.times += 1
 
     def snapshot(self, windows: list[int]) -> None:
-        """Save a snapshot for each of the windows."""
+        """Take a snapshot for each of ``windows``."""
         for window in windows:
             taken = self._snapshots[window]
             taken.extend((self.value, self.times))
@@ -76,8 +76,9 @@ class Statistic:
                 del taken[:2]
 
     def figures(self, window: int, snapshot_times: _SnapshotTimes, now: int) -> WindowStats:
-        """Return the growth since the oldest snapshot of a window. A statistic younger than the window counts from its
-        creation, taken one period earlier.
+        """Return the growth since the oldest snapshot of a window.
+
+        The window of a statistic that is younger than the window begins one period before its creation.
         """
         taken, at = self._snapshots[window], snapshot_times.times[window]
         if len(taken) == 2 * _SNAPSHOTS[window]:
@@ -89,13 +90,13 @@ class Statistic:
 
     @property
     def is_stale(self) -> bool:
-        """True when it has not changed for a day."""
+        """True if the statistic has not changed for a day."""
         day = self._snapshots[_DAY]
         return len(day) == 2 * _SNAPSHOTS[_DAY] and day[0] == self.value
 
 
 class Statistics:
-    """All statistics of a broker; ``clock`` gives ms."""
+    """All statistics of a broker. ``clock`` returns ms since 1970."""
 
     def __init__(self, store: MessageStore, counters: Counters, cluster: str, clock: Callable[[], int]) -> None:
         self._store = store
@@ -104,28 +105,28 @@ class Statistics:
         self._snapshot_times = _SnapshotTimes(clock())
         self._cluster = cluster
         self._topics: dict[str, tuple[Statistic, Statistic]] = {}
-        """Messages and bytes of log stored for each topic."""
+        """Messages and bytes appended to the log, by topic."""
         self._group_gets: dict[tuple[str, str], tuple[Statistic, Statistic]] = {}
         self._send_backs: dict[tuple[str, str], Statistic] = {}
         self._broker_puts, self._broker_gets = Statistic(clock()), Statistic(clock())
         self.pull_offsets: dict[tuple[str, str, int], int] = {}
-        """Topic, group and queue id -> next offset after the last answered pull; before the first answer, the offset of
-        the first pull."""
+        """Next offset after the last response to a pull, by topic, group and queue id. Before the first response, the
+        offset of the first pull."""
         self._base_offsets: dict[str, int] = {}
         self._dirty_topics: set[str] = set()
 
     def start(self) -> None:
-        """Exclude the messages that are already stored."""
+        """Exclude messages that are already stored from the statistics."""
         self._base_offsets = {topic: self._message_count(topic) for topic in self._store.topics()}
 
     # --- counting ---
 
     def topics_arrived(self, topics: set[str]) -> None:
-        """Note that topics have new messages."""
+        """Mark topics that have new messages."""
         self._dirty_topics |= topics
 
     def count_get(self, topic: str, group: str, count: int, size: int) -> None:
-        """Count an answer that delivers ``count`` messages of ``size`` bytes to a group."""
+        """Count a response that delivers ``count`` messages with a total of ``size`` bytes to a group."""
         found = self._group_gets.get((topic, group))
         if found is None:
             now = self._clock()
@@ -141,7 +142,7 @@ class Statistics:
         found.add(1)
 
     def forget(self, topic: str) -> None:
-        """Drop the statistics of a deleted topic."""
+        """Remove the statistics of a deleted topic."""
         self._base_offsets.pop(topic, None)
         self._topics.pop(topic, None)
         self._counters.topic_bytes.pop(topic, None)
@@ -150,10 +151,10 @@ class Statistics:
         self._send_backs = {key: statistic for key, statistic in self._send_backs.items() if key[0] != topic}
         self.pull_offsets = {key: offset for key, offset in self.pull_offsets.items() if key[0] != topic}
 
-    # --- by the clock ---
+    # --- periodic ---
 
     def sample(self) -> None:
-        """Take the snapshots that are due; called every 10 s."""
+        """Take the due snapshots. The owner calls this method every 10 s."""
         self._refresh()
         windows = self._snapshot_times.due(self._clock())
         for statistic in (self._broker_puts, self._broker_gets, *self._send_backs.values()):
@@ -174,7 +175,7 @@ class Statistics:
         self.pull_offsets = {key: offset for key, offset in self.pull_offsets.items() if key[:2] in self._group_gets}
 
     def _refresh(self) -> None:
-        """Update the statistics that are derived from queues and counters."""
+        """Update the statistics that are computed from queues and counters."""
         counters = self._counters
         self._broker_puts.value = self._broker_puts.times = counters.messages_in
         self._broker_gets.value, self._broker_gets.times = counters.messages_out, counters.pulls_found
@@ -190,10 +191,10 @@ class Statistics:
     def _message_count(self, topic: str) -> int:
         return sum(self._store.queue_end(topic, queue_id) for queue_id in self._store.queue_ids(topic))
 
-    # --- questions ---
+    # --- queries ---
 
     def figures(self, name: str, key: str) -> tuple[WindowStats, WindowStats, WindowStats] | None:
-        """Return a statistic for the last minute, hour and day; None when it does not exist."""
+        """Return a statistic for the last minute, hour and day, or None if it does not exist."""
         self._refresh()
         statistic = self._find(name, key)
         if statistic is None:
@@ -203,7 +204,7 @@ class Statistics:
         return minute, hour, day
 
     def group_tps(self, topic: str, group: str) -> float:
-        """Return the messages of a topic delivered to a group per second, over the last minute."""
+        """Return the rate of messages of a topic delivered to a group, per second over the last minute."""
         figures = self.figures(GROUP_GET_NUMS, f"{topic}@{group}")
         return figures[0].tps if figures is not None else 0.0
 

@@ -1,7 +1,7 @@
-"""Holds pops that found no message until one arrives (long polling, ``PopLongPollingService``).
+"""Long polling of pops: a pop that finds no message waits until one arrives (``PopLongPollingService``).
 
-An arrival wakes one held pop of each group, the longest waiting one, because a message goes to one consumer. A pop that
-leaves messages behind wakes the next one.
+A message goes to one consumer of a group. An arrival therefore wakes only the held pop of each group that has waited
+longest. A pop that leaves messages in the queue wakes the next held pop.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ _ANY = -1
 
 
 class HeldPop:
-    """One held pop; armed again for every attempt."""
+    """One held pop. It is armed before each attempt to read messages."""
 
     def __init__(self, topic: str, group: str, queue_id: int, tags: frozenset[int] | None = None) -> None:
-        """A ``queue_id`` below 0 stands for any queue. ``tags`` are the tag codes of the messages of ``topic`` that
-        wake it; None stands for all.
+        """Create a held pop.
+
+        Args:
+            topic: topic of the request.
+            group: consumer group of the request.
+            queue_id: a number below 0 means any queue.
+            tags: tag codes of the messages of ``topic`` that wake the pop; None means all messages.
         """
         self.topic, self.tags = topic, tags
         queue_id = max(queue_id, _ANY)
@@ -32,28 +37,32 @@ class HeldPop:
         self.places: tuple[tuple[_Key, int], ...] = (
             ((topic, group), queue_id), *(((each, group), _ANY) for each in sorted(retries))
         )  # fmt: skip
-        """Queues whose arrivals wake it: a queue of its topic, and all queues of its retry topics. A retry topic has
-        none."""
-        self.turn = 0
-        """Sequence number of the last :meth:`HeldPops.arm`; 0 while it is not armed."""
+        """Queues whose arrivals wake this pop: the queue of its topic, and all queues of the group's retry topics. A
+        retry topic has no retry topic of its own."""
+        self.sequence = 0
+        """Sequence number of the last :meth:`HeldPops.arm`, 0 while the pop is not armed."""
         self.woken = asyncio.Event()
 
-    def takes(self, topic: str, tag_code: int | None) -> bool:
-        """Whether a message of ``topic`` wakes it. A tag code of None stands for any message."""
+    def matches(self, topic: str, tag_code: int | None) -> bool:
+        """Return whether a message of ``topic`` with ``tag_code`` wakes this pop. A tag code of None matches any
+        filter.
+        """
         return self.tags is None or tag_code is None or topic != self.topic or tag_code in self.tags
 
 
-_Line = OrderedDict[HeldPop, None]
-"""Held pops of one queue in arrival order. A plain dict would scan deleted entries to find the first one."""
+_Waiters = OrderedDict[HeldPop, None]
+"""Held pops of one queue in the order in which they were armed. A plain dict scans deleted entries to find the first
+one.
+"""
 
 
 class HeldPops:
-    """The held pops of a broker, at most ``most``."""
+    """The held pops of a broker, at most ``limit``."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._groups: dict[str, dict[str, dict[int, _Line]]] = {}
-        self._turns = itertools.count(1)
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._groups: dict[str, dict[str, dict[int, _Waiters]]] = {}
+        self._sequence = itertools.count(1)
         self._count = 0
 
     def __len__(self) -> int:
@@ -61,41 +70,41 @@ class HeldPops:
 
     @property
     def is_full(self) -> bool:
-        """True while no more pops may be held."""
-        return self._count >= self._most
+        """True if the limit of held pops is reached."""
+        return self._count >= self._limit
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """Return the number of pops held for a queue; -1 counts those for any queue."""
+        """Return the number of pops held for ``queue_id``; -1 counts the pops that requested any queue."""
         return len(self._groups.get(topic, {}).get(group, {}).get(max(queue_id, _ANY), ()))
 
     def arm(self, waiter: HeldPop) -> None:
-        """Let arrivals wake ``waiter`` from now on."""
+        """Register ``waiter``, so that arrivals wake it."""
         waiter.woken.clear()
-        if waiter.turn:
+        if waiter.sequence:
             return
-        waiter.turn = next(self._turns)
+        waiter.sequence = next(self._sequence)
         for (topic, group), queue_id in waiter.places:
-            lines = self._groups.setdefault(topic, {}).setdefault(group, {})
-            lines.setdefault(queue_id, OrderedDict())[waiter] = None
+            by_queue = self._groups.setdefault(topic, {}).setdefault(group, {})
+            by_queue.setdefault(queue_id, OrderedDict())[waiter] = None
 
     def disarm(self, waiter: HeldPop) -> None:
-        """Remove ``waiter``."""
-        if not waiter.turn:
+        """Unregister ``waiter``."""
+        if not waiter.sequence:
             return
-        waiter.turn = 0
+        waiter.sequence = 0
         for (topic, group), queue_id in waiter.places:
             groups = self._groups[topic]
-            lines = groups[group]
-            del lines[queue_id][waiter]
-            if not lines[queue_id]:
-                del lines[queue_id]
-                if not lines:
+            by_queue = groups[group]
+            del by_queue[queue_id][waiter]
+            if not by_queue[queue_id]:
+                del by_queue[queue_id]
+                if not by_queue:
                     del groups[group]
                     if not groups:
                         del self._groups[topic]
 
     async def wait(self, waiter: HeldPop, seconds: float) -> None:
-        """Return when ``waiter`` is woken, or after ``seconds``."""
+        """Wait until ``waiter`` is woken, at most ``seconds``."""
         self._count += 1
         try:
             await wait_event(waiter.woken, seconds)
@@ -110,13 +119,23 @@ class HeldPops:
             for group in list(self._groups.get(topic, ())):
                 self.wake(topic, group, queue_id, tag_code)
 
+    def wake_all(self) -> None:
+        """Wake all held pops."""
+        by_queue = [queues for groups in self._groups.values() for queues in groups.values()]
+        for waiter in {waiter for queues in by_queue for queue in queues.values() for waiter in queue}:
+            self.disarm(waiter)
+            waiter.woken.set()
+
     def wake(self, topic: str, group: str, queue_id: int, tag_code: int | None = None) -> None:
-        """Wake the longest held pop of a group for a queue (-1: any queue) that takes a message with ``tag_code``."""
-        lines = self._groups.get(topic, {}).get(group, {})
-        wanted = lines if queue_id < 0 else (queue_id, _ANY)
-        found = (next((each for each in lines[q] if each.takes(topic, tag_code)), None) for q in wanted if q in lines)
+        """Wake the longest-waiting pop of a group that accepts a message of ``queue_id`` (-1: any queue) with
+        ``tag_code``.
+        """
+        by_queue = self._groups.get(topic, {}).get(group, {})
+        wanted = by_queue if queue_id < 0 else (queue_id, _ANY)
+        queues = [by_queue[each] for each in wanted if each in by_queue]
+        found = (next((each for each in queue if each.matches(topic, tag_code)), None) for queue in queues)
         firsts = [each for each in found if each is not None]
         if firsts:
-            waiter = min(firsts, key=lambda first: first.turn)
+            waiter = min(firsts, key=lambda first: first.sequence)
             self.disarm(waiter)
             waiter.woken.set()

@@ -1,22 +1,22 @@
-"""Orderly pops: a queue is blocked for its group until everything popped from it is acknowledged or visible again
-(``ConsumerOrderInfoManager``).
+"""Orderly pops (``ConsumerOrderInfoManager``).
 
-There are no checkpoints. The group's offset stays at the first unacknowledged message, from which the queue is popped
-again. The state is in memory only; after a restart the group continues from its offset.
+A pop blocks its queue for the group until all popped messages are acknowledged or visible again. Orderly pops write no
+checkpoints. The group's offset stays at the first unacknowledged message, where the next pop starts. The state is in
+memory only. After a restart the group continues from its offset.
 
-A pop may carry an attempt id. If a consumer repeats an attempt, the response to the first one was lost: its own pop
-does not block the repetition, and the messages count as popped once.
+A pop may carry an attempt id. A consumer repeats an attempt when it did not receive the response. The first pop does
+not block the repetition, and the messages count as popped once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-Place = tuple[str, str, int]
+QueueKey = tuple[str, str, int]
 """Topic, group and queue."""
 
 
-class _Run:
+class _Pop:
     __slots__ = ("attempt", "offsets", "pop_time", "visible_at")
 
     def __init__(self, attempt: str | None, pop_time: int, visible_at: int, offsets: Sequence[int]) -> None:
@@ -24,62 +24,67 @@ class _Run:
         self.pop_time = pop_time
         self.offsets = list(offsets)
         self.visible_at: dict[int, int] = dict.fromkeys(offsets, visible_at)
-        """When each unacknowledged message becomes visible again (ms), by offset."""
+        """Time at which each unacknowledged message becomes visible again (ms since 1970), by offset."""
 
 
 class OrderlyPops:
     """The last pop of each orderly group from each queue."""
 
     def __init__(self) -> None:
-        self._runs: dict[Place, _Run] = {}
-        self._times: dict[Place, dict[int, int]] = {}
+        self._pops: dict[QueueKey, _Pop] = {}
+        self._pop_counts: dict[QueueKey, dict[int, int]] = {}
 
-    def is_blocked(self, place: Place, now_ms: int, attempt: str | None = None) -> bool:
-        """True while messages of the queue are invisible; a repeated ``attempt`` is not blocked by its own messages."""
-        run = self._runs.get(place)
-        if run is None or self._is_repeated(place, attempt):
+    def is_blocked(self, key: QueueKey, now_ms: int, attempt: str | None = None) -> bool:
+        """Return whether invisible messages block the queue. They do not block a repetition of their ``attempt``."""
+        pop = self._pops.get(key)
+        if pop is None or self._is_repeated(key, attempt):
             return False
-        return any(until > now_ms for until in run.visible_at.values())
+        return any(until > now_ms for until in pop.visible_at.values())
 
-    def _is_repeated(self, place: Place, attempt: str | None) -> bool:
-        run = self._runs.get(place)
-        return bool(attempt) and run is not None and run.attempt == attempt
+    def _is_repeated(self, key: QueueKey, attempt: str | None) -> bool:
+        pop = self._pops.get(key)
+        return bool(attempt) and pop is not None and pop.attempt == attempt
 
     def started(
-        self, place: Place, pop_time: int, invisible_ms: int, offsets: Sequence[int], attempt: str | None = None
+        self, key: QueueKey, pop_time: int, invisible_ms: int, offsets: Sequence[int], attempt: str | None = None
     ) -> dict[int, int]:
-        """Record a pop; return how often each message was popped before, without those that were not."""
-        known = self._times.get(place, {})
+        """Record a pop. Return the number of earlier pops by message offset, without messages popped the first time."""
+        known = self._pop_counts.get(key, {})
         before = {offset: known.get(offset, 0) for offset in offsets}
-        if self._is_repeated(place, attempt):
-            before = {offset: max(times - 1, 0) for offset, times in before.items()}
-        self._times[place] = {offset: times + 1 for offset, times in before.items()}
-        self._runs[place] = _Run(attempt, pop_time, pop_time + invisible_ms, offsets)
-        return {offset: times for offset, times in before.items() if times}
+        if self._is_repeated(key, attempt):
+            before = {offset: max(count - 1, 0) for offset, count in before.items()}
+        self._pop_counts[key] = {offset: count + 1 for offset, count in before.items()}
+        self._pops[key] = _Pop(attempt, pop_time, pop_time + invisible_ms, offsets)
+        return {offset: count for offset, count in before.items() if count}
 
-    def acknowledge(self, place: Place, offset: int, pop_time: int) -> int | None:
-        """Acknowledge a message; return the group's next offset, None when the pop is not the last one of the queue."""
-        run = self._runs.get(place)
-        if run is None or run.pop_time != pop_time:
+    def acknowledge(self, key: QueueKey, offset: int, pop_time: int) -> int | None:
+        """Acknowledge a message. Return the group's next offset, or None unless this was the last pop of the queue."""
+        pop = self._pops.get(key)
+        if pop is None or pop.pop_time != pop_time:
             return None
-        run.visible_at.pop(offset, None)
-        if run.visible_at:
-            return min(run.visible_at)
-        self.forget(place)
-        return run.offsets[-1] + 1
+        pop.visible_at.pop(offset, None)
+        if pop.visible_at:
+            return min(pop.visible_at)
+        self.forget(key)
+        return pop.offsets[-1] + 1
 
-    def forget(self, place: Place) -> None:
-        """Unblock a queue; later acknowledgements of its last pop have no effect."""
-        self._runs.pop(place, None)
-        self._times.pop(place, None)
+    def forget(self, key: QueueKey) -> None:
+        """Unblock a queue. Later acknowledgements of its last pop have no effect."""
+        self._pops.pop(key, None)
+        self._pop_counts.pop(key, None)
+
+    def clear(self) -> None:
+        """Unblock all queues: another member of the group serves them from now on."""
+        self._pops.clear()
+        self._pop_counts.clear()
 
     def forget_topic(self, topic: str) -> None:
-        """Unblock the queues of a deleted topic, so that a later topic of the same name is not blocked."""
-        for place in [place for place in self._runs if place[0] == topic]:
-            self.forget(place)
+        """Unblock the queues of a deleted topic: they must not block a new topic of the same name."""
+        for key in [key for key in self._pops if key[0] == topic]:
+            self.forget(key)
 
-    def change(self, place: Place, offset: int, pop_time: int, visible_at: int) -> None:
+    def change(self, key: QueueKey, offset: int, pop_time: int, visible_at: int) -> None:
         """Change the time at which a message becomes visible again."""
-        run = self._runs.get(place)
-        if run is not None and run.pop_time == pop_time and offset in run.visible_at:
-            run.visible_at[offset] = visible_at
+        pop = self._pops.get(key)
+        if pop is not None and pop.pop_time == pop_time and offset in pop.visible_at:
+            pop.visible_at[offset] = visible_at

@@ -1,28 +1,23 @@
-"""Serves pops from the requested queues and from the group's retry topic (``PopMessageProcessor``).
+"""Reads messages for pops from the requested queues and from the group's retry topic (``PopMessageProcessor``).
 
-A queue serves one pop of a group at a time; a concurrent pop skips it. A checkpoint is stored before the messages are
+A queue serves one pop of a group at a time. A concurrent pop skips it. A checkpoint is stored before the messages are
 returned and before the group's offset advances.
-
-Queues are read from a random one on. Those of a PRIORITY topic (RIP-80) are read in the order of their numbers, which
-are the priorities of their messages: the highest first, or with ``priorityOrderAsc = false`` the lowest. The group's
-``priority.factor`` is the percentage of its pops that do so. Orderly pops never do.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raptormq.broker.clients import MATCH_ALL, SubscriptionFilter
-from raptormq.broker.config import MAX_ANSWER_BYTES, PopOrderSettings, PullSettings
+from raptormq.broker.config import MAX_ANSWER_BYTES, BrokerConfig
 from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.metrics import is_young
-from raptormq.broker.pop.orderly_pops import OrderlyPops, Place
-from raptormq.broker.pop.revive_log import ReviveLog
+from raptormq.broker.pop.orderly_pops import QueueKey
+from raptormq.broker.pop.popped_messages import PoppedMessages
+from raptormq.broker.pop.queue_order import QueueOrder
 from raptormq.broker.pull import OffsetResets
-from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import StorageError
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import CheckPoint
@@ -31,14 +26,11 @@ from raptormq.protocol.pop_handle import (
     PopHandle,
     build_handle,
     offsets_info,
-    pop_retry_topic,
     start_info,
     topic_kind,
 )
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
-from raptormq.protocol.topic_attributes import MESSAGE_TYPE, PRIORITY
-from raptormq.protocol.topic_names import RETRY_PREFIX
 from raptormq.storage.fs import Buffer
 from raptormq.storage.read import GetResult, GetStatus, ReadOptions
 from raptormq.storage.records import peek
@@ -47,7 +39,7 @@ from raptormq.transport.memory import Reading
 
 
 class PopRequest(NamedTuple):
-    """A pop request; ``queue_id`` -1 stands for all queues."""
+    """A validated pop request. A ``queue_id`` of -1 means all queues."""
 
     group: str
     topic: str
@@ -56,14 +48,14 @@ class PopRequest(NamedTuple):
     invisible_ms: int
     from_oldest: bool
     orderly: bool
-    wanted: SubscriptionFilter = MATCH_ALL
+    subscription: SubscriptionFilter = MATCH_ALL
     attempt: str | None = None
-    """Attempt id of an orderly pop; a repetition gets the messages of its first try."""
+    """Attempt id of an orderly pop. A repetition returns the messages of the first attempt."""
 
 
 @dataclass(slots=True)
 class PopResult:
-    """Result of a pop; ``starts``, ``offsets`` and ``order_counts`` are header fields of the response."""
+    """Result of a pop. ``starts``, ``offsets`` and ``order_counts`` are header fields of the response."""
 
     pop_time: int
     revive_queue: int
@@ -74,17 +66,17 @@ class PopResult:
     left: dict[tuple[str, int], int] = field(default_factory=dict)
     """Number of remaining messages by topic and queue, without empty queues."""
     skipped: bool = False
-    """A read found no matching message before the end of its queue; the next read may find one."""
+    """True if a read ended before the end of its queue without a matching message. The next read may find one."""
     failure: StorageError | None = None
     """First error of reading a queue or storing its checkpoint."""
     size: int = 0
-    """Bytes of all records."""
+    """Total size of the records in bytes."""
     copied: int = 0
-    """Bytes of ``size`` that are copies, not slices of the mapped log."""
+    """Part of ``size`` that was copied; the rest are slices of the mapped log."""
 
     @property
-    def rest(self) -> int:
-        """Remaining messages in all queues."""
+    def remaining(self) -> int:
+        """Number of remaining messages in all queues."""
         return sum(self.left.values())
 
 
@@ -94,82 +86,80 @@ class PopService:
     def __init__(
         self,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        checkpoints: ReviveLog,
-        orderly: OrderlyPops,
+        order: QueueOrder,
+        popped: PoppedMessages,
         resets: OffsetResets,
-        broker_name: str,
         copies: CopyProperties,
-        pulling: PullSettings,
-        order: PopOrderSettings,
+        config: BrokerConfig,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._checkpoints = checkpoints
-        self._orderly = orderly
-        self._resets = resets
-        self._broker_name = broker_name
-        self._copies = copies
-        self._pulling = pulling
         self._order = order
+        self._popped = popped
+        self._revive_log, self._orderly = popped.revive_log, popped.orderly
+        self._resets = resets
+        self._copies = copies
+        self._broker_name = config.identity.broker_name
+        self._pulling = config.pulling
         self._clock = clock
-        self._busy: set[Place] = set()
+        self._busy: set[QueueKey] = set()
 
     @property
     def is_full(self) -> bool:
-        """True while no more messages may be popped (``maxOutstandingPops``)."""
-        return self._checkpoints.is_full
+        """True if the limit of unacknowledged pops (``maxOutstandingPops``) is reached."""
+        return self._revive_log.is_full
 
-    async def pop(self, asked: PopRequest, reading: Reading) -> PopResult:
-        """Pop up to ``max_count`` messages. Queues that cannot be read, or for which memory is lacking, are skipped."""
-        queue = POP_ORDER_REVIVE_QUEUE if asked.orderly else self._checkpoints.next_queue()
+    async def loaded(self) -> None:
+        """Wait until the checkpoints of earlier runs are loaded. No message may be popped before."""
+        await self._popped.loaded()
+
+    async def pop(self, request: PopRequest, reading: Reading) -> PopResult:
+        """Pop up to ``max_count`` messages. Skip queues that cannot be read, and queues without memory for the copy."""
+        queue = POP_ORDER_REVIVE_QUEUE if request.orderly else self._revive_log.next_queue()
         popped = PopResult(self._clock(), queue)
-        for topic, queue_id in self._places(asked):
-            place = topic, asked.group, queue_id
-            if place in self._busy or len(popped.records) >= asked.max_count:
-                left = await self._rest(place)
+        for topic, queue_id in self._queues(request):
+            key = topic, request.group, queue_id
+            if key in self._busy or len(popped.records) >= request.max_count:
+                left = await self._remaining(key)
             else:
-                self._busy.add(place)
+                self._busy.add(key)
                 try:
-                    left = await self._take(asked, place, popped, reading)
-                except StorageError as error:  # return what was popped: it is invisible already
+                    left = await self._pop_queue(request, key, popped, reading)
+                except StorageError as error:  # return the popped messages, which are already invisible
                     popped.failure = popped.failure or error
-                    left = await self._rest(place)
+                    left = await self._remaining(key)
                 finally:
-                    self._busy.discard(place)
+                    self._busy.discard(key)
             if left:
                 popped.left[topic, queue_id] = left
         return popped
 
     async def peek(
-        self, group: str, topic: str, queue_id: int, most: int, reading: Reading
+        self, group: str, topic: str, queue_id: int, limit: int, reading: Reading
     ) -> tuple[list[Buffer], int]:
-        """Return up to ``most`` stored messages that a pop would return, and the number of all remaining messages."""
-        asked = PopRequest(group, topic, queue_id, most, 0, from_oldest=True, orderly=False)
+        """Return up to ``limit`` messages that a pop would return, and the total number of remaining messages."""
+        request = PopRequest(group, topic, queue_id, limit, 0, from_oldest=True, orderly=False)
         records: list[Buffer] = []
-        rest = size = copied = 0
-        for each, number in self._places(asked):
-            count = await self._rest((each, group, number))
-            rest += count
-            if count and len(records) < most:
+        remaining = size = copied = 0
+        for each, number in self._queues(request):
+            count = await self._remaining((each, group, number))
+            remaining += count
+            if count and len(records) < limit:
                 low, high = await self._store.queue_bounds(each, number)
                 start = max(low, high - count)
-                result = await self._read(each, number, start, most - len(records), MATCH_ALL, reading)
+                result = await self._read(each, number, start, limit - len(records), MATCH_ALL, reading)
                 if result is None:
                     continue
                 copied += result.copied_bytes
                 reading.has(copied)
                 size += result.total_bytes
                 if records and size > MAX_ANSWER_BYTES:
-                    most = len(records)
+                    limit = len(records)
                     continue
                 records += _split(result.buffers)
-        return records, rest
+        return records, remaining
 
-    async def waiting(
+    async def has_messages(
         self,
         topic: str,
         group: str,
@@ -179,115 +169,89 @@ class PopService:
         attempt: str | None = None,
         tags: frozenset[int] | None = None,
     ) -> bool:
-        """Return whether a pop of a queue (-1: any queue) would find messages. ``tags`` are the tag codes of the
-        messages of ``topic`` that count, None stands for all. A queue with many messages is not filtered
-        (``maxMessageFilterNumForNotification``).
+        """Return whether a pop of ``queue_id`` (-1: any queue) would find messages.
+
+        ``tags`` are the tag codes of the messages of ``topic`` that count; None means all messages. The messages of a
+        queue with at least ``maxMessageFilterNumForNotification`` messages all count.
         """
-        asked = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=orderly, attempt=attempt)
-        for each, number in self._places(asked):
-            place = each, group, number
-            if orderly and self._orderly.is_blocked(place, self._clock(), attempt):
+        request = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=orderly, attempt=attempt)
+        for each, number in self._queues(request):
+            key = each, group, number
+            if orderly and self._orderly.is_blocked(key, self._clock(), attempt):
                 continue
-            rest = await self._rest(place)
-            if not rest:
+            remaining = await self._remaining(key)
+            if not remaining:
                 continue
-            if tags is None or each != topic or rest >= self._pulling.filtered_notification_count:
+            if tags is None or each != topic or remaining >= self._pulling.filtered_notification_count:
                 return True
             _, end = await self._store.queue_bounds(each, number)
-            found = await self._store.load_messages(each, number, end - rest, ReadOptions(1, 1, tags))
+            found = await self._store.load_messages(each, number, end - remaining, ReadOptions(1, 1, tags))
             if found.message_count:
                 return True
         return False
 
-    def _places(self, asked: PopRequest) -> list[tuple[str, int]]:
-        percent = random.randrange(100)
-        by_priority = not asked.orderly and self._is_by_priority(asked.topic, asked.group, percent)
-        queues = [asked.queue_id] if asked.queue_id >= 0 else self._queues(asked.topic, by_priority=by_priority)
-        own = [(asked.topic, queue_id) for queue_id in queues]
-        if asked.orderly or asked.topic.startswith(RETRY_PREFIX):
-            return own
-        v2, v1_too = self._pulling.retry_topic_v2, self._pulling.retry_topic_v1_too
-        kinds = [True, False] if v2 and v1_too else [v2]
-        topics = [pop_retry_topic(asked.topic, asked.group, v2=kind) for kind in kinds]
-        retries = [(topic, queue_id) for topic in topics for queue_id in self._queues(topic, by_priority=by_priority)]
-        order = self._order
-        retry_first = percent < (order.retry_first_percent_by_priority if by_priority else order.retry_first_percent)
-        return retries + own if retry_first else own + retries
+    def _queues(self, request: PopRequest) -> list[tuple[str, int]]:
+        return self._order.queues(request.topic, request.group, request.queue_id, orderly=request.orderly)
 
-    def _is_by_priority(self, topic: str, group: str, percent: int) -> bool:
-        """Whether the pop with the random number ``percent`` reads the queues in the order of their priorities."""
-        config, settings = self._topics.get(topic), self._groups.get(group)
-        if config is None or config.attributes.get(MESSAGE_TYPE) != PRIORITY:
-            return False
-        return settings is None or percent < settings.priority_factor
-
-    def _queues(self, topic: str, *, by_priority: bool) -> list[int]:
-        config = self._topics.get(topic)
-        count = config.read_queue_nums if config is not None else 0
-        if by_priority:
-            return list(range(count - 1, -1, -1) if self._order.highest_first else range(count))
-        first = random.randrange(count) if count else 0
-        return [(first + number) % count for number in range(count)]
-
-    async def _take(self, asked: PopRequest, place: Place, popped: PopResult, reading: Reading) -> int:
-        """Pop messages of one queue; return the number of remaining messages that can be popped now."""
-        topic, _, queue_id = place
+    async def _pop_queue(self, request: PopRequest, key: QueueKey, popped: PopResult, reading: Reading) -> int:
+        """Pop messages of one queue. Return the number of remaining messages that can be popped now."""
+        topic, _, queue_id = key
         tombstone_offset = self._store.tombstone_offset(topic)
-        offset = await self._start(place, from_oldest=asked.from_oldest)
-        if not self._commit(place, offset, tombstone_offset):
+        offset = await self._start(key, from_oldest=request.from_oldest)
+        if not self._commit(key, offset, tombstone_offset):
             return 0
-        if asked.orderly and self._orderly.is_blocked(place, popped.pop_time, asked.attempt):
-            return 0  # retried after an acknowledgement, not because of its messages
-        wanted = asked.wanted if topic == asked.topic else MATCH_ALL
-        most = asked.max_count - len(popped.records)
-        result = await self._read(topic, queue_id, offset, most, wanted, reading)
+        if request.orderly and self._orderly.is_blocked(key, popped.pop_time, request.attempt):
+            return 0  # an acknowledgement wakes the next pop, not the messages of the queue
+        subscription = request.subscription if topic == request.topic else MATCH_ALL
+        limit = request.max_count - len(popped.records)
+        result = await self._read(topic, queue_id, offset, limit, subscription, reading)
         if result is not None and result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
             offset = result.next_offset
-            if not self._commit(place, offset, tombstone_offset):
+            if not self._commit(key, offset, tombstone_offset):
                 return 0
-            result = await self._read(topic, queue_id, offset, most, wanted, reading)
+            result = await self._read(topic, queue_id, offset, limit, subscription, reading)
         if result is None or self._store.tombstone_offset(topic) > tombstone_offset:
-            return await self._rest(place)
+            return await self._remaining(key)
         reading.has(popped.copied + result.copied_bytes)
         if popped.records and popped.size + result.total_bytes > MAX_ANSWER_BYTES:
             reading.has(popped.copied)
             return max(0, result.max_offset - offset)
         if result.message_count:
-            await self._hand_out(asked, place, offset, result, popped)
+            await self._return_messages(request, key, offset, result, popped)
         elif result.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
-            self._store.consumer_offsets.commit(topic, asked.group, queue_id, result.next_offset)
+            self._store.consumer_offsets.commit(topic, request.group, queue_id, result.next_offset)
             popped.skipped |= offset < result.next_offset < result.max_offset
         return max(0, result.max_offset - max(result.next_offset, offset))
 
-    async def _hand_out(
-        self, asked: PopRequest, place: Place, start: int, result: GetResult, popped: PopResult
+    async def _return_messages(
+        self, request: PopRequest, key: QueueKey, start: int, result: GetResult, popped: PopResult
     ) -> None:
-        topic, group, queue_id = place
+        topic, group, queue_id = key
         records: list[Buffer] = list(_split(result.buffers))
         offsets = [int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big") for record in records]
-        handle = PopHandle(start, popped.pop_time, asked.invisible_ms, popped.revive_queue, self._broker_name)
-        if asked.orderly:
-            before = self._orderly.started(place, popped.pop_time, asked.invisible_ms, offsets, asked.attempt)
+        handle = PopHandle(start, popped.pop_time, request.invisible_ms, popped.revive_queue, self._broker_name)
+        if request.orderly:
+            before = self._orderly.started(key, popped.pop_time, request.invisible_ms, offsets, request.attempt)
             kind = topic_kind(topic)
             popped.order_counts += [f"{kind} qo{queue_id}%{offset} {times}" for offset, times in before.items()]
         else:
             checkpoint = CheckPoint(
-                topic, group, queue_id, start, popped.pop_time, asked.invisible_ms, tuple(offsets), self._broker_name
+                topic, group, queue_id, start, popped.pop_time, request.invisible_ms, tuple(offsets), self._broker_name
             )
-            if not await self._checkpoints.write_checkpoint(checkpoint, popped.revive_queue):
+            if not await self._revive_log.write_checkpoint(checkpoint, popped.revive_queue):
                 return
             self._store.consumer_offsets.commit(topic, group, queue_id, result.next_offset)
         popped.starts.append(start_info(topic, queue_id, start))
         popped.offsets.append(offsets_info(topic, queue_id, offsets))
-        if topic != asked.topic:
-            records = [self._as_origin(record, asked.topic, handle) for record in records]
+        if topic != request.topic:
+            records = [self._restore_topic(record, request.topic, handle) for record in records]
             popped.copied += sum(map(len, records))
         else:
             popped.copied += result.copied_bytes
         popped.records += records
         popped.size += result.total_bytes
 
-    def _as_origin(self, record: Buffer, topic: str, handle: PopHandle) -> bytes:
+    def _restore_topic(self, record: Buffer, topic: str, handle: PopHandle) -> bytes:
         """Return a message of a retry topic as a message of its original topic, with its pop handle."""
         message = decode_record(record, check_crc=False)
         found = decode_properties(message.properties)
@@ -298,12 +262,12 @@ class PopService:
         message.topic, message.properties = topic, self._copies.fit(topic, found, needed)
         return encode_record(message)
 
-    async def _start(self, place: Place, *, from_oldest: bool) -> int:
-        topic, group, queue_id = place
+    async def _start(self, key: QueueKey, *, from_oldest: bool) -> int:
+        topic, group, queue_id = key
         offsets = self._store.consumer_offsets
         offset = self._resets.take(topic, group, queue_id)
         if offset is not None:
-            self._orderly.forget(place)  # else the next acknowledgement would undo the reset
+            self._orderly.forget(key)  # the next acknowledgement would undo the reset
         else:
             offset = offsets.get(topic, group, queue_id)
         if offset is None:
@@ -312,26 +276,28 @@ class PopService:
             offset = low if oldest or await is_young(self._store, topic, queue_id) else max(high - 1, 0)
         return offset
 
-    def _commit(self, place: Place, offset: int, tombstone_offset: int) -> bool:
-        """Advance the group's pop offset. Return False when the topic was deleted after its
-        :meth:`MessageStore.tombstone_offset` was read; the offset does not belong to the recreated topic then.
+    def _commit(self, key: QueueKey, offset: int, tombstone_offset: int) -> bool:
+        """Advance the group's pop offset.
+
+        Return False if the topic was deleted after ``tombstone_offset`` (:meth:`MessageStore.tombstone_offset`) was
+        read. The offset does not apply to a topic that was created again.
         """
-        topic, group, queue_id = place
+        topic, group, queue_id = key
         if self._store.tombstone_offset(topic) > tombstone_offset:
             return False
         self._store.consumer_offsets.commit(topic, group, queue_id, offset)
         return True
 
-    async def _rest(self, place: Place) -> int:
-        topic, group, queue_id = place
+    async def _remaining(self, key: QueueKey) -> int:
+        topic, group, queue_id = key
         low, high = await self._store.queue_bounds(topic, queue_id)
         return max(0, high - max(low, self._store.consumer_offsets.get(topic, group, queue_id) or 0))
 
     async def _read(
-        self, topic: str, queue_id: int, offset: int, most: int, wanted: SubscriptionFilter, reading: Reading
+        self, topic: str, queue_id: int, offset: int, limit: int, subscription: SubscriptionFilter, reading: Reading
     ) -> GetResult | None:
-        """Read messages; None when there is no memory for copies."""
-        options = ReadOptions(most, self._pulling.memory_bytes, *wanted)
+        """Return the result of a read, or None if there is no memory for copies."""
+        options = ReadOptions(limit, self._pulling.memory_bytes, *subscription)
         at_once = options if reading.may_copy else options._replace(copies=False)
         result = self._store.get_messages(topic, queue_id, offset, at_once)
         if not result.non_resident:

@@ -1,6 +1,6 @@
-"""Serving pulls: the service with its outcomes, held pulls, coalesced answers, offset resets.
+"""The pull service: long polling, coalesced responses, offset resets.
 
-The room knows the store, the topic table and connections. It does not know permissions, subscriptions or routing.
+The package depends on the store, the topic table and connections, not on permissions, subscriptions or routing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Coalesces the answers to pulls while the log grows fast: fewer, larger answers.
+"""Coalesces the responses to pulls while the log grows fast.
 
-A consumer that keeps up with its producers pulls again as soon as it is answered, and gets the one batch that has
-arrived meanwhile. Both sides then pay the cost of an answer for every batch. Kafka consumers can ask for more
-(``fetch.min.bytes``); RocketMQ's protocol has no such field, so the broker decides by the growth of its log. While it
-grows by ``BUSY_BYTES_PER_MS`` or more, waiting pulls are answered together every ``COALESCE_MS``. Below that rate no
-pull is delayed. The clock (ms) and the timer are passed in.
+A consumer without lag pulls again immediately after a response and receives one new batch. This causes the cost of one
+request and response per batch. A Kafka consumer can request a minimum size (``fetch.min.bytes``). RocketMQ's protocol
+has no such field, so the broker uses the growth of the log. While the log grows by ``BUSY_BYTES_PER_MS`` or more, the
+broker answers waiting pulls together every ``COALESCE_MS``. Below this rate no pull is delayed.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from raptormq.storage.queue import Arrival
 
 COALESCE_MS = 25
+"""Length of a window in ms."""
 BUSY_BYTES_PER_MS = 32 * 1024
 """32 MB/s. At this rate a message waits in the client for longer than ``COALESCE_MS``."""
 
@@ -22,7 +22,7 @@ Pull = TypeVar("Pull")
 
 
 class Timer(Protocol):
-    """``call_later`` of an event loop."""
+    """The method ``call_later`` of an event loop."""
 
     def __call__(self, delay_s: float, callback: Callable[[], None], /) -> object:
         """Call ``callback`` once after ``delay_s``."""
@@ -38,8 +38,13 @@ class PullCoalescer(Generic[Pull]):
         log_end: Callable[[], int],
         answer: Callable[[list[Arrival], list[Pull]], None],
     ) -> None:
-        """``log_end`` returns the end of the log in bytes; ``answer`` is called with what was deferred since the last
-        flush.
+        """Create a coalescer.
+
+        Args:
+            clock: returns the time in ms.
+            timer: schedules the flush.
+            log_end: returns the end offset of the log.
+            answer: called at each flush with the deferred arrivals and pulls.
         """
         self._clock, self._timer, self._log_end, self._answer = clock, timer, log_end, answer
         self._window_start_ms, self._window_start_offset = clock(), log_end()
@@ -48,26 +53,26 @@ class PullCoalescer(Generic[Pull]):
         self._pulls: list[Pull] = []
 
     def defer_arrivals(self, arrivals: Iterable[Arrival]) -> bool:
-        """Defer waking the pulls that wait for these messages. False: the caller wakes them now."""
+        """Defer the pulls that wait for these messages. Return False if the caller must wake them now."""
         if takes := self._should_defer():
             self._arrivals += arrivals
         return takes
 
     def defer(self, pull: Pull) -> bool:
-        """Defer ``pull``, for which there are messages. False: the caller answers it now."""
+        """Defer ``pull``, which has messages. Return False if the caller must answer it now."""
         if takes := self._should_defer():
             self._pulls.append(pull)
         return takes
 
     def flush(self) -> None:
-        """Answer everything that was deferred, and start a new window."""
+        """Answer the deferred pulls and start a new window."""
         self._start_window(self._clock())
         arrivals, self._arrivals = self._arrivals, []
         pulls, self._pulls = self._pulls, []
         self._answer(arrivals, pulls)
 
     def _should_defer(self) -> bool:
-        """Return whether to defer to the end of the current window. If so, the timer for it is set."""
+        """Return whether to defer to the end of the current window, and set the timer if so."""
         now = self._clock()
         if now - self._window_start_ms >= COALESCE_MS:
             self._start_window(now)

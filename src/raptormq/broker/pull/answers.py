@@ -1,15 +1,18 @@
-"""Responses to pulls (``PullMessageProcessor``). A pull without messages is answered with one of these codes:
+"""Responses to pulls (``PullMessageProcessor``). The code of a response without messages depends on the result of the
+read:
 
-=====================================  ====================================
-NO_MATCHED_MESSAGE, MESSAGE_WAS_...    20: ask again from ``nextBeginOffset``
-NO_..._QUEUE                           19 for offset 0, else 21
-OFFSET_OVERFLOW_ONE                    19
-OFFSET_OVERFLOW_BADLY, TOO_SMALL       21: ask again from ``nextBeginOffset``
-OFFSET_RESET                           21: an administrator has moved the group
-=====================================  ====================================
+=====================================  ==============================================
+NO_MATCHED_MESSAGE, MESSAGE_WAS_...    20: pull again from ``nextBeginOffset``
+NO_..._QUEUE                           19 for offset 0, otherwise 21
+OFFSET_OVERFLOW_ONE                    19: no new message
+OFFSET_OVERFLOW_BADLY, TOO_SMALL       21: pull again from ``nextBeginOffset``
+OFFSET_RESET                           21: an administrator has reset the offset
+=====================================  ==============================================
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from raptormq.broker.metrics import Counters, Statistics
 from raptormq.broker.pull.request import PullRequest
@@ -34,39 +37,48 @@ _CODES = {
 
 
 def empty_code(result: GetResult, offset: int) -> ResponseCode:
-    """Return the code for a pull at ``offset`` whose read ended with ``result``, which is not FOUND."""
+    """Return the response code for a read at ``offset`` whose ``result`` is not FOUND."""
     code = _CODES.get(result.status)
     if code is not None:
         return code
-    # The queue does not exist yet or is empty. That is normal for a consumer that starts at 0; any other offset
-    # belongs to an earlier topic of this name.
+    # The queue does not exist or is empty. This is normal for a consumer that starts at 0. Another offset belongs to a
+    # deleted topic of this name.
     return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
 
 
 class PullAnswers:
-    """Sends the responses of one broker and counts them."""
+    """Sends and counts the responses to pulls."""
 
-    def __init__(self, topics: TopicTable, counters: Counters, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        topics: TopicTable,
+        counters: Counters,
+        statistics: Statistics,
+        next_broker: Callable[[str, GetResult], int] = lambda _group, _result: 0,
+    ) -> None:
+        """``next_broker`` returns the id of the broker from which a group pulls next, after a read."""
+        self._next_broker = next_broker
         self._topics = topics
         self._counters = counters
         self._statistics = statistics
 
     def send(self, pull: PullRequest, result: GetResult) -> None:
-        """Answer ``pull`` with what a read returned."""
+        """Answer ``pull`` with the result of a read."""
         header, topic_id = pull.header, pull.topic_id
         if topic_id is not None and is_other_topic(self._topics, header.topic, topic_id):  # deleted during the pull
             self.fail(pull, topic_recreated(header.topic, topic_id))
             return
         is_found = result.status is _FOUND
         code, remark = (0, "FOUND") if is_found else (empty_code(result, pull.offset), result.status.value)
-        fields = PullMessageResponseHeader(0, result.next_offset, result.min_offset, result.max_offset)
+        next_broker = self._next_broker(header.consumer_group, result)
+        fields = PullMessageResponseHeader(next_broker, result.next_offset, result.min_offset, result.max_offset)
         if header.topic_id == TOPIC_ID_QUERY:
             fields.topic_id = topic_id
         response = response_to(pull.command, code, remark, fields)
         counters, topic, group = self._counters, header.topic, header.consumer_group
         self._statistics.pull_offsets[topic, group, header.queue_id] = result.next_offset
         if is_found:
-            pull.connection.read_promptly()  # the consumer is about to pull again
+            pull.connection.read_promptly()  # the consumer pulls again soon
             counters.pulls_found += 1
             counters.messages_out += result.message_count
             counters.bytes_out += result.total_bytes

@@ -1,8 +1,8 @@
-"""Long polling: pulls that wait for their queue to grow (``PullRequestHoldService``).
+"""Long polling: pulls that wait for a message in their queue (``PullRequestHoldService``).
 
-A held pull is entered twice: under its queue, where an arrival finds it, and in a time bucket, where the sweep finds it
-when it expires. An arrival in a queue without held pulls costs one dictionary lookup; without any held pull it costs
-nothing. Removing a pull takes constant time, and nothing is ever scanned. The time (ms) is passed in.
+A held pull is indexed by queue for arrivals, by time bucket for expiry, and by connection. An arrival in a queue
+without held pulls takes one dictionary lookup, or none if there are no held pulls. A pull is removed in constant
+time.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 BUCKET_MS = 100
-"""Width of a time bucket: an empty answer is at most this much late."""
+"""Width of a time bucket: the maximum delay of a response after the timeout of a pull."""
 MAX_WAIT_MS = 300_000
-"""Longest time a pull is held, whatever it asks for."""
+"""Maximum time for which a pull is held."""
 LONG_POLL_MS = 10_000
 _LONG_STEP = 50
-"""Pulls that wait for ``LONG_POLL_MS`` or longer expire together every 5 s, as in RocketMQ. Their clients then pull
-again together, which costs a broker with thousands of idle consumers less than one wake-up each."""
+"""Number of buckets after which long pulls (``LONG_POLL_MS`` or more) expire together, every 5 s as in RocketMQ. With
+thousands of idle consumers, this takes less time than separate wake-ups.
+"""
 
 Payload = TypeVar("Payload")
 Arrival = tuple[str, int, int, int]
-"""``(topic, queue id, next offset, tag hash)`` of a message that has become visible."""
+"""Topic, queue id, next offset and tag hash of a message that has become visible."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldPull(Generic[Payload]):
     """One held pull.
 
-    ``tag_filter`` None accepts every message. ``owner`` is the connection; when it closes, its pulls are dropped.
+    A ``tag_filter`` of None accepts every message. ``owner`` is the connection.
     """
 
     topic: str
@@ -57,7 +58,7 @@ class HeldPulls(Generic[Payload]):
         return self._count
 
     def hold(self, pull: HeldPull[Payload], now_ms: int, timeout_ms: int) -> bool:
-        """Hold ``pull`` until it is woken or ``timeout_ms`` has passed; False when too many are held."""
+        """Hold ``pull`` until a message arrives, at most ``timeout_ms``. Return False if the limit is reached."""
         if self._count >= self._max_held:
             return False
         if not self._count:
@@ -72,7 +73,7 @@ class HeldPulls(Generic[Payload]):
         return True
 
     def take_arrived(self, arrivals: Iterable[Arrival]) -> list[HeldPull[Payload]]:
-        """Remove and return the pulls that an arrival satisfies."""
+        """Remove and return the pulls whose message has arrived."""
         if not self._count:
             return []
         woken: list[HeldPull[Payload]] = []
@@ -86,17 +87,17 @@ class HeldPulls(Generic[Payload]):
                     woken.append(pull)
         return woken
 
-    def take_expired(self, now_ms: int, at_most: int) -> list[HeldPull[Payload]]:
-        """Remove and return at most ``at_most`` expired pulls; when that many are returned, there may be more."""
+    def take_expired(self, now_ms: int, limit: int) -> list[HeldPull[Payload]]:
+        """Remove and return up to ``limit`` expired pulls. If it returns ``limit`` pulls, there may be more."""
         expired: list[HeldPull[Payload]] = []
         until = now_ms // BUCKET_MS
-        if until - self._swept > len(self._by_bucket):  # after a long pause there are fewer buckets than ticks
+        if until - self._swept > len(self._by_bucket):  # after a long pause most buckets do not exist
             due: Iterable[int] = sorted(bucket for bucket in self._by_bucket if bucket <= until)
         else:
             due = range(self._swept + 1, until + 1)
         for bucket in due:
-            expired += islice(self._by_bucket.get(bucket, ()), at_most - len(expired))
-            if len(expired) == at_most:
+            expired += islice(self._by_bucket.get(bucket, ()), limit - len(expired))
+            if len(expired) == limit:
                 until = bucket - 1
                 break
         for pull in expired:
@@ -105,7 +106,7 @@ class HeldPulls(Generic[Payload]):
         return expired
 
     def take_topic(self, topic: str, chosen: Callable[[Payload], bool] = lambda _: True) -> list[HeldPull[Payload]]:
-        """Remove and return the ``chosen`` pulls of a topic."""
+        """Remove and return the pulls of a topic for which ``chosen`` returns true."""
         queues = [waiting for (held_topic, _), waiting in self._by_queue.items() if held_topic == topic]
         pulls = [pull for waiting in queues for pull in waiting if chosen(pull.payload)]
         for pull in pulls:
@@ -120,7 +121,7 @@ class HeldPulls(Generic[Payload]):
         return pulls
 
     def drop_owner(self, owner: Hashable) -> None:
-        """Drop the pulls of a closed connection."""
+        """Remove the pulls of a closed connection."""
         for pull in list(self._by_owner.get(owner, ())):
             self._remove(pull)
 

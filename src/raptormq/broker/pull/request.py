@@ -1,4 +1,4 @@
-"""A pull on its way through the broker, and why it is served."""
+"""A pull request, and the reason for an attempt to serve it."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ _SUSPEND = int(PullFlag.SUSPEND)
 
 
 class Attempt(Enum):
-    """Why a pull is served, which decides how long it may still wait."""
+    """Reason for an attempt to serve a pull. It determines whether the pull may wait."""
 
     FIRST = "first"
-    """The request has just arrived. It may be held, and it may be coalesced with others."""
+    """The request has arrived. The pull may be held or coalesced with others."""
     ARRIVAL = "arrival"
-    """The pull was held and its queue has grown. It may be held again, because its filter may reject the message."""
+    """A message has arrived for a held pull. The pull may be held again, because its filter may reject the message."""
     LAST = "last"
-    """The pull is answered with whatever there is: its time is up, its topic has changed, or the broker stops."""
+    """The pull must be answered: it has expired or its topic has changed."""
+    CAUGHT_UP = "caught up"
+    """The pull must be answered, and this member of a group has what was confirmed when it arrived, so the answer may
+    say that a queue ends."""
 
 
 @dataclass(slots=True)
 class PullRequest:
-    """A pull that has passed its checks. It has one owner at any time: the service, or the table of held pulls."""
+    """A validated pull. Its owner is either the service or the table of held pulls."""
 
     connection: Connection
     command: RemotingCommand
     header: PullMessageRequestHeader
     offset: int
-    """Queue offset of the next read. It moves past the header's when the filter rejects messages during a hold."""
+    """Queue offset of the next read. It may be higher than in the header, if the filter has rejected messages."""
     options: ReadOptions
     topic_id: str | None
-    """Id of the topic that the answer must be about, when the client named it or asked for it."""
+    """Topic id that the client sent or queried. A pull is refused if the topic no longer has it."""
     deadline_ms: int = 0
-    """End of the hold on the steady clock; 0 before the pull was held for the first time."""
+    """End of the hold (monotonic clock), 0 before the first hold."""
 
     def may_suspend(self) -> bool:
         """Return whether the client allows the broker to hold the pull."""

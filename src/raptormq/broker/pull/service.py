@@ -1,26 +1,33 @@
 """Serves pulls, with long polling (``PullMessageProcessor``, ``PullRequestHoldService``).
 
-Each attempt to serve a pull ends with one of eight outcomes::
+An attempt to serve a pull has one of nine outcomes::
 
-    clogged -----------------------------> CLOGGED    wait until the peer has read, then try again
-    the group was moved -----------------> RESET      answer: go on from another offset
+    output buffer full ------------------> CLOGGED    wait until the peer has read, then try again
+    offset was reset --------------------> RESET      respond with the new offset
     at the end of the queue --+
-                              +--hold ---> HELD       wait for an arrival or the time-out, then try again
+                              +--hold ---> HELD       wait for an arrival or the timeout, then try again
     read: nothing found ------+
-                              `----------> EMPTY      answer: no messages
-    read: pages not in memory -----------> COLD       a thread reads them, then answer
-    read: TLS, and memory is short ------> NO_MEMORY  wait for memory, then answer
+                              +--group --> BEHIND     wait for what the group has confirmed, then try again
+                              `----------> EMPTY      respond without messages
+    read: pages not in memory -----------> COLD       read in a thread, then respond
+    read: TLS, and memory is low --------> NO_MEMORY  wait for memory, then respond
     read: few found, the log grows fast -> COALESCED  wait at most 25 ms for more, then try again
-    read: found -------------------------> FOUND      answer with slices of the log, without copying
+    read: found -------------------------> FOUND      respond with slices of the log, without a copy
 
-FOUND and EMPTY are the common cases and complete without a task. Reads that copy reserve memory first
+FOUND and EMPTY are the common cases and need no task. Reads that copy reserve memory first
 (:mod:`raptormq.transport.memory`).
+
+A member of a Dledger group may lack messages that the group has acknowledged, also a leader that has been replaced
+without its knowledge. Before it says that a queue ends, it waits until it has everything that was confirmed when the
+pull arrived. Pulls are therefore linearizable on every member. If that takes longer than ``CATCH_UP_S``, the answer
+does not say that there are no messages, but to pull again. A slave without a master has nobody to ask, so its answers
+may be out of date.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import Enum
 from time import perf_counter
 
@@ -41,19 +48,22 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.memory import Reading, patience
 
 IDLE_PULLS = 128
-"""Number of held pulls from which on the connections of idle consumers are read lazily."""
+"""Number of held pulls at which the broker begins to read the connections of idle consumers lazily."""
 EXPIRED_AT_A_TIME = 128
-"""Expired pulls that are answered before the event loop serves other requests."""
+"""Maximum number of expired pulls that are answered in one iteration of the event loop."""
+CATCH_UP_S = 1.0
+"""Maximum time that a member of a group waits for what the group has confirmed."""
 _COALESCED_BYTES = 128 * 1024
-"""Answers of this size and more are sent at once: coalescing would gain nothing."""
+"""Responses of at least this size are sent immediately."""
 _UNTAGGED = frozenset({0})
 
 
 class Outcome(Enum):
-    """How an attempt to serve a pull ends; see the module's drawing."""
+    """Outcome of an attempt to serve a pull. See the diagram of the module."""
 
     FOUND = "found"
     EMPTY = "empty"
+    BEHIND = "behind"
     HELD = "held"
     COALESCED = "coalesced"
     RESET = "reset"
@@ -62,15 +72,26 @@ class Outcome(Enum):
     CLOGGED = "clogged"
 
 
-_FIRST, _ARRIVAL, _LAST = Attempt.FIRST, Attempt.ARRIVAL, Attempt.LAST
+_FIRST, _ARRIVAL, _LAST, _CAUGHT_UP = Attempt.FIRST, Attempt.ARRIVAL, Attempt.LAST, Attempt.CAUGHT_UP
 _FOUND, _EMPTY, _HELD, _COALESCED = Outcome.FOUND, Outcome.EMPTY, Outcome.HELD, Outcome.COALESCED
 _STATUS_FOUND = GetStatus.FOUND
+_OUTSIDE = frozenset(
+    {
+        GetStatus.OFFSET_OVERFLOW_BADLY,
+        GetStatus.OFFSET_TOO_SMALL,
+        GetStatus.NO_MATCHED_LOGIC_QUEUE,
+        GetStatus.NO_MESSAGE_IN_QUEUE,
+    }
+)
+"""Results of a read at an offset that the queue does not have."""
+_TELLS_END = _OUTSIDE | {GetStatus.OFFSET_OVERFLOW_ONE}
+"""Results from which a consumer learns that there are no messages from its offset on, or where the queue ends."""
 _UNREAD = GetResult(GetStatus.NO_MATCHED_MESSAGE, [], 0, 0, 0)
-"""The result of an attempt that ends before the store is read."""
+"""Result of an attempt without a read."""
 
 
 class PullService:
-    """The pulls of one broker: served, held, woken, coalesced."""
+    """Serves the pulls of one broker."""
 
     def __init__(
         self,
@@ -82,7 +103,9 @@ class PullService:
         counters: Counters,
         steady_clock: Callable[[], int],
     ) -> None:
-        """``steady_clock`` returns ms of a monotonic clock."""
+        """Create the service. ``steady_clock`` returns ms of a monotonic clock."""
+        self._catch_up: Callable[[float], Awaitable[bool]] | None = None
+        self._is_stopping = False
         self._store = store
         self._topics = topics
         self._resets = resets
@@ -97,6 +120,12 @@ class PullService:
         )
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def attach_group(self, catch_up: Callable[[float], Awaitable[bool]]) -> None:
+        """Serve the pulls of a member of a group. ``catch_up(seconds)`` waits until the member has everything that was
+        confirmed at the call, and returns whether it has.
+        """
+        self._catch_up = catch_up
+
     @property
     def held_count(self) -> int:
         """Number of held pulls."""
@@ -105,9 +134,10 @@ class PullService:
     # --- one attempt ---
 
     def serve(self, pull: PullRequest, attempt: Attempt) -> Outcome:
-        """Serve ``pull`` once. It is answered now, or kept by the service until it can be.
+        """Attempt to serve ``pull``. The service answers it now or later.
 
-        Raises whatever the store raises; then the pull is neither answered nor kept.
+        Raises:
+            RaptorMQError: the store could not be read. The caller must answer the pull.
         """
         outcome, result = self._attempt(pull, attempt)
         if outcome is _FOUND or outcome is _EMPTY:
@@ -117,7 +147,7 @@ class PullService:
         return outcome
 
     def _attempt(self, pull: PullRequest, attempt: Attempt) -> tuple[Outcome, GetResult]:
-        """Return how the attempt ends and what was read. Pulls that are HELD or COALESCED have been put there."""
+        """Return the outcome and the result of the read. HELD and COALESCED pulls have been registered."""
         header, connection = pull.header, pull.connection
         topic, queue_id = header.topic, header.queue_id
         if connection.is_clogged:
@@ -141,14 +171,42 @@ class PullService:
             if attempt is _FIRST and self._coalesce(pull, result):
                 return _COALESCED, result
             return _FOUND, result
-        if attempt is not _LAST and (offset := _hold_offset(pull, result)) is not None and self._hold(pull, offset):
+        may_hold = attempt is _FIRST or attempt is _ARRIVAL
+        if may_hold and (offset := self._hold_offset(pull, result)) is not None and self._hold(pull, offset):
             return _HELD, result
-        return _EMPTY, result
+        if attempt is not _CAUGHT_UP and self._must_catch_up(result):
+            return (_EMPTY, _pull_again(pull, result)) if self._is_stopping else (Outcome.BEHIND, result)
+        return _EMPTY, self._without_moves(pull, result)
+
+    def _must_catch_up(self, result: GetResult) -> bool:
+        """Return whether ``result`` may be told only by a member of a group that has caught up."""
+        return self._catch_up is not None and result.status in _TELLS_END
+
+    def _without_moves(self, pull: PullRequest, result: GetResult) -> GetResult:
+        """Return ``result``, or on a follower one that moves no consumer. Only the leader knows which offsets a queue
+        has, so a move would repeat or skip messages.
+        """
+        if result.status not in _OUTSIDE or not self._store.is_follower:
+            return result
+        if result.status is GetStatus.OFFSET_TOO_SMALL:  # the leader's log may begin earlier and have the message
+            return _pull_again(pull, result)
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, [], pull.offset, result.min_offset, result.max_offset)
 
     # --- HELD ---
 
+    def _hold_offset(self, pull: PullRequest, result: GetResult) -> int | None:
+        """Return the offset at which a pull without messages waits, or None if it must be answered."""
+        if empty_code(result, pull.offset) == ResponseCode.PULL_NOT_FOUND:
+            return pull.offset
+        if result.status in _OUTSIDE and self._store.is_follower:
+            return pull.offset
+        # Arrivals do not contain properties, so an SQL92 filter is evaluated after the read. If it rejects the message,
+        # the pull waits again, which saves a response and a request.
+        is_filtered = pull.deadline_ms and result.status is GetStatus.NO_MATCHED_MESSAGE
+        return result.next_offset if is_filtered and result.next_offset == result.max_offset else None
+
     def _hold(self, pull: PullRequest, offset: int) -> bool:
-        """Hold ``pull`` until a message arrives at ``offset``. False when it must not wait, or too many do."""
+        """Hold ``pull`` until a message arrives at ``offset``. Return False if it may not wait."""
         if not pull.may_suspend():
             return False
         header, settings, now = pull.header, self._settings, self._steady_clock()
@@ -171,7 +229,7 @@ class PullService:
         return True
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Serve the held pulls that wait for these messages, now or coalesced."""
+        """Serve the held pulls that wait for these messages, immediately or coalesced."""
         if len(self._held_pulls) and not self._coalescer.defer_arrivals(arrivals):
             self._wake(arrivals)
 
@@ -181,19 +239,19 @@ class PullService:
             self._serve_last(held.payload for held in self._held_pulls.take_topic(topic))
 
     def reset(self, topic: str, group: str) -> None:
-        """Serve the held pulls of a group whose offsets were reset or whose right to read was withdrawn."""
+        """Serve the held pulls of a group after a reset of its offsets or a change of its permissions."""
         if len(self._held_pulls):
             taken = self._held_pulls.take_topic(topic, lambda pull: pull.header.consumer_group == group)
             self._serve_last(held.payload for held in taken)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Drop the held pulls of a connection."""
+        """Remove the held pulls of a closed connection."""
         self._held_pulls.drop_owner(connection)
 
     def _wake(self, arrivals: Iterable[Arrival], coalesced: Iterable[PullRequest] = ()) -> None:
         for pull in [held.payload for held in self._held_pulls.take_arrived(arrivals)]:
             try:
-                # The queue exists: a change of its topic would have woken the pull before a message could.
+                # No check of the queue: a change of the topic answers its held pulls.
                 self.serve(pull, _ARRIVAL)
             except Exception as error:  # noqa: BLE001 - the other pulls must get their answers
                 self._answers.fail(pull, error)
@@ -214,31 +272,33 @@ class PullService:
         else:
             self._sweeper = None
 
-    def _serve_last(self, pulls: Iterable[PullRequest]) -> None:
-        """Answer pulls that must not wait any longer. A failure is the answer to its pull alone."""
+    def _serve_last(self, pulls: Iterable[PullRequest], attempt: Attempt = _LAST) -> None:
+        """Answer pulls that may not wait any longer. An error is the response to one pull only."""
         for pull in pulls:
             try:
                 require_read_queue(self._topics, pull.header.topic, pull.header.queue_id, pull.connection)
-                self.serve(pull, _LAST)
+                self.serve(pull, attempt)
             except Exception as error:  # noqa: BLE001 - the other pulls must get their answers
                 self._answers.fail(pull, error)
 
     # --- COALESCED ---
 
     def _coalesce(self, pull: PullRequest, result: GetResult) -> bool:
-        """Defer a pull that has reached the end of its queue and found little, while the log grows fast."""
+        """Defer a pull with a small response that reaches the end of the queue, while the log grows fast."""
         if not pull.may_suspend() or pull.header.suspend_timeout_millis < COALESCE_MS:
             return False
         is_small = result.next_offset == result.max_offset and result.total_bytes < _COALESCED_BYTES
         return is_small and self._coalescer.defer(pull)
 
-    # --- CLOGGED, RESET, COLD, NO_MEMORY: a task completes the pull ---
+    # --- CLOGGED, RESET, BEHIND, COLD, NO_MEMORY: a task completes the pull ---
 
     async def _complete(self, pull: PullRequest, outcome: Outcome, result: GetResult) -> None:
         if outcome is Outcome.CLOGGED:
             await self._serve_when_drained(pull)
         elif outcome is Outcome.RESET:
             await self._answer_without_messages(pull, result.status, result.next_offset)
+        elif outcome is Outcome.BEHIND:
+            await self._serve_when_caught_up(pull)
         else:
             await self._serve_with_memory(pull, outcome, result)
 
@@ -248,8 +308,21 @@ class PullService:
         if not pull.connection.is_closed:
             self._serve_last([pull])
 
+    async def _serve_when_caught_up(self, pull: PullRequest) -> None:
+        assert self._catch_up is not None
+        has_caught_up = await self._catch_up(CATCH_UP_S)
+        if pull.connection.is_closed:
+            return
+        if has_caught_up:
+            self._serve_last([pull], _CAUGHT_UP)
+        else:
+            await self._answer_to_pull_again(pull)
+
+    async def _answer_to_pull_again(self, pull: PullRequest) -> None:
+        await self._answer_without_messages(pull, GetStatus.NO_MATCHED_MESSAGE, pull.offset)
+
     async def _serve_with_memory(self, pull: PullRequest, outcome: Outcome, result: GetResult) -> None:
-        """Answer a pull whose messages are copied (COLD), or wait encrypted for the peer (NO_MEMORY)."""
+        """Answer a pull that needs memory: for a copy of its messages (COLD) or for their encryption (NO_MEMORY)."""
         header, connection = pull.header, pull.connection
         if pull.deadline_ms:
             wait_ms = pull.deadline_ms - self._steady_clock()
@@ -264,15 +337,14 @@ class PullService:
                 else:
                     self._answers.send(pull, result)
                 return
-        if connection.is_clogged:  # by the answers to its other pulls
+        if connection.is_clogged:  # responses to other pulls have filled the output buffer
             await self._serve_when_drained(pull)
         elif not connection.is_closed:
-            # Not OFFSET_OVERFLOW_ONE, which some clients take for the end of the queue.
-            await self._answer_without_messages(pull, GetStatus.NO_MATCHED_MESSAGE, pull.offset)
+            await self._answer_to_pull_again(pull)
 
     async def _read_cold(self, pull: PullRequest) -> None:
         header, settings, options = pull.header, self._settings, pull.options
-        if header.max_msg_bytes is None:  # the client sets no limit of its own: bound the work of the disk
+        if header.max_msg_bytes is None:  # without a limit of the client, limit the disk reads
             options = options._replace(
                 max_count=min(options.max_count, settings.disk_count),
                 max_bytes=min(options.max_bytes, settings.disk_bytes),
@@ -291,10 +363,13 @@ class PullService:
     async def _answer_with(self, pull: PullRequest, reading: Coroutine[None, None, GetResult]) -> None:
         try:
             result = await reading
-        except Exception as error:  # noqa: BLE001 - the client must get an answer whatever the disk does
+        except Exception as error:  # noqa: BLE001 - any error is a response to the client
             self._answers.fail(pull, error)
             return
-        self._answers.send(pull, result)
+        if self._must_catch_up(result):
+            await self._serve_when_caught_up(pull)
+        else:
+            self._answers.send(pull, self._without_moves(pull, result))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -302,7 +377,8 @@ class PullService:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Answer the held and coalesced pulls with what there is, and cancel the reads in progress."""
+        """Answer the held and coalesced pulls, and cancel the reads in progress."""
+        self._is_stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._serve_last(held.payload for held in self._held_pulls.take_all())
@@ -316,11 +392,9 @@ def _call_later(delay_s: float, callback: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_later(delay_s, callback)
 
 
-def _hold_offset(pull: PullRequest, result: GetResult) -> int | None:
-    """Return the offset at which a pull that found nothing waits, None when it is answered."""
-    if empty_code(result, pull.offset) == ResponseCode.PULL_NOT_FOUND:
-        return pull.offset
-    # An arrival does not tell the properties of its message. A message that the filter rejects must not cost an answer
-    # and another request.
-    is_filtered = pull.deadline_ms and result.status is GetStatus.NO_MATCHED_MESSAGE
-    return result.next_offset if is_filtered and result.next_offset == result.max_offset else None
+def _pull_again(pull: PullRequest, result: GetResult) -> GetResult:
+    """Return a result that says nothing about the queue. The consumer repeats its pull.
+
+    It is not OFFSET_OVERFLOW_ONE, which some clients interpret as the end of the queue.
+    """
+    return GetResult(GetStatus.NO_MATCHED_MESSAGE, [], pull.offset, result.min_offset, result.max_offset)

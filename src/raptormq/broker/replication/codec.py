@@ -1,9 +1,9 @@
 """Messages of the Raft library as one-way requests of the remoting protocol.
 
-Members speak on ports of their own (``dLegerPeers``). Every message is one frame of
-:mod:`raptormq.protocol.frame` with the code ``REPLICATE`` (31010, a number that Apache RocketMQ does not use and
-that fits the binary header; DLedger's own codes above 50,000 do not), the flag ONEWAY and one header field, ``group``:
-``dLegerGroup``. The body::
+Members connect to each other on separate ports (``dLegerPeers``). Every message is one frame of
+:mod:`raptormq.protocol.frame` with the code ``REPLICATE`` (31010), the flag ONEWAY and one header field, ``group``,
+which is ``dLegerGroup``. Apache RocketMQ does not use the code 31010. DLedger's own codes are above 50,000 and do not
+fit into the binary header. The body::
 
     0          4             4+H                      4+H+D
     +----------+-------------+------------------------+
@@ -14,7 +14,7 @@ that fits the binary header; DLedger's own codes above 50,000 do not), the flag 
            position       [offset, entries]
            entry          [term, offset, null | [[id, incarnation, suffrage, address], ...]]
 
-Only an ``Append`` has bytes of the log: as many as lie between its two positions.
+Only an ``Append`` carries bytes of the log. Their number is the distance between its two positions.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def encode_head(message: Message) -> bytes:
 
 
 def decode(body: bytes) -> Message:
-    """Return the message in a body. The bytes of the log are a view of it.
+    """Decode a body. The bytes of the log are a view of ``body``.
 
     Raises:
-        BodyError: it is no such body.
+        BodyError: ``body`` is not a message between members.
     """
     try:
         (size,) = _LENGTH.unpack_from(body)
@@ -83,17 +83,19 @@ def decode(body: bytes) -> Message:
         kind = _KINDS[kind_name]
         read = _FIELDS[kind]
         if values.keys() != read.keys():
-            raise BodyError(f"a message {kind_name} with other fields: {', '.join(values)}")
+            raise BodyError(f"a {kind_name} message has unexpected fields: {', '.join(values)}")
         message = kind(**{name: read[name](value) for name, value in values.items()})
     except (struct.error, LookupError, AttributeError, TypeError, ValueError) as error:
         raise BodyError(f"not a message between members: {type(error).__name__}: {error}") from error
+    if fault := message.fault():
+        raise BodyError(f"a message {kind_name} that contradicts itself: {fault}")
     data = memoryview(body)[_LENGTH.size + size :]
     if isinstance(message, Append):
         if len(data) != message.end.offset - message.previous.offset:
-            raise BodyError(f"an Append with {len(data)} bytes for {message.previous}..{message.end}")
+            raise BodyError(f"an Append message has {len(data)} bytes for {message.previous}..{message.end}")
         message.data = data
     elif data:
-        raise BodyError(f"a message {kind_name} with {len(data)} bytes behind it")
+        raise BodyError(f"a {kind_name} message is followed by {len(data)} unexpected bytes")
     return message
 
 
@@ -102,26 +104,26 @@ def _plain(value: Any) -> Any:
         return [value.term, value.offset, _plain(value.configuration)]
     if isinstance(value, Configuration):
         return [list(member) for member in value.members]
-    if isinstance(value, tuple):  # positions, too: named tuples have no form in JSON
+    if isinstance(value, tuple):  # also positions: orjson does not encode named tuples
         return [_plain(each) for each in value]
     return value
 
 
 def _integer(value: Any) -> int:
     if type(value) is not int or not 0 <= value < _MAX_INTEGER:
-        raise ValueError(f"{value!r:.40} is not a number of up to 63 bits")
+        raise ValueError(f"{value!r:.40} is not a non-negative integer of at most 63 bits")
     return value
 
 
 def _boolean(value: Any) -> bool:
     if type(value) is not bool:
-        raise ValueError(f"{value!r:.40} is neither true nor false")
+        raise ValueError(f"{value!r:.40} is not a boolean")
     return value
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r:.40} is not a text")
+        raise ValueError(f"{value!r:.40} is not a string")
     return value
 
 
@@ -131,10 +133,10 @@ def _position(value: Any) -> Position:
 
 
 def configuration_from(value: Any) -> Configuration | None:
-    """Return a configuration in the form that :func:`entries_to_json` has given it.
+    """Decode a configuration that :func:`entries_to_json` has encoded.
 
     Raises:
-        ValueError, TypeError: it is not in this form.
+        ValueError, TypeError: ``value`` is not an encoded configuration.
     """
     if value is None:
         return None
@@ -145,10 +147,10 @@ def configuration_from(value: Any) -> Configuration | None:
 
 
 def entries_from(value: Any) -> tuple[Entry, ...]:
-    """Return entries in the form that :func:`entries_to_json` has given them.
+    """Decode entries that :func:`entries_to_json` has encoded.
 
     Raises:
-        ValueError, TypeError: they are not in this form.
+        ValueError, TypeError: ``value`` is not a list of encoded entries.
     """
     return tuple(
         Entry(_integer(term), _integer(offset), configuration_from(members)) for term, offset, members in value
@@ -156,7 +158,7 @@ def entries_from(value: Any) -> tuple[Entry, ...]:
 
 
 def entries_to_json(entries: tuple[Entry, ...]) -> list[Any]:
-    """Return entries as lists and numbers, for JSON."""
+    """Encode entries as lists and numbers for JSON."""
     return [_plain(entry) for entry in entries]
 
 

@@ -1,4 +1,4 @@
-"""Drives the Raft library for one member: the only one that touches :class:`~raptormq.raft.Raft`.
+"""Drives the Raft library for one member. No other module calls :class:`~raptormq.raft.Raft`.
 
 ::
 
@@ -7,27 +7,35 @@
     store --------> +-------------+            links (messages; may be lost)
       on_appended                              replica.confirm --> producers, dispatch
 
-All of it is on the event loop. A ``Ready`` that needs no fsync, which is every one with messages of producers, is
-carried out at once, so that ranges follow one another without waiting. One that does is carried out by a task, and what
-arrives meanwhile is taken by the library and waits for the next ``Ready``.
+All methods run on the event loop. A ``Ready`` that needs no fsync is executed at once. This includes every ``Ready``
+with messages of producers, so consecutive ranges are not delayed. A ``Ready`` that needs an fsync is executed by a
+task. The library processes input that arrives meanwhile and returns its effects in the next ``Ready``.
 
-The gate of the store is open only while the library accepts data: it is brought in line before control leaves any
-method here. What was appended is proposed before the library hears anything else.
+The write gate of the store is open only while the library accepts data. Every method updates the gate before it
+returns. Appended records are proposed before any other input is passed to the library.
 
-When something cannot be done to the disk, the member forgets what it had in memory and begins again from the disk after
-:data:`RESTART_S`, as a process would that starts. When the library contradicts itself, the member stops for good.
+A member with empty queues confirms nothing until it has received the history of the topics from the leader
+(:mod:`~raptormq.broker.replication.log_history`).
+
+After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
+process that starts. After a violated invariant of the library the member stops permanently.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from raptormq.broker.replication.catch_up import CatchUp
+from raptormq.broker.replication.duplicate_ids import DuplicateIdDetector
+from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
-from raptormq.errors import NotLeader, OutOfResources, RecordError, StorageError
+from raptormq.broker.replication.read_barrier import ReadBarrier
+from raptormq.errors import NotLeader, OutOfResources, RaptorMQError, RecordError, StorageError
 from raptormq.logs import get_logger
 from raptormq.raft import (
     AppendData,
@@ -44,6 +52,7 @@ from raptormq.raft import (
     Proposal,
     ProposalRefused,
     Raft,
+    ReadIndex,
     Ready,
     Reset,
     Role,
@@ -59,7 +68,7 @@ logger = get_logger(__name__)
 T = TypeVar("T")
 
 RESTART_S = 1.0
-"""How long a member waits after a failure of its disk before it begins again."""
+"""How long a member waits after a disk error before it restarts."""
 _SAVE_PROGRESS_MS = 2_000
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -68,26 +77,40 @@ class Outbox(Protocol):
     """Sends messages to other members."""
 
     def send(self, message: Message) -> None:
-        """Send, or lose, a message. Must neither wait nor raise."""
+        """Send a message. The message may be lost. Must neither block nor raise."""
 
-    def log_is_cut(self) -> None:
-        """Drop the messages that wait for bytes of the log, which is about to be truncated."""
+    def discard_pending(self) -> None:
+        """Drop the messages that wait for bytes of the log, because the log is about to be truncated."""
+
+    async def history(self, member: str) -> LogHistory:
+        """Request the topic history of the leader ``member`` (:meth:`GroupMember.history`).
+
+        Raises:
+            RaptorMQError: the leader did not respond in time, or its response is not a history.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """What others do when the member's role changes; called on the loop, must not raise."""
+    """Callbacks for changes of the member's role. They run on the event loop and must not raise."""
 
     leading: Callable[[], None] = lambda: None
-    """It leads: messages are taken from now on."""
+    """The member leads and accepts messages."""
     following: Callable[[], None] = lambda: None
-    """It leads no longer."""
+    """The member no longer leads."""
+    handing_over: Callable[[], None] = lambda: None
+    """The member has stopped accepting messages, because a transfer of leadership has begun."""
+    log_shrunk: Callable[[], None] = lambda: None
+    """Retention has deleted the beginning of the log. New members receive only the rest."""
+    reset: Callable[[], None] = lambda: None
+    """The leader has deleted the entries that this member needs next. The store must be emptied and opened again
+    (:meth:`~raptormq.broker.replication.member_files.MemberFiles.finish_reset`)."""
 
 
 class GroupMember:
     """One member of a group, with its store.
 
-    ``in_thread`` runs what waits for the disk; ``clock`` returns monotonic milliseconds.
+    ``in_thread`` runs blocking disk operations. ``clock`` returns monotonic milliseconds.
     """
 
     def __init__(
@@ -104,11 +127,13 @@ class GroupMember:
         assert store.replica is not None
         self.id = member_id
         self.listeners = Listeners()
+        self.catch_up = CatchUp(rng)
         self.tables_offset: Callable[[], int] = lambda: 0
-        """Returns what :attr:`Progress.tables_offset` is now."""
+        """Returns the current value of :attr:`Progress.tables_offset`."""
         self._options = options
         self._store = store
         self._replica: Replica = store.replica
+        self.reads = ReadBarrier(rng, self._read_index, lambda: self._replica.dispatched_offset)
         self._files = files
         self._outbox = outbox
         self._clock = clock
@@ -119,85 +144,110 @@ class GroupMember:
         self._entries: tuple[Entry, ...] = ()
         self._led_term = 0
         self._proposed = 0
+        self._reported_start = 0
         self._is_paused = False
         self._is_scheduled = False
-        self._carrying: asyncio.Task[None] | None = None
+        self._persisting: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._flush_begun: FlushMark | None = None
         self._progress = self._saved_progress = Progress()
         self._progress_due_ms = 0
         self._saving: asyncio.Task[None] | None = None
+        self._unconfirmed = 0
+        self._learning: asyncio.Task[None] | None = None
         self._restart_at_ms: int | None = None
-        self._told_conflict = ""
-        self._told_leader = ""
+        self._duplicate_ids = DuplicateIdDetector(options.election_ms)
+        self._known_leader = ""
+        self.conflict = ""
+        """Why the last operation that would have lost or mixed data was refused; empty if none was lately."""
         self.halted = ""
-        """Why the member has stopped for good; empty while it runs."""
+        """Why the member has stopped permanently; empty while it runs."""
 
-    # --- life ---
+    # --- start and stop ---
 
     def start(self, progress: Progress, *, clean: bool) -> None:
-        """Begin from what is on the disk; the store is open and follows. ``clean`` tells that it was closed well.
+        """Start from the state on the disk. The store must be open and in the role of a follower.
+
+        Args:
+            progress: the saved progress.
+            clean: whether the store was shut down cleanly.
 
         Raises:
             StoreDamaged: the files of the member cannot be read.
-            ValueError: what they say does not fit together.
+            ValueError: the files contradict each other.
         """
         state = self._files.load()
         self._progress = self._saved_progress = progress
         self._hard_state, self._entries = state.hard_state, state.entries
         sync = self._options.sync_flush
-        self._begin(forgetful=not sync and not clean and self._files.lost_power(state))
+        dispatched = self._replica.dispatched_offset
+        self._replica.knows_topics = progress.history_end <= dispatched != self._replica.start_offset
+        self._begin(may_have_lost_data=not sync and not clean and self._files.lost_power(state))
         self._replica.on_appended = self._appended
 
-    def _begin(self, *, forgetful: bool = False) -> None:
+    def _begin(self, *, may_have_lost_data: bool = False) -> None:
         replica = self._replica
         if self._options.sync_flush:
             self._store.flush()
         shape = EpochLog(replica.start_offset, replica.end_offset, self._entries)
-        # Whatever is dispatched was confirmed, the entries before its last byte included.
+        # Dispatched records were committed, and so were the entries before their last byte.
         dispatched = replica.dispatched_offset
         entries = sum(entry.offset < dispatched for entry in self._entries)
         commit = max(self._progress.commit, shape.prefix(dispatched, entries))
-        saved = Saved(self._hard_state, self._entries, replica.start_offset, replica.end_offset, commit, forgetful)
+        saved = Saved(
+            self._hard_state, self._entries, replica.start_offset, replica.end_offset, commit, may_have_lost_data
+        )
         self._raft = Raft(self.id, saved, self._options, self._rng, replica.align)
         self._flush_begun = None
         self._restart_at_ms = None
+        self._reported_start = replica.start_offset
+        self._known_leader = ""
+        self.catch_up.begin()
 
     async def stop(self) -> None:
-        """End. What was committed is saved; the store is still open."""
-        self._drop_raft("this broker is going down")
-        for task in (self._carrying, self._flushing, self._saving):
+        """Stop, and save the commit position. The store must still be open."""
+        self._drop_raft("this broker is shutting down")
+        if self._learning is not None:
+            self._learning.cancel()
+        for task in (self._persisting, self._flushing, self._saving, self._learning):
             if task is not None:
                 await asyncio.gather(task, return_exceptions=True)
         try:
             await self._in_thread(lambda: self._files.save_progress(self._progress))
         except OSError as error:
-            logger.warning("cannot save what the group has committed: %s", error)
+            logger.warning("cannot save the commit position: %s", error)
 
-    # --- what happens ---
+    # --- input ---
 
     def step(self, message: Message) -> None:
-        """Take a message of another member."""
-        self._do(lambda raft: raft.step(message))
+        """Process a message of another member."""
+        self._step(lambda raft: raft.step(message))
+
+    def process_ended(self, member: str) -> None:
+        """Handle that the process of another member has ended."""
+        self._step(lambda raft: raft.process_ended(member))
 
     def tick(self) -> None:
-        """Let time pass; at least every heartbeat interval."""
+        """Advance the clock of the library. Must be called at least every heartbeat interval."""
         now = self._clock()
         if self._raft is None:
-            if self._restart_at_ms is not None and now >= self._restart_at_ms and self._carrying is None:
+            if self._restart_at_ms is not None and now >= self._restart_at_ms and self._persisting is None:
                 self._restart()
             return
-        self._raft.starts_at(self._replica.start_offset)
         self._raft.eligible = self._may_lead()
-        self._do(lambda raft: raft.tick(now))
-        self._tell_changes()
+        self._step(lambda raft: raft.tick(now))
+        self._log_changes()
+        self._catch_up()
+        self.reads.repeat()
+        if not self._replica.knows_topics and self._learning is None and self.leader not in ("", self.id):
+            self._learning = asyncio.get_running_loop().create_task(self._learn_history(self.leader))
         self._save_progress(now)
 
     def propose(self, proposal: Proposal) -> Position | None:
-        """Ask for something that is not the append of data.
+        """Propose anything but an append of data. Returns the position of the entry, if the proposal has one.
 
         Raises:
-            ProposalRefused: it cannot be done here and now.
+            ProposalRefused: the proposal is not possible in the current state.
         """
         if self._raft is None:
             raise ProposalRefused("the member does not run")
@@ -210,24 +260,38 @@ class GroupMember:
             except ProposalRefused as refusal:
                 refusals.append(refusal)
 
-        self._do(ask)
+        self._step(ask)
         if refusals:
             raise refusals[0]
         return found[0]
 
     def dispatched(self) -> None:
-        """More of the log is in the queues: the member may be able to lead now."""
+        """Handle progress of the dispatch. A new leader accepts messages once its whole log is dispatched."""
+        self.reads.dispatched()
         if self._raft is not None and self._raft.accepts_data and not self._replica.leads:
-            self._bring_gate_in_line()
+            self._update_gate()
 
     def status(self) -> Status | None:
-        """Return the member's view of the group; None while it does not run."""
+        """Return the status of the member; None while it does not run."""
         return self._raft.status() if self._raft is not None else None
 
     @property
+    def epochs(self) -> list[tuple[int, int]]:
+        """The terms of the log with the offset of the first byte of each, oldest first."""
+        begins: dict[int, int] = {}
+        for entry in self._entries:
+            begins.setdefault(entry.term, entry.offset)
+        return list(begins.items())
+
+    @property
     def leads(self) -> bool:
-        """Whether the member takes messages of clients, or will again in a moment."""
+        """Whether the member leads. It may have paused accepting messages."""
         return self._replica.leads
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether the member leads and accepts messages now."""
+        return self._replica.leads and not self._is_paused
 
     @property
     def leader(self) -> str:
@@ -235,26 +299,26 @@ class GroupMember:
         return self._raft.leader if self._raft is not None else ""
 
     def not_leader(self) -> NotLeader:
-        """Return the error for what only a leader does."""
+        """Return the error for a request that only the leader handles."""
         leader = self.leader
         if self.halted:
             return NotLeader(f"member {self.id} of this broker's group has stopped: {self.halted}")
         if not leader or leader == self.id:
-            return NotLeader(f"the group of this broker has no leader at the moment; member {self.id} is asked")
+            return NotLeader(f"the group of this broker has no leader now (member {self.id}): retry")
         address = self._options.peers.get(leader, "")
         return NotLeader(f"member {leader} ({address}) leads the group of this broker, not {self.id}: send to it")
 
     # --- driving ---
 
-    def _do(self, act: Callable[[Raft], None]) -> None:
+    def _step(self, act: Callable[[Raft], None]) -> None:
         raft = self._raft
         if raft is None:
             return
         try:
             self._propose_appended(raft)
             act(raft)
-            self._bring_gate_in_line()
-        except Exception as error:  # noqa: BLE001 - the member stops, and the broker goes on
+            self._update_gate()
+        except Exception as error:  # noqa: BLE001 - the member stops, the broker continues
             self._halt(error)
             return
         self._schedule()
@@ -263,7 +327,12 @@ class GroupMember:
         self._schedule()
 
     def _propose_appended(self, raft: Raft) -> None:
-        """Tell the library what was appended since; before it hears anything else."""
+        """Pass appended and deleted ranges to the library before any other input."""
+        start = self._replica.start_offset
+        if start > self._reported_start:
+            self._reported_start = start
+            self.listeners.log_shrunk()
+            raft.starts_at(start)
         end = self._replica.end_offset
         if self._replica.leads and end > self._proposed:
             self._proposed = end
@@ -277,13 +346,13 @@ class GroupMember:
     def _run(self) -> None:
         self._is_scheduled = False
         raft = self._raft
-        if raft is None or self._carrying is not None:
+        if raft is None or self._persisting is not None:
             return
         try:
             self._propose_appended(raft)
             while (ready := raft.ready()) is not None:
                 if ready.hard_state is not None or not all(isinstance(effect, AppendData) for effect in ready.log):
-                    self._carrying = asyncio.get_running_loop().create_task(self._carry_out_durably(raft, ready))
+                    self._persisting = asyncio.get_running_loop().create_task(self._persist(raft, ready))
                     return
                 for effect in ready.log:
                     assert isinstance(effect, AppendData)
@@ -291,11 +360,11 @@ class GroupMember:
                 self._finish(raft, ready)
         except (OSError, StorageError, RecordError) as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001 - the member stops, and the broker goes on
+        except Exception as error:  # noqa: BLE001 - the member stops, the broker continues
             self._halt(error)
         self._flush_soon()
 
-    async def _carry_out_durably(self, raft: Raft, ready: Ready) -> None:
+    async def _persist(self, raft: Raft, ready: Ready) -> None:
         try:
             if ready.hard_state is not None:
                 self._hard_state = ready.hard_state
@@ -313,22 +382,19 @@ class GroupMember:
                         self._write(effect)
                     case Truncate(end):
                         await self._truncate(end)
-                    case Reset(end):
-                        raise StorageError(
-                            f"the leader no longer has what member {self.id} lacks: its log starts at {end.offset}, and"
-                            f" this one ends at {self._replica.end_offset}; copy the store of another member that is"
-                            " stopped, without config/dledger*"
-                        )
+                    case Reset():
+                        await self._reset(effect)
+                        return
             if not is_saved:
                 await self._save_state()
             if raft is self._raft:
                 self._finish(raft, ready)
         except (OSError, StorageError, RecordError) as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001 - the member stops, and the broker goes on
+        except Exception as error:  # noqa: BLE001 - the member stops, the broker continues
             self._halt(error)
         finally:
-            self._carrying = None
+            self._persisting = None
         self._schedule()
 
     async def _save_state(self) -> None:
@@ -336,13 +402,25 @@ class GroupMember:
         await self._in_thread(lambda: self._files.save(state, entries))
 
     async def _truncate(self, end: Position) -> None:
-        """Cut the bytes first: entries that are missing would give bytes another term."""
-        self._outbox.log_is_cut()
+        """Truncate the log, then the entries: without its entry, a byte would belong to another term."""
+        self._outbox.discard_pending()
         self._replica.discard_pending()
-        logger.info("the log of member %s is cut from %d to %d", self.id, self._replica.end_offset, end.offset)
+        logger.info("the log of member %s is truncated from %d to %d", self.id, self._replica.end_offset, end.offset)
         await self._in_thread(lambda: self._replica.truncate(end.offset))
         self._entries = self._entries[: end.entries]
         await self._save_state()
+
+    async def _reset(self, effect: Reset) -> None:
+        """Save a reset: the next start empties the store, and the log then begins at ``effect.end``."""
+        logger.warning(
+            "member %s needs a part of the log that the leader has deleted: its log, which ends at %d, is replaced by"
+            " one that begins at %d",
+            self.id, self._replica.end_offset, effect.end.offset,
+        )  # fmt: skip
+        state, entries, end = self._hard_state, effect.entries, effect.end
+        await self._in_thread(lambda: self._files.save(state, entries, reset=end))
+        self._drop_raft("the store of this member is being reset")
+        self.listeners.reset()
 
     def _write(self, effect: AppendData) -> None:
         size = effect.end - effect.start
@@ -353,22 +431,30 @@ class GroupMember:
             self._outbox.send(message)
         if ready.commit is not None:
             self._progress = self._progress._replace(commit=ready.commit)
+        for read in ready.reads:
+            self.catch_up.on_response(read)
+            self.reads.on_response(read)
         raft.advance(ready)
-        # Only now: whoever is told may append at once.
+        # After advance: a notified waiter may append at once.
         if ready.commit is not None:
-            self._replica.confirm(ready.commit.offset)
-        self._bring_gate_in_line()
+            self._unconfirmed = ready.commit.offset
+            self._confirm()
+        self._update_gate()
+
+    def _confirm(self) -> None:
+        if self._replica.knows_topics:
+            self._replica.confirm(self._unconfirmed)
 
     # --- flushing ---
 
     def _flush_soon(self) -> None:
-        """Under SYNC_FLUSH bytes count when they are flushed."""
+        """Start a flush under SYNC_FLUSH, where only flushed bytes count as stored."""
         raft = self._raft
         if self._options.sync_flush and raft is not None and self._flushing is None and self._is_unflushed(raft):
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
     def _is_unflushed(self, raft: Raft) -> bool:
-        """Return whether something was written since the last flush began, perhaps in the place of what was cut."""
+        """Return whether bytes were written since the last flush began, possibly in place of truncated ones."""
         mark = raft.flush_mark()
         return mark != self._flush_begun and mark.offset > 0
 
@@ -378,18 +464,55 @@ class GroupMember:
                 self._flush_begun = mark = raft.flush_mark()
                 await self._in_thread(self._store.flush)
                 if raft is self._raft:
-                    self._do(lambda raft, mark=mark: raft.flushed(mark))  # type: ignore[misc]
+                    self._step(lambda raft, mark=mark: raft.flushed(mark))  # type: ignore[misc]
         except (OSError, StorageError) as error:
             self._fail(error)
         finally:
             self._flushing = None
 
+    # --- history ---
+
+    async def history(self) -> LogHistory:
+        """Return the history of the topics for a member with empty queues. Waits until the history is committed.
+
+        Raises:
+            StorageError: this member does not lead, or no longer leads.
+        """
+        if not self._replica.leads:
+            raise self.not_leader()
+        found = LogHistory(self._replica.end_offset, self._store.topic_history())
+        await self._store.wait_confirmed(found.end)
+        return found
+
+    async def _learn_history(self, leader: str) -> None:
+        try:
+            found = await self._outbox.history(leader)
+            if self._raft is None or self._replica.knows_topics:
+                return
+            self._store.adopt_history(found.topics)
+            progress = self._progress._replace(history_end=found.end)
+            await self._in_thread(lambda: self._files.save_progress(progress))
+            self._progress = self._progress._replace(history_end=found.end)
+            self._replica.knows_topics = True
+            self._confirm()
+        except (OSError, RaptorMQError) as error:
+            logger.info(
+                "member %s could not read the history of the topics from the leader; retrying: %s", self.id, error
+            )
+        except Exception as error:  # noqa: BLE001 - the member stops, the broker continues
+            self._halt(error)
+        finally:
+            self._learning = None
+
     # --- roles ---
 
-    def _bring_gate_in_line(self) -> None:
+    def _update_gate(self) -> None:
         raft, replica = self._raft, self._replica
         if raft is None:
             return
+        if not replica.knows_topics and raft.role is Role.LEADER:  # no other source is left; the log has most of it
+            replica.knows_topics = True
+            self._confirm()
         if replica.leads and (raft.role is not Role.LEADER or raft.term != self._led_term):
             logger.warning("member %s no longer leads the group, in term %d", self.id, raft.term)
             replica.follow(self.not_leader())
@@ -401,7 +524,9 @@ class GroupMember:
                 replica.resume()
             elif not raft.accepts_data and not self._is_paused:
                 self._is_paused = True
-                replica.pause(NotLeader("the leader of this broker's group takes no messages for a moment; try again"))
+                if raft.status().transferring_to:
+                    self.listeners.handing_over()
+                replica.pause(NotLeader("the leader of this broker's group does not accept messages now: retry"))
         elif raft.accepts_data and replica.dispatched_offset == replica.end_offset:
             replica.lead()
             self._led_term, self._proposed = raft.term, replica.end_offset
@@ -410,7 +535,7 @@ class GroupMember:
             self.listeners.leading()
 
     def _may_lead(self) -> bool:
-        """Return whether the disk of this member takes messages, as far as is known."""
+        """Return whether the store can accept messages: the disk is not full and has not failed."""
         try:
             self._store.check_writable()
         except NotLeader:
@@ -421,22 +546,40 @@ class GroupMember:
             return False
         return True
 
-    def _tell_changes(self) -> None:
+    def _log_changes(self) -> None:
         raft = self._raft
         if raft is None:
             return
         status = raft.status()
-        if status.conflict and status.conflict != self._told_conflict:
-            logger.error("member %s: %s", self.id, status.conflict)
-        self._told_conflict = status.conflict
-        if raft.leader != self._told_leader:
-            self._told_leader = raft.leader
+        conflict = status.conflict or self._duplicate_ids.check(status, self._clock())
+        if conflict and conflict != self.conflict:
+            logger.error("member %s: %s", self.id, conflict)
+        if self.conflict and not conflict:
+            logger.info("member %s: the conflict is over", self.id)
+        self.conflict = conflict
+        if raft.leader != self._known_leader:
+            self._known_leader = raft.leader
+            self.catch_up.begin()
             if raft.leader != self.id:
                 logger.info("member %s follows %s, in term %d", self.id, raft.leader or "nobody", raft.term)
             if not self._replica.leads:
-                self._replica.pause(self.not_leader())  # the refusal names the leader
+                self._replica.pause(self.not_leader())  # the error names the new leader
 
-    # --- when something fails ---
+    def _read_index(self, context: str) -> None:
+        with suppress(ProposalRefused):  # no leader is known; the next tick retries
+            self.propose(ReadIndex(context))
+
+    def _catch_up(self) -> None:
+        """Advance the check whether this member has every entry committed when it began to follow."""
+        raft, catch_up = self._raft, self.catch_up
+        if raft is None or catch_up.is_done or self._replica.leads:
+            return
+        if catch_up.due_context and raft.leader and raft.leader != self.id:
+            self._read_index(catch_up.due_context)
+        if (status := self.status()) is not None:
+            catch_up.update(status, self._replica.dispatched_offset)
+
+    # --- failures ---
 
     def _drop_raft(self, reason: str) -> None:
         self._raft = None
@@ -447,8 +590,8 @@ class GroupMember:
 
     def _fail(self, error: Exception) -> None:
         if self._raft is not None:
-            logger.error("member %s begins again from its disk: %s", self.id, error)
-            self._drop_raft(f"a copy of the log failed: {error}")
+            logger.error("member %s restarts from its disk: %s", self.id, error)
+            self._drop_raft(f"the disk of the leader failed: {error}")
             self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
 
     def _restart(self) -> None:
@@ -457,17 +600,17 @@ class GroupMember:
             self._hard_state, self._entries = state.hard_state, state.entries
             self._begin()
         except (OSError, StorageError) as error:
-            logger.error("member %s cannot begin again: %s", self.id, error)
+            logger.error("member %s cannot restart from its disk; retrying: %s", self.id, error)
             self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
 
     def _halt(self, error: Exception) -> None:
-        """Stop for good: the member might confirm what is not there."""
+        """Stop permanently, because the member might confirm records that are lost."""
         self.halted = f"{type(error).__name__}: {error}"
-        kind = "contradicts itself" if isinstance(error, InvariantViolated) else "failed"
+        kind = "violated an invariant" if isinstance(error, InvariantViolated) else "failed"
         logger.critical("member %s %s and has stopped: %s", self.id, kind, error, exc_info=error)
         self._drop_raft(f"a member of the group has stopped: {error}")
 
-    # --- what was committed ---
+    # --- saved progress ---
 
     def _save_progress(self, now: int) -> None:
         if now < self._progress_due_ms or self._saving is not None:
@@ -483,6 +626,6 @@ class GroupMember:
             await self._in_thread(lambda: self._files.save_progress(progress))
             self._saved_progress = progress
         except (OSError, StorageError) as error:
-            logger.warning("cannot save what the group has committed: %s", error)
+            logger.warning("cannot save the commit position: %s", error)
         finally:
             self._saving = None

@@ -1,49 +1,78 @@
-"""The connections between the members of a group: messages out and in, over the ports of ``dLegerPeers``.
+"""Connections between the members of a group, on the ports of ``dLegerPeers``.
 
-Raft takes a lost message for what it is, so nothing here waits: what cannot be sent now is dropped. Each member makes a
-connection of its own to each other one, for what it sends; answers are messages, too. A range of the log leaves as
-slices of its mapping. Where its pages are not in memory a thread reads them first, and later messages for the same
-member wait behind it, at most :data:`MAX_WAITING`.
+Raft tolerates lost messages, so a message that cannot be sent now is dropped. Each member opens one connection to every
+other member and sends its messages there. Responses are messages in the other direction. A range of the log is sent as
+slices of the memory mapping. If its pages are not resident, a thread reads them first. Later messages for the same
+member are queued behind it, at most :data:`MAX_WAITING`.
 
-What comes is handed on if it is a message of the member's group from one of its members, else refused: counted, and
-logged once for each peer and reason.
+A received message is accepted if it belongs to the group and its sender is a member. All others are refused, counted,
+and logged once per peer and reason. A follower also requests the status of the group from the leader on the same
+connection (DESCRIBE_REPLICATION).
+
+When the connection to a member ends, new ones are tried until one is open. If one is refused, nothing listens on the
+port of the member: its process has ended, and the owner of the links is told. A connection that ends for another reason
+tells nothing about the process.
+
+A member whose copy of a closed segment is damaged requests the bytes from the others with READ_LOG_RANGE (31015).
+Header fields are ``group``, ``begin`` and ``limit``, which are log offsets. The body of the response has the records
+from ``begin`` on that end at or before ``limit``, at most :data:`RANGE_BYTES` unless the first record is longer. The
+member that sends them has validated them, and the one that receives them does so again.
+
+The host name of a member is resolved for every new connection. If the address of a member has changed or its machine
+is down, the kernel closes the connection for lack of acknowledgements (TCP_USER_TIMEOUT). The next connection uses the
+new address.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from raptormq.broker.replication.codec import decode, encode_head
 from raptormq.broker.replication.group_member import InThread
-from raptormq.errors import BodyError, RaptorMQError, StorageError
+from raptormq.broker.replication.log_history import LogHistory
+from raptormq.errors import BodyError, RaptorMQError, ServerError, StorageError
 from raptormq.logs import get_logger
-from raptormq.protocol.codes import RequestCode
-from raptormq.protocol.command import CommandFlag, RemotingCommand, SerializeType
-from raptormq.protocol.signing import Credentials
+from raptormq.protocol.bodies.members import parse_integer
+from raptormq.protocol.bodies.replication import ReplicationState
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import CommandFlag, RemotingCommand, SerializeType, request, response_to
+from raptormq.protocol.headers.replication import DescribeReplicationRequestHeader
+from raptormq.protocol.signing import Credentials, CredentialSource
 from raptormq.raft import Append, Message
 from raptormq.storage.fs import Buffer, PagesMissing
 from raptormq.storage.replica import Replica
 from raptormq.transport.connection import Connection
 from raptormq.transport.limits import ConnectionLimits
-from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.pool import ConnectionPool, RefuseRequests
+from raptormq.transport.router import answer, failure
 from raptormq.transport.timing import Backoff
 from raptormq.transport.tls import ClientTls
 
 logger = get_logger(__name__)
 
 MAX_WAITING = 1_000
-"""Messages for one member that wait for a range to be read from the disk; more are dropped."""
+"""Maximum number of messages for one member that wait for a disk read. Further ones are dropped."""
 _OWED_BYTES = 64 << 20
 _CONNECT_S = 1.0
-_BACKOFF = Backoff(0.05, 1.0)
+_BACKOFF = Backoff(0.05, 0.25)
+_HISTORY_S = 2.0
+RANGE_BYTES = 1 << 20
+"""Maximum size of one response to READ_LOG_RANGE, unless a single record is longer."""
+_RANGE_S = 10.0
+_MAX_ANSWERING = 16
+"""Maximum number of requests of other members that are answered at the same time."""
 _GROUP = "group"
+_RESTARTING = "restarting"
+_BEGIN, _LIMIT = "begin", "limit"
+_QUERIES = (RequestCode.DESCRIBE_REPLICATION, RequestCode.GET_LOG_HISTORY, RequestCode.READ_LOG_RANGE)
 
 
 class Links:
-    """Sends to the other members."""
+    """Sends messages to the other members."""
 
     def __init__(
         self,
@@ -51,21 +80,46 @@ class Links:
         addresses: Mapping[str, str],
         replica: Replica,
         in_thread: InThread,
-        credentials: Credentials | None = None,
+        credentials: Credentials | CredentialSource | None = None,
         tls: ClientTls | None = None,
+        unacknowledged_ms: int = 0,
+        process_ended: Callable[[str], None] = lambda _member: None,
     ) -> None:
-        """``addresses`` are those of the members by id; with ``credentials`` every message is signed.
+        """Create the connections; they are opened when needed.
+
+        Args:
+            group: name of the group (``dLegerGroup``).
+            addresses: addresses of the other members by id.
+            replica: the local copy of the log.
+            in_thread: runs blocking disk reads.
+            credentials: sign every message if given.
+            tls: TLS settings.
+            unacknowledged_ms: a connection is closed if the peer acknowledges no bytes for this time.
+            process_ended: called with the id of a member whose process has ended, once for each connection that ended.
 
         Raises:
             ConfigError: a file of ``tls`` cannot be used.
         """
         limits = ConnectionLimits(
-            max_owed_bytes=_OWED_BYTES, write_high_water_bytes=_OWED_BYTES // 2, credentials=credentials
+            max_unsent_bytes=_OWED_BYTES,
+            write_high_water_bytes=_OWED_BYTES // 2,
+            credentials=credentials,
+            unacknowledged_ms=unacknowledged_ms,
         )
-        pool = ConnectionPool(None, limits, _CONNECT_S, tls)
+        self._group = group
+        self._addresses = dict(addresses)
+        pool = ConnectionPool(_Watch(self._ended), limits, _CONNECT_S, tls)
         self._pool = pool
         self._links = {
-            member: _Link(address, group, pool, replica, in_thread, signs=credentials is not None)
+            member: _Link(
+                address,
+                group,
+                pool,
+                replica,
+                in_thread,
+                partial(process_ended, member),
+                signs=credentials is not None,
+            )
             for member, address in addresses.items()
         }
 
@@ -75,30 +129,89 @@ class Links:
         if link is not None:
             link.send(message)
 
-    def log_is_cut(self) -> None:
+    def discard_pending(self) -> None:
         """See :class:`~raptormq.broker.replication.group_member.Outbox`."""
         for link in self._links.values():
-            link.forget_waiting()
+            link.drop_waiting()
+
+    def _ended(self, connection: Connection) -> None:
+        for link in self._links.values():
+            link.ended(connection)
+
+    async def describe(self, member: str, restarting: str, seconds: float) -> ReplicationState:
+        """Request the status of the group from another member, with its verdict on a restart of ``restarting``.
+
+        Raises:
+            RaptorMQError: the member did not respond, or its response is not a status.
+        """
+        address = self._addresses.get(member, "")
+        header = DescribeReplicationRequestHeader(restarting, self._group)
+        answered = await self._pool.request(address, request(RequestCode.DESCRIBE_REPLICATION, header), seconds)
+        return ReplicationState.from_json(answered.body)
+
+    async def history(self, member: str) -> LogHistory:
+        """See :class:`~raptormq.broker.replication.group_member.Outbox`."""
+        return LogHistory.from_json(await self._ask(member, RequestCode.GET_LOG_HISTORY, {}, _HISTORY_S))
+
+    async def read_range(self, member: str, begin: int, limit: int) -> bytes:
+        """Request the records of the log from ``begin`` on that end at or before ``limit`` from another member, at most
+        :data:`RANGE_BYTES` unless the first record is longer.
+
+        Raises:
+            RaptorMQError: the member did not respond, or its copy is damaged, too.
+        """
+        fields = {_BEGIN: str(begin), _LIMIT: str(limit)}
+        return await self._ask(member, RequestCode.READ_LOG_RANGE, fields, _RANGE_S)
+
+    async def _ask(self, member: str, code: int, fields: dict[str, str], seconds: float) -> bytes:
+        """Return the body of the response to a request about the group."""
+        address = self._addresses.get(member, "")
+        response = await self._pool.request(address, RemotingCommand(code, {_GROUP: self._group} | fields), seconds)
+        if response.code != ResponseCode.SUCCESS:
+            raise ServerError(response.code, response.remark or "", address)
+        return response.body
 
     async def close(self) -> None:
-        """Close the connections; nothing is sent afterwards."""
+        """Close the connections."""
         for link in self._links.values():
             await link.stop()
         await self._pool.close(0.2)
 
 
+class _Watch(RefuseRequests):
+    """Reports connections that have ended."""
+
+    def __init__(self, ended: Callable[[Connection], None]) -> None:
+        self._ended = ended
+
+    def closed(self, connection: Connection) -> None:
+        """Report a closed connection (RequestHandler)."""
+        self._ended(connection)
+
+
 class _Link:
-    """Messages to one member, in order."""
+    """Sends messages to one member, in order."""
 
     def __init__(
-        self, address: str, group: str, pool: ConnectionPool, replica: Replica, in_thread: InThread, *, signs: bool
+        self,
+        address: str,
+        group: str,
+        pool: ConnectionPool,
+        replica: Replica,
+        in_thread: InThread,
+        process_ended: Callable[[], None],
+        *,
+        signs: bool,
     ) -> None:
         self._address = address
         self._group = group
         self._pool = pool
         self._replica = replica
         self._in_thread = in_thread
+        self._process_ended = process_ended
         self._signs = signs
+        self._last: Connection | None = None
+        self._was_connected = False
         self._waiting: deque[Message] = deque()
         self._cuts = 0
         self._reading: asyncio.Task[None] | None = None
@@ -107,7 +220,7 @@ class _Link:
         self._stopped = False
 
     def send(self, message: Message) -> None:
-        """Send now, or behind what waits, or never."""
+        """Send, queue or drop a message. It is queued behind earlier messages that wait for a disk read."""
         if self._waiting or self._reading is not None:
             if len(self._waiting) < MAX_WAITING:
                 self._waiting.append(message)
@@ -138,7 +251,7 @@ class _Link:
                     self._send(connection, message, data)
         except (StorageError, OSError, ValueError) as error:
             self._waiting.clear()
-            logger.warning("cannot read what the member at %s lacks: %s", self._address, error)
+            logger.warning("cannot read the part of the log that the member at %s needs: %s", self._address, error)
         finally:
             self._reading = None
 
@@ -158,10 +271,16 @@ class _Link:
         else:
             connection.send_slices(command, (head, *data), 0)
 
-    def forget_waiting(self) -> None:
-        """Drop what waits for bytes of the log."""
+    def drop_waiting(self) -> None:
+        """Drop the messages that wait for bytes of the log."""
         self._cuts += 1
         self._waiting.clear()
+
+    def ended(self, connection: Connection) -> None:
+        """Connect again if `connection` was that of this link."""
+        if connection is self._last:
+            self._last, self._was_connected = None, True
+            self._connection()
 
     def _connection(self) -> Connection | None:
         connection = self._pool.open_connection(self._address)
@@ -173,17 +292,22 @@ class _Link:
         try:
             if self._failures:
                 await asyncio.sleep(_BACKOFF.pause(self._failures - 1))
-            await self._pool.connection(self._address)
-            self._failures = 0
+            self._last = await self._pool.connection(self._address)
+            self._failures, self._was_connected = 0, False
         except RaptorMQError as error:
+            if self._was_connected and isinstance(error.__cause__, ConnectionRefusedError):
+                self._was_connected = False
+                self._process_ended()
             if not self._failures:
-                logger.info("no connection to the member at %s: %s", self._address, error)
+                logger.info("cannot connect to the member at %s; retrying: %s", self._address, error)
             self._failures += 1
         finally:
             self._connecting = None
+        # A follower sends nothing to other followers. Without a connection its first request for a vote would be lost.
+        self._connection()
 
     async def stop(self) -> None:
-        """End."""
+        """Cancel the tasks of this connection."""
         self._stopped = True
         tasks = [task for task in (self._reading, self._connecting) if task is not None]
         for task in tasks:
@@ -194,54 +318,126 @@ class _Link:
 Refusal = Callable[[Connection, RemotingCommand], str | None]
 
 
+class Queries(Protocol):
+    """What this member answers to the others."""
+
+    def describe(self, restarting: str = "") -> ReplicationState:
+        """Return the status of this member with a verdict on the restart of a member."""
+
+    async def history(self) -> LogHistory:
+        """Return the topic history of the log. Raises :class:`StorageError` if this member does not lead."""
+
+    async def read_range(self, begin: int, limit: int, most: int) -> bytes:
+        """Return validated records of closed segments. Raises :class:`StorageError` if there are none."""
+
+
 class Inbox:
-    """Takes what other members send (RequestHandler)."""
+    """Handles the messages of other members (RequestHandler)."""
 
     def __init__(
-        self, own_id: str, group: str, members: Mapping[str, str], step: Callable[[Message], None], refusal: Refusal
+        self,
+        own_id: str,
+        group: str,
+        members: Mapping[str, str],
+        step: Callable[[Message], None],
+        refusal: Refusal,
+        queries: Queries,
     ) -> None:
-        """``refusal`` says why a request is not accepted, None where it is: access control."""
+        """Create the handler.
+
+        Args:
+            own_id: id of this member.
+            group: name of the group (``dLegerGroup``).
+            members: addresses of the other members by id.
+            step: passes a message to the Raft library.
+            refusal: access control; returns why a request is refused, or None.
+            queries: answers requests for the status, the history and parts of the log.
+        """
         self._own_id = own_id
         self._group = group
         self._members = members
         self._step = step
         self._refusal = refusal
-        self._told: set[tuple[str, str]] = set()
-        self.refused: Counter[str] = Counter()
-        """Frames that were refused, by reason."""
+        self._queries = queries
+        self._answering: set[asyncio.Task[None]] = set()
+        self._logged: set[tuple[str, str]] = set()
+        self.refused = 0
+        """Number of refused frames."""
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        """Take messages (RequestHandler)."""
-        for request in requests:
-            reason = self._take(connection, request)
+        """Handle messages (RequestHandler)."""
+        for each in requests:
+            reason = self._accept(connection, each)
             if reason is not None:
                 self._refuse(connection, reason)
 
-    def _take(self, connection: Connection, request: RemotingCommand) -> str | None:
-        if request.code != RequestCode.REPLICATE or not request.is_oneway:
-            return "it is no message between members of a group"
+    def _accept(self, connection: Connection, request: RemotingCommand) -> str | None:
+        is_query = request.code in _QUERIES
+        if not is_query and (request.code != RequestCode.REPLICATE or not request.is_oneway):
+            return "the request is not a message between members of a group"
         if (reason := self._refusal(connection, request)) is not None:
             return reason
         if (group := request.ext_fields.get(_GROUP)) != self._group:
-            return f"it is of the group {group!r:.80}, not of {self._group!r}"
+            return f"the message belongs to group {group!r:.80}, not to {self._group!r}"
+        if request.code == RequestCode.DESCRIBE_REPLICATION:
+            state = self._queries.describe(request.ext_fields.get(_RESTARTING, ""))
+            answer(connection, request, response_to(request, body=state.to_json()))
+            return None
+        if is_query:
+            self._answer_later(connection, request)
+            return None
         try:
             message = decode(request.body)
         except BodyError as error:
             return str(error)
         if message.sender not in self._members:
-            return f"{message.sender!r:.80} is not in dLegerPeers"
+            return f"the sender {message.sender!r:.80} is not in dLegerPeers"
         if message.to != self._own_id:
-            return f"it is for member {message.to!r:.80}, and this one is {self._own_id}"
+            return f"the message is addressed to member {message.to!r:.80}, this is {self._own_id}"
         self._step(message)
         return None
 
+    def _answer_later(self, connection: Connection, request: RemotingCommand) -> None:
+        if len(self._answering) >= _MAX_ANSWERING:
+            answer(connection, request, response_to(request, ResponseCode.SYSTEM_BUSY, "too many requests: retry"))
+            return
+        send = self._send_history if request.code == RequestCode.GET_LOG_HISTORY else self._send_range
+        task = asyncio.get_running_loop().create_task(send(connection, request))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _send_history(self, connection: Connection, request: RemotingCommand) -> None:
+        try:
+            async with asyncio.timeout(_HISTORY_S):
+                response = response_to(request, body=(await self._queries.history()).to_json())
+        except StorageError as error:
+            response = failure(request, error)
+        except TimeoutError:
+            response = response_to(request, ResponseCode.SYSTEM_BUSY, "the group has no majority now: retry")
+        answer(connection, request, response)
+
+    async def _send_range(self, connection: Connection, request: RemotingCommand) -> None:
+        try:
+            begin, limit = (parse_integer(request.ext_fields.get(name)) for name in (_BEGIN, _LIMIT))
+            response = response_to(request, body=await self._queries.read_range(begin, limit, RANGE_BYTES))
+        except (BodyError, StorageError) as error:
+            response = failure(request, error)
+        answer(connection, request, response)
+
+    async def stop(self) -> None:
+        """Cancel the responses in progress."""
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
     def _refuse(self, connection: Connection, reason: str) -> None:
-        self.refused[reason] += 1
+        self.refused += 1
         key = (connection.peer[0], reason)
-        if key not in self._told and len(self._told) < MAX_WAITING:
-            self._told.add(key)
+        if key not in self._logged and len(self._logged) < MAX_WAITING:
+            self._logged.add(key)
             logger.warning("refused a message from %s on the port of the group: %s", connection.peer_name, reason)
         connection.close()
 
     def closed(self, connection: Connection) -> None:
-        """Nothing to forget (RequestHandler)."""
+        """Count invalid frames (RequestHandler)."""
+        self.refused += connection.has_failed

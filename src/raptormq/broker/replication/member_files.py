@@ -1,28 +1,33 @@
-"""What a member of a group keeps on its disk beside the commit log: two small files below ``config``.
+"""The Raft state of a member on its disk: two small files in ``config``, beside the commit log.
 
-``dledger.json`` is durable before anything follows from it. Its backup is written with the same contents and its marker
-(:mod:`raptormq.json_file`) lets no start go on without it: a member that has forgotten its vote could give it twice::
+``dledger.json`` is made durable before the member acts on its contents. The backup has the same contents. If the file
+and its backup are missing, the marker (:mod:`raptormq.json_file`) prevents a start, because a member that has lost its
+vote could vote twice in a term::
 
     {"hardState": {"term": 4, "vote": "n1", "incarnation": 77, "boot": 3, "group": 99, "recovering": false},
      "entries": [[1, 0, [["n0", 77, "voter", "host:40911"], ...]], [4, 700, null]],
      "machineBoot": "<boot id of the kernel>",
+     "reset": [1073741824, 5],
      "crc32": 123}
 
-``entries`` is the epoch table: term, offset, and the members where they change. ``machineBoot`` tells a crash of the
-process, which loses nothing that was written, from one of the machine.
+``entries`` is the epoch table: term, offset, and the members where they change. ``machineBoot`` distinguishes a crash
+of the process, which loses no written bytes, from a crash of the machine. ``reset`` is present while the store must
+still be emptied. It is the position (offset, entries) at which the new log begins.
 
-``dledgerCommit.json`` says what was known to be committed some time ago, and is written at most every few seconds. An
-older one does no harm: a start has more to confirm::
+``dledgerCommit.json`` has a recent commit position and is written every few seconds. An outdated position is safe: the
+member confirms more records after its start::
 
-    {"offset": 1200, "entries": 4, "tablesOffset": 12, "crc32": 123}
+    {"offset": 1200, "entries": 4, "tablesOffset": 12, "historyEnd": 700, "crc32": 123}
 
-``tablesOffset`` is the place in the queue of the table records (:mod:`~raptormq.broker.replication.table_records`) up
-to which the tables on this disk have them.
+``tablesOffset`` is the queue offset up to which the tables on this disk contain the table records
+(:mod:`~raptormq.broker.replication.table_records`). ``historyEnd`` is ``end`` of the last history received
+(:mod:`~raptormq.broker.replication.log_history`).
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +42,7 @@ _KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def machine_boot() -> str:
-    """Return an id of this start of the machine; empty where the system has none."""
+    """Return the boot id of the kernel; empty if the system has none."""
     try:
         return _KERNEL_BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -45,25 +50,27 @@ def machine_boot() -> str:
 
 
 class MemberState(NamedTuple):
-    """What ``dledger.json`` says."""
+    """Contents of ``dledger.json``."""
 
     hard_state: HardState
     entries: tuple[Entry, ...]
     machine_boot: str
+    reset: Position | None = None
 
 
 class Progress(NamedTuple):
-    """What ``dledgerCommit.json`` says."""
+    """Contents of ``dledgerCommit.json``."""
 
     commit: Position = ZERO
     tables_offset: int = 0
+    history_end: int = 0
 
 
 class MemberFiles:
-    """Both files of one member. Saving waits for the disk; for one thread at a time."""
+    """Both files of one member. Methods that save block on the disk. Only one thread may call them at a time."""
 
     def __init__(self, folder: Path, files: Files | None = None, boot: str | None = None) -> None:
-        """``boot`` is the start of the machine, by default the present one."""
+        """``boot`` is the boot id of the machine; by default :func:`machine_boot`."""
         disk = files or DiskFiles()
         self._boot = machine_boot() if boot is None else boot
         self._state = JsonFile(
@@ -78,10 +85,10 @@ class MemberFiles:
         )
 
     def load(self) -> MemberState:
-        """Return the state; on a disk without one a new identity, which the first save makes durable.
+        """Return the saved state. On a new disk, return a state with a new random incarnation, which is not yet saved.
 
         Raises:
-            StoreDamaged: there was one, and it cannot be read.
+            StoreDamaged: the state was saved and cannot be read.
         """
         found = self._state.load(_state)
         if found is not None:
@@ -89,7 +96,7 @@ class MemberFiles:
         return MemberState(HardState(incarnation=secrets.randbits(62) + 1), (), self._boot)
 
     def load_progress(self) -> Progress:
-        """Return what was known to be committed.
+        """Return the saved progress.
 
         Raises:
             StoreDamaged: the file and its backup cannot be read.
@@ -97,32 +104,51 @@ class MemberFiles:
         return self._progress.load(_progress) or Progress()
 
     def lost_power(self, state: MemberState) -> bool:
-        """Return whether the machine was started since ``state`` was saved."""
+        """Return whether the machine was restarted since ``state`` was saved. Unknown counts as restarted."""
         return state.machine_boot != self._boot or not self._boot
 
-    def save(self, hard_state: HardState, entries: tuple[Entry, ...]) -> None:
-        """Write the state; durable on return.
+    def save(self, hard_state: HardState, entries: tuple[Entry, ...], reset: Position | None = None) -> None:
+        """Save the state; it is durable on return. With ``reset`` the next start empties the store first.
 
         Raises:
-            OSError: the old state is still there.
+            OSError: the state was not saved; the file is unchanged.
         """
-        value = {
+        value: dict[str, Any] = {
             "hardState": hard_state._asdict(),
             "entries": entries_to_json(entries),
             "machineBoot": self._boot,
         }
+        if reset is not None:
+            value["reset"] = [reset.offset, reset.entries]
         self._state.save_bytes(dump_pretty(with_checksum(value)))
 
-    def save_progress(self, progress: Progress) -> None:
-        """Write what is known to be committed.
+    def finish_reset(self, empty: Callable[[int], None]) -> None:
+        """Complete a saved reset, if there is one. Must be called before the store is opened.
+
+        Args:
+            empty: empties the store so that its log begins at the given offset. Its errors propagate.
 
         Raises:
-            OSError: the old contents are still there.
+            StoreDamaged: the state cannot be read.
+            OSError: the disk failed; the next start retries.
+        """
+        state = self.load()
+        if state.reset is not None:
+            empty(state.reset.offset)
+            self.save_progress(Progress(state.reset))
+            self.save(state.hard_state, state.entries)
+
+    def save_progress(self, progress: Progress) -> None:
+        """Save the progress.
+
+        Raises:
+            OSError: the progress was not saved; the file is unchanged.
         """
         value = {
             "offset": progress.commit.offset,
             "entries": progress.commit.entries,
             "tablesOffset": progress.tables_offset,
+            "historyEnd": progress.history_end,
         }
         self._progress.save_bytes(dump_pretty(with_checksum(value)))
 
@@ -131,11 +157,17 @@ def _state(value: dict[str, Any]) -> MemberState:
     state = object_at(value, "hardState")
     numbers = {name: parse_integer(state[name]) for name in ("term", "incarnation", "boot", "group")}
     if not numbers["incarnation"]:
-        raise BodyError("it has no incarnation")
+        raise BodyError("hardState.incarnation is 0")
     hard_state = HardState(vote=text_at(state, "vote", ""), recovering=flag_at(state, "recovering", False), **numbers)
-    return MemberState(hard_state, entries_from(value["entries"]), str(value.get("machineBoot", "")))
+    reset = value.get("reset")
+    return MemberState(
+        hard_state,
+        entries_from(value["entries"]),
+        str(value.get("machineBoot", "")),
+        None if reset is None else Position(*map(parse_integer, reset)),
+    )
 
 
 def _progress(value: dict[str, Any]) -> Progress:
     commit = Position(parse_integer(value["offset"]), parse_integer(value["entries"]))
-    return Progress(commit, parse_integer(value.get("tablesOffset", 0)))
+    return Progress(commit, parse_integer(value.get("tablesOffset", 0)), parse_integer(value.get("historyEnd", 0)))

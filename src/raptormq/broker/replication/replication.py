@@ -1,4 +1,4 @@
-"""One broker's part in its group: the member, its connections, its tables, and what runs only while it leads."""
+"""Replication of one broker: its group member, the connections, the replicated tables, and the services of a leader."""
 
 from __future__ import annotations
 
@@ -6,49 +6,82 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
 from raptormq.broker.config import BrokerConfig
+from raptormq.broker.replication.forwarding import Forwarding
 from raptormq.broker.replication.group_member import GroupMember, Listeners
+from raptormq.broker.replication.leader_port import LeaderPort, Ports
 from raptormq.broker.replication.links import Inbox, Links, Refusal
+from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
-from raptormq.broker.replication.table_records import TABLES_TOPIC, TableRecords
+from raptormq.broker.replication.status import MODE, LagTimes, has_caught_up, may_restart, state_of
+from raptormq.broker.replication.table_records import TableRecords
 from raptormq.errors import NotLeader, RaptorMQError, StorageError
 from raptormq.files import Files
 from raptormq.logs import get_logger
-from raptormq.raft import Options, ProposalRefused, Status, TransferLeadership
+from raptormq.protocol.bodies.replication import ReplicationState, Verdict
+from raptormq.protocol.signing import Credentials, CredentialSource
+from raptormq.protocol.topic_names import TABLES_TOPIC
+from raptormq.raft import (
+    AddMember,
+    LacksData,
+    Member,
+    Options,
+    PromoteMember,
+    Proposal,
+    ProposalRefused,
+    RemoveMember,
+    Status,
+    Suffrage,
+    TransferLeadership,
+)
 from raptormq.storage import MessageStore
 from raptormq.transport.pool import parse_address
-from raptormq.transport.server import Server
+from raptormq.transport.server import Server, ServerLimits
 from raptormq.transport.timing import wait_event
 
 logger = get_logger(__name__)
 
 _TICKS_PER_HEARTBEAT = 4
 _HAND_OVER_S = 1.0
+_TRANSFER_S = 2.0
+"""Maximum time to wait for a transfer of leadership. Clients wait 3 s for a response."""
+_ASK_LEADER_S = 2.0
+_ALMOST_ALL_BYTES = 1 << 20
+"""Maximum lag of the preferred leader at which leadership is transferred to it."""
+_MOVES_APART_ELECTIONS = 10
+"""Number of election timeouts between two attempts to transfer leadership to the preferred leader."""
+_LEAST_UNACKNOWLEDGED_MS = 2_000
+_CONFIRM_LEADERSHIP_S = 1.0
+_RETRY_S = 1.0
+"""Pause before the services of the leader are started again after a failure."""
+_LIMITS = ServerLimits(max_connections=128, max_unfinished_bytes=64 << 20)
+"""Limits of the group's port: members need two connections each. More would use up the file descriptors."""
 MASTER_ID = 0
 
 
 def files_of_member(config: BrokerConfig, filesystem: Files | None) -> MemberFiles:
-    """Return the files of the member in the store of a broker."""
+    """Return the member files in the store directory of a broker."""
     return MemberFiles(Path(config.storage.root_dir) / "config", filesystem)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderWork:
-    """What a broker does while it leads, and how it says so."""
+    """Callbacks that start and stop the services of a leader and register the broker."""
 
     start: Callable[[], Awaitable[None]]
     stop: Callable[[], Awaitable[None]]
     register: Callable[[int], None]
-    """Registers under this broker id from now on."""
+    """Registers the broker under this broker id, and notifies the running services of the change of role."""
 
 
 class Replication:
-    """The member of a group that a broker is; the store is open."""
+    """Runs one broker as a member of a Dledger group. The store must be open."""
 
     def __init__(
         self,
@@ -57,8 +90,19 @@ class Replication:
         files: MemberFiles,
         tables: TableRecords,
         refusal: Refusal,
+        address: str,
+        credentials: Credentials | CredentialSource | None,
     ) -> None:
-        """``refusal`` is the access control of the group's port.
+        """Create the member.
+
+        Args:
+            config: settings of the broker.
+            store: the open store.
+            files: the member files.
+            tables: the replicated tables.
+            refusal: access control of the group's port.
+            address: address of the broker for clients.
+            credentials: sign messages to other members if given.
 
         Raises:
             ConfigError: a file for TLS cannot be used.
@@ -73,32 +117,90 @@ class Replication:
         self._address = addresses[settings.self_id]
         others = {member: address for member, address in addresses.items() if member != settings.self_id}
         self._links = Links(
-            settings.group, others, store.replica, self._in_thread, config.security.own_credentials, config.outgoing_tls
+            settings.group,
+            others,
+            store.replica,
+            self._in_thread,
+            credentials,
+            config.outgoing_tls,
+            max(_LEAST_UNACKNOWLEDGED_MS, 2 * settings.election_ms),
+            self._process_ended,
         )
         options = Options(
             peers=addresses,
             heartbeat_ms=settings.heartbeat_ms,
             election_ms=settings.election_ms,
             sync_flush=config.storage.flush_disk_type == "SYNC_FLUSH",
-            preferred_leader=settings.preferred_leader,
-        )
+        )  # without the preferred leader: _move_to_preferred flushes the tables before it transfers leadership
         self.member = GroupMember(
             settings.self_id, options, store, files, self._links, _monotonic_ms, SystemRandom(), self._in_thread
         )
-        self.inbox = Inbox(settings.self_id, settings.group, others, self.member.step, refusal)
+        self.wants_restart = asyncio.Event()
+        """Set when the broker must restart, because its store has to be emptied."""
+        self._next_move_ms = 0
+        self._lags = LagTimes()
+        self._client_address = address
+        self._forwarding: Forwarding | None = None
+        self._leader_port: LeaderPort | None = None
+        self.inbox = Inbox(settings.self_id, settings.group, others, self.member.step, refusal, self)
         self._server: Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tick_s = settings.heartbeat_ms / 1000 / _TICKS_PER_HEARTBEAT
         self._work: LeaderWork | None = None
         self._role_changed = asyncio.Event()
+        self._leaderships = 0
+        """Number of times that this member has begun to lead since its start."""
         self._follows = asyncio.Event()
         self._roles: asyncio.Task[None] | None = None
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def start(self, progress: Progress, work: LeaderWork, *, clean: bool) -> None:
-        """Join the group; ``progress`` is what was known when the store was opened, ``clean`` that it was closed well.
+    def attach_forwarding(self, forwarding: Forwarding) -> None:
+        """Forward sends to the next leader after a transfer of leadership."""
+        self._forwarding = forwarding
+
+    def attach_leader_port(self, port: LeaderPort) -> None:
+        """Serve clients on a separate port while this member leads."""
+        self._leader_port = port
+
+    async def ask(self, member: str, restarting: str, seconds: float) -> ReplicationState:
+        """Request the status of the group from another member. See :meth:`Links.describe`."""
+        return await self._links.describe(member, restarting, seconds)
+
+    async def history(self) -> LogHistory:
+        """See :class:`~raptormq.broker.replication.links.Queries`."""
+        return await self.member.history()
+
+    async def read_range(self, begin: int, limit: int, most: int) -> bytes:
+        """See :class:`~raptormq.broker.replication.links.Queries`."""
+        segments = self._store.closed_segments()
+        data: bytes = await self._in_thread(lambda: segments.read_valid(begin, limit, most))
+        return data
+
+    async def fetch(self, begin: int, limit: int) -> bytes:
+        """Return records of the log from another member, the leader first. See :meth:`Links.read_range`.
+
+        Raises:
+            StorageError: no other member has sent them.
+        """
+        failures = []
+        others = [member for member in self._config.replication.addresses if member != self.member.id]
+        for member in sorted(others, key=lambda member: member != self.member.leader):
+            try:
+                return await self._links.read_range(member, begin, limit)
+            except RaptorMQError as error:
+                failures.append(f"{member}: {error}")
+        raise StorageError(f"no other member has sent this part of the log: {'; '.join(failures)}")
+
+    async def start(self, progress: Progress, work: LeaderWork, ports: Ports, *, clean: bool) -> None:
+        """Join the group.
+
+        Args:
+            progress: the progress that was saved when the store was opened.
+            work: the services of a leader.
+            ports: serves clients.
+            clean: whether the store was shut down cleanly.
 
         Raises:
             ConfigError: the port of the group is in use.
@@ -109,41 +211,162 @@ class Replication:
         await self.tables.catch_up(progress.tables_offset)
         replica = self._store.replica
         assert replica is not None
-        replica.own_topic = TABLES_TOPIC
+        replica.metadata_topic = TABLES_TOPIC
         replica.attach(self.tables)
         self.member.tables_offset = lambda: self.tables.kept_offset
-        self.member.listeners = Listeners(self._leading, self._following)
+        self.member.listeners = Listeners(
+            self._leading, self._following, self._handing_over, self.tables.log_shrunk, self.wants_restart.set
+        )
         try:
             self.member.start(progress, clean=clean)
         except ValueError as error:
-            raise StorageError(f"this broker's part of its group does not fit together: {error}") from error
+            raise StorageError(
+                f"the commit log and config/dledger.json of this member contradict each other: {error}"
+            ) from error
         self._server = Server(
-            self.inbox, config.network.bind_address, parse_address(self._address)[1], None, config.tls
+            self.inbox, config.network.bind_address, parse_address(self._address)[1], _LIMITS, config.tls
         )
         await self._server.start()
         self._roles = asyncio.get_running_loop().create_task(self._follow_role())
+        if self._leader_port is not None:
+            self._leader_port.start(ports)
         self._tick()
 
     async def stop_leading(self) -> None:
-        """Hand leadership over, if another member can take it at once, and stop what only a leader does."""
-        status = self.member.status()
-        if status is not None and self.member.leads:
-            ready = [other for other in status.members if other.active and other.suffrage == "voter"]
-            if ready:
-                try:
-                    self.member.propose(TransferLeadership(max(ready, key=lambda other: other.matched).id))
-                except ProposalRefused as error:
-                    logger.info("leadership is not handed over: %s", error)
+        """Transfer leadership if another member is ready, and stop the services of a leader."""
+        if self.member.leads:
+            try:
+                self._hand_over(self._successor())
                 await wait_event(self._follows, _HAND_OVER_S)
+            except ProposalRefused as error:
+                logger.info("leadership is not transferred before the stop: %s", error)
+        if self._leader_port is not None:
+            await self._leader_port.stop()
         if self._roles is not None:
             self._roles.cancel()
             await asyncio.gather(self._roles, return_exceptions=True)
 
+    async def transfer(self, to: str) -> None:
+        """Transfer leadership to the member ``to``, or to the most advanced one if empty. Waits until it leads.
+
+        Raises:
+            NotLeader: this member does not lead.
+            ProposalRefused: the transfer is not possible, or did not complete within :data:`_TRANSFER_S`.
+        """
+        if (reason := self.not_leader()) is not None:
+            raise reason
+        successor = to or self._successor()
+        self._hand_over(successor)
+        deadline = time.monotonic() + _TRANSFER_S
+        while self.member.leader != successor:
+            if time.monotonic() >= deadline:
+                raise ProposalRefused(
+                    f"member {successor} does not lead yet: check which member leads before you retry", to
+                )
+            await asyncio.sleep(self._tick_s)
+
+    def _hand_over(self, to: str) -> None:
+        """Begin a transfer of leadership.
+
+        Consumer offsets are flushed to the log in the same step, so that no commit is accepted between the flush and
+        the moment from which requests are held for the next leader.
+
+        Raises:
+            ProposalRefused: leadership cannot be transferred to that member.
+        """
+        self.tables.flush()
+        self.member.propose(TransferLeadership(to))
+
+    def _move_to_preferred(self, now_ms: int) -> None:
+        """Transfer leadership to the preferred leader once it has almost the whole log."""
+        settings = self._config.replication
+        if settings.preferred_leader in ("", settings.self_id) or now_ms < self._next_move_ms:
+            return
+        status = self.member.status()
+        if status is None or not status.accepts_data:
+            return
+        for other in status.members:
+            behind = status.end.offset - other.matched.offset
+            is_fit = other.active and other.suffrage == Suffrage.VOTER and not other.recovering
+            if other.id == settings.preferred_leader and is_fit and behind <= _ALMOST_ALL_BYTES:
+                self._next_move_ms = now_ms + _MOVES_APART_ELECTIONS * settings.election_ms
+                with suppress(ProposalRefused):
+                    self._hand_over(other.id)
+
+    async def change_members(self, action: str, member: str) -> None:
+        """Change the members of the group. Waits until the change is committed.
+
+        Under load a learner usually lacks the most recently committed records. Its promotion is retried until it has
+        all of them.
+
+        Args:
+            action: see :mod:`raptormq.protocol.headers.replication`.
+            member: id of the member.
+
+        Raises:
+            NotLeader: this member does not lead.
+            ProposalRefused: the change is not possible, or was not made and committed within :data:`_TRANSFER_S`.
+        """
+        if (reason := self.not_leader()) is not None:
+            raise reason
+        addresses = self._config.replication.addresses
+        if member not in addresses and action != "remove":
+            raise ProposalRefused(
+                f"{member!r:.80} is not in dLegerPeers: add it there on all members, and restart them one by one first"
+            )
+        proposals: dict[str, Callable[[], Proposal]] = {
+            "add": lambda: AddMember(member, Suffrage.JOINING, addresses[member]),
+            "addLearner": lambda: AddMember(member, Suffrage.LEARNER, addresses[member]),
+            "promote": lambda: PromoteMember(member),
+            "remove": lambda: RemoveMember(member),
+        }
+        if action not in proposals:
+            raise ProposalRefused(f"action {action!r:.80} is not one of {', '.join(proposals)}")
+        known = self._member_named(member)
+        if known is not None and action in ("add", "addLearner"):
+            raise ProposalRefused(f"{member} is a member of the group already, as a {known.suffrage}")
+        deadline = time.monotonic() + _TRANSFER_S
+        while True:
+            try:
+                end = self.member.propose(proposals[action]())
+                break
+            except LacksData:
+                if time.monotonic() >= deadline:
+                    raise
+                await asyncio.sleep(self._tick_s)
+        while (status := self.member.status()) is None or end is None or status.committed < end:
+            if time.monotonic() >= deadline or status is None:
+                raise ProposalRefused("the membership change is not committed yet: check the members before you retry")
+            await asyncio.sleep(self._tick_s)
+
+    def _member_named(self, member: str) -> Member | None:
+        status = self.member.status()
+        return status.configuration.get(member) if status is not None else None
+
+    def _successor(self) -> str:
+        """Return the voter with the longest log.
+
+        Raises:
+            ProposalRefused: no other voter is active.
+        """
+        status = self.member.status()
+        ready = [
+            other
+            for other in (status.members if status is not None else ())
+            if other.active and other.suffrage == Suffrage.VOTER and not other.recovering
+        ]
+        if not ready:
+            raise ProposalRefused("no other voter of the group is active and able to lead")
+        return max(ready, key=lambda other: other.matched).id
+
     async def stop(self) -> None:
-        """Leave; the store is closed afterwards."""
+        """Stop the member. The store must still be open."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._forwarding is not None:
+            await self._forwarding.stop()
+        await self.inbox.stop()
         await self.member.stop()
         await self._links.close()
         if self._server is not None:
@@ -151,39 +374,85 @@ class Replication:
         self._threads.shutdown(wait=False)
 
     def status(self) -> Status | None:
-        """Return the member's view of the group; None while it does not run."""
+        """Return the Raft status of the member; None while it does not run."""
         return self.member.status()
 
-    def facts(self) -> dict[str, str]:
-        """Return what tools are told about the group: the role, the term, the leader, how far each member is.
+    def describe(self, restarting: str = "") -> ReplicationState:
+        """Return the status of the group as this member knows it, with a verdict on a restart of ``restarting``."""
+        settings, status = self._config.replication, self.member.status()
+        restart = may_restart(status, restarting) if restarting else None
+        if restarting and restarting not in settings.addresses:
+            restart = Verdict(False, f"{restarting!r:.80} is not in dLegerPeers")
+        if status is None:
+            replica = self._store.replica
+            assert replica is not None
+            return ReplicationState(
+                settings.group, MODE, settings.self_id, "stopped", 0, "", replica.dispatched_offset, replica.end_offset,
+                self._client_address, remark=self._stopped, restart=restart,
+            )  # fmt: skip
+        state = state_of(status, self.member.leads, settings.group, settings.addresses, self._lags, _monotonic_ms())
+        return replace(state, address=self._client_address, remark=self.member.conflict, restart=restart)
 
-        ``dledgerMember_n1`` is ``voter, disk 3f2a, 0 bytes behind, heard 12 ms ago``; only the leader knows the others.
+    @property
+    def _stopped(self) -> str:
+        reason = self.member.halted or "its disk failed; it restarts shortly"
+        return f"member {self._config.replication.self_id} of this broker's group has stopped: {reason}"
+
+    def has_caught_up(self) -> Verdict:
+        """Return whether this member leads, or has every entry that was committed when it began to follow."""
+        return has_caught_up(self.member.status(), self.member.leads, self.member.catch_up, self._stopped)
+
+    async def may_restart(self) -> Verdict:
+        """Ask the leader whether a majority of caught-up voters remains while this member restarts."""
+        own, leader = self._config.replication.self_id, self.member.leader
+        if self.member.leads:
+            return may_restart(self.member.status(), own)
+        if self.member.status() is None or not leader or leader == own:
+            return Verdict(False, f"member {own} does not know a leader to ask")
+        try:
+            state = await self._links.describe(leader, own, _ASK_LEADER_S)
+        except RaptorMQError as error:
+            return Verdict(False, f"the leader {leader} did not respond: {error}")
+        return state.restart or Verdict(False, f"the leader {leader} answered without a verdict")
+
+    def facts(self) -> dict[str, str]:
+        """Return role, term, leader and progress of the members for ``mqadmin brokerStatus`` (28).
+
+        An example of ``dledgerMember_n1`` is ``voter, disk 3f2a, 0 bytes behind, heard 12 ms ago``. Only the leader has
+        these entries.
         """
         status = self.member.status()
         if status is None:
-            return {"dledgerRole": "stopped", "dledgerReason": self.member.halted or "the disk failed; it begins again"}
+            return {
+                "dledgerRole": "stopped",
+                "dledgerReason": self.member.halted or "its disk failed; it restarts shortly",
+            }
         facts = {
             "dledgerCommittedOffset": str(status.committed.offset),
             "dledgerDisk": f"{status.incarnation:x}",
+            "dledgerLastAppendTimeMs": str(self._unconfirmed_ms(status)),
             "dledgerGroup": self._config.replication.group,
             "dledgerLeader": status.leader,
             "dledgerRole": str(status.role),
             "dledgerSelfId": status.id,
             "dledgerTerm": str(status.term),
             "dledgerVoters": ",".join(status.configuration.voters()),
-            "dledgerRefusedFrames": str(self.inbox.refused.total()),
+            "dledgerRefusedFrames": str(self.inbox.refused),
         }
         for other in status.members:
             behind = status.end.offset - other.matched.offset
             facts[f"dledgerMember_{other.id}"] = (
                 f"{other.suffrage}, disk {other.incarnation:x}, {behind} bytes behind, heard {other.silent_ms} ms ago"
             )
-        if status.conflict:
-            facts["dledgerConflict"] = status.conflict
+        if self.member.conflict:
+            facts["dledgerConflict"] = self.member.conflict
         return facts
 
+    def _unconfirmed_ms(self, status: Status) -> int:
+        return self._lags.lag_ms(_monotonic_ms(), status.committed.offset) if self.member.leads else 0
+
     def connections(self) -> dict[str, Any]:
-        """Return what ``mqadmin haStatus`` shows: whether this member leads and, if so, how far the others are."""
+        """Return the body of ``mqadmin haStatus`` (907): whether this member leads, and the lag of the others."""
         status = self.member.status()
         members = status.members if status is not None else ()
         addresses = self._config.replication.addresses
@@ -205,27 +474,47 @@ class Replication:
         }
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """Return the figures for Prometheus: help text and value by name."""
+        """Return the gauges for Prometheus as name -> (help text, value)."""
         status = self.member.status()
         figures = {
             "replication_running": ("1 while this member of its group runs", float(status is not None)),
             "replication_leads": ("1 while this member leads its group", float(self.member.leads)),
+            "replication_conflict": (
+                "1 while this member refuses an operation that would lose or mix data; /replication has the reason",
+                float(bool(self.member.conflict)),
+            ),
             "replication_refused_frames_total": (
                 "Messages refused on the port of the group: of another group, malformed or not signed",
-                float(self.inbox.refused.total()),
+                float(self.inbox.refused),
+            ),
+            "replication_refused_connections_total": (
+                "Connections refused on the port of the group because of their maximum number",
+                float(self._server.refused_count if self._server is not None else 0),
             ),
         }
+        if self._leader_port is not None:
+            figures["replication_leader_address_leads_here"] = (
+                "1 while this member leads and clients reach it by dLegerLeaderAddress",
+                float(self._leader_port.is_reached),
+            )
         if status is not None:
             behind = [status.end.offset - other.matched.offset for other in status.members]
             figures |= {
-                "replication_term": ("The term of the group", float(status.term)),
-                "replication_elections_total": ("Elections that this member has won", float(status.elections)),
-                "replication_committed_bytes": ("End of what the group has confirmed", float(status.committed.offset)),
+                "replication_term": ("Raft term of the group", float(status.term)),
+                "replication_elections_total": (
+                    "Elections won by this member since its start",
+                    float(status.elections),
+                ),
+                "replication_committed_bytes": ("Committed end of the log in bytes", float(status.committed.offset)),
                 "replication_lag_bytes": (
-                    "How far the slowest member is behind, known to the leader alone",
+                    "Lag of the slowest member in bytes; exported by the leader only",
                     float(max(behind, default=0)),
                 ),
-                "replication_voters": ("Members that vote", float(len(status.configuration.voters()))),
+                "replication_last_append_milliseconds": (
+                    "Age of the oldest uncommitted message; exported by the leader only",
+                    float(self._unconfirmed_ms(status)),
+                ),
+                "replication_voters": ("Number of voters in the group", float(len(status.configuration.voters()))),
             }
         return figures
 
@@ -233,50 +522,88 @@ class Replication:
         """Return why a request for a leader is refused; None while this member leads."""
         return None if self.member.leads else self.member.not_leader()
 
+    async def confirm_leadership(self) -> None:
+        """Wait until a majority has confirmed that this member leads. Its queues then end where those of the group do.
+
+        Raises:
+            NotLeader: this member does not lead, or a majority does not answer.
+        """
+        if not await self.member.reads.passed(_CONFIRM_LEADERSHIP_S) or not self.member.leads:
+            raise self.member.not_leader()
+
     # --- time and roles ---
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
         self.member.tick()
         self.tables.tick()
+        if self.member.leads:
+            self._lags.sample(_monotonic_ms(), self._store.end_offset)
+            self._move_to_preferred(_monotonic_ms())
+
+    def _process_ended(self, member: str) -> None:
+        self.member.process_ended(member)
 
     def _leading(self) -> None:
         assert self._work is not None
         try:
             self.tables.lead()
-        except StorageError as error:  # a full disk: it is tried again with the next change
-            logger.error("the tables cannot be appended to the log: %s", error)
+        except StorageError as error:  # a full disk: the next change retries
+            logger.error("cannot append the tables to the log; retrying: %s", error)
+        self._leaderships += 1
         self._follows.clear()
+        self._lags.clear()
+        self._next_move_ms = _monotonic_ms() + self._config.replication.election_ms
         self._work.register(MASTER_ID)
-        self._role_changed.set()
+        self._tell_role_changed()
 
     def _following(self) -> None:
         assert self._work is not None
         self.tables.follow()
         self._follows.set()
         self._work.register(self._config.replication.broker_id)
+        self._tell_role_changed()
+
+    def _tell_role_changed(self) -> None:
         self._role_changed.set()
+        if self._leader_port is not None:
+            self._leader_port.role_changed()
+
+    def _handing_over(self) -> None:
+        if self._forwarding is not None:
+            self._forwarding.begin()
 
     async def _follow_role(self) -> None:
-        """Start and stop what only a leader runs, one after the other."""
+        """Start and stop the services of a leader, one transition after the other.
+
+        The running services belong to one term of leadership, because another member may have led between two terms.
+        """
         assert self._work is not None
-        runs = False
+        runs = 0
         try:
             while True:
-                await self._role_changed.wait()
-                self._role_changed.clear()
-                if self.member.leads is not runs:
-                    runs = self.member.leads
-                    await self._logged(self._work.start if runs else self._work.stop)
+                wanted = self._leaderships if self.member.leads else 0
+                if runs == wanted:
+                    await self._role_changed.wait()
+                    self._role_changed.clear()
+                elif runs:
+                    await self._logged(self._work.stop)
+                    runs = 0
+                elif await self._logged(self._work.start):
+                    runs = wanted
+                else:
+                    await asyncio.sleep(_RETRY_S)
         finally:
             if runs:
                 await self._logged(self._work.stop)
 
-    async def _logged(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _logged(self, step: Callable[[], Awaitable[None]]) -> bool:
         try:
             await step()
         except (OSError, RaptorMQError) as error:
-            logger.error("a service of the leader: %s", error)
+            logger.error("a service of the leader failed to start or stop: %s", error)
+            return False
+        return True
 
 
 def _monotonic_ms() -> int:

@@ -1,22 +1,29 @@
-"""The broker's tables as records of the log: topics, consumer groups and consumer offsets of a group of members.
+"""Replication of the broker's tables through the log: topics, consumer groups, consumer offsets, users and permissions.
 
-A member that leads appends what has changed to the topic :data:`TABLES_TOPIC`, queue 0. A topic's record is in the log
-before any message of the topic, and a request that changes a table is answered when its record is confirmed. The
-members that follow apply each record when it is dispatched: after everything before it in the log, and before
-everything behind it. A new leader appends whole tables, so that what the others have and it has not is gone.
+The leader appends changes to the topic :data:`TABLES_TOPIC`, queue 0. The record of a topic precedes every message of
+the topic in the log. A request that changes a table is answered when its record is confirmed. Followers apply a record
+when it is dispatched, so in the order of the log. A new leader appends a snapshot of all tables, which removes entries
+that only other members have.
 
-Body of a record, JSON; each member may be absent::
+Body of a record in JSON; each field is optional::
 
-    {"topics":  {"orders": {as in topics.json}, "gone": null},   null: deleted, with its messages up to here
+    {"topics":  {"orders": {as in topics.json}, "gone": null},   null: deleted, with its messages before this record
      "groups":  {"payers": {as in subscriptionGroup.json}, "gone": null},
      "offsets": {"orders@payers": {"0": 123}, "gone@payers": null},
-     "forbidden": {"payers": {"orders": 4}},                     all of it
+     "security": {"users": [as in users.json], "acls": [as in acls.json]},   complete
+     "ends":    {"orders": {"0": 123}},                          queues whose messages have all been deleted
+     "forbidden": {"payers": {"orders": 4}},                     complete
      "all": {"topics": ["orders", ...], "groups": [...], "offsets": [...]}}
 
-``all`` ends a copy of whole tables, which has several records: whatever is not named there does not exist.
+A snapshot has several records. ``all`` is in the last one and lists every entry; entries that are not listed do not
+exist.
 
-Consumer offsets are appended at most every :data:`OFFSETS_S`. Where a follower has to apply records again after a
-start, it begins :data:`_LAG_S` before the last one that it had, as the files of the tables are saved after the fact.
+The leader also appends a snapshot when retention has deleted the beginning of the log, because a new member receives
+only the rest.
+
+Consumer offsets are appended at most every :data:`OFFSETS_S`. After a start, a follower applies records again from
+:data:`_LAG_S` before its last one, because the files of the tables are saved with a delay. It begins no later than at
+the last snapshot, because the ends of queues are in no file.
 """
 
 from __future__ import annotations
@@ -33,23 +40,26 @@ from raptormq.errors import BodyError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import decode_record
-from raptormq.protocol.topic_names import SYSTEM_PREFIX
+from raptormq.protocol.topic_names import TABLES_TOPIC
+from raptormq.security.tables import SecurityTables
 from raptormq.storage.queue import AppendedLists, AppendResult, PendingRecord
 from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)
 
-TABLES_TOPIC = f"{SYSTEM_PREFIX}REPLICATED_TABLES"
+REPLICATED_TABLES = ("topics.json", "subscriptionGroup.json", "delayOffset.json", "timercheck")
+"""Files in ``config`` that a member with an empty log does not need, because their contents are in the log or derived
+from it."""
 OFFSETS_S = 1.0
-WHOLE_TABLES_S = 1_800.0
-"""How often a leader appends whole tables again: retention deletes the old ones, at the earliest after an hour."""
+SNAPSHOT_S = 1_800.0
+"""Interval of snapshots. It is shorter than an hour, after which retention may delete the previous snapshot."""
 _LAG_S = 15.0
 _PER_RECORD = 1_000
-"""Entries of a table in one record: some 300 KB of topics."""
+"""Maximum number of table entries in one record: about 300 KB of topics."""
 
 
 class TableRecords:
-    """Appends and applies the records. A builder of the dispatch (``raptormq.storage.records.IndexBuilder``)."""
+    """Appends and applies table records. Implements ``raptormq.storage.records.IndexBuilder`` for the dispatch."""
 
     def __init__(
         self,
@@ -58,8 +68,20 @@ class TableRecords:
         groups: GroupTable,
         dispatch_soon: Callable[[], None],
         clock_s: Callable[[], float],
+        security: SecurityTables | None = None,
     ) -> None:
-        """``clock_s`` is a monotonic one, in seconds; ``dispatch_soon`` has the store dispatched what was appended."""
+        """Create the records and subscribe to changes of the tables.
+
+        Args:
+            store: the store of the member.
+            topics: the topics.
+            groups: the consumer groups.
+            dispatch_soon: schedules the dispatch of appended records.
+            clock_s: monotonic clock in seconds.
+            security: users and permissions, if they are replicated.
+        """
+        self._security = security
+        self._security_is_written = True
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -74,48 +96,65 @@ class TableRecords:
         self._end = 0
         self._applied = 0
         self._applied_at: deque[tuple[float, int]] = deque()
-        self._kept_offset = 0
-        self._offsets_at = self._whole_at = 0.0
+        self._kept_offset = self._ends_offset = 0
+        self._new_ends_offset: int | None = None
+        self._log_start = 0
+        self._offsets_at = self._snapshot_at = 0.0
         topics.listen(self._topic_changed)
         groups.listen(self._groups_changed)
+        if security is not None:
+            security.users.on_change(self._security_changed)
+            security.acls.on_change(self._security_changed)
 
     # --- the leader ---
 
     def lead(self) -> None:
-        """Append the whole tables, and what changes from now on."""
+        """Append a snapshot, and every change from now on."""
         self._leads = True
         self._unwritten_topics.clear()
         self._offsets.take_changed_rows()
-        self._write_whole()
+        self._snapshot_at = self._clock_s() - SNAPSHOT_S  # still due if appending fails
+        self._write_snapshot()
 
     def follow(self) -> None:
-        """Apply records from now on."""
+        """Apply the records of another leader from now on."""
         self._leads = False
 
+    def log_shrunk(self) -> None:
+        """Append a snapshot, because retention may have deleted the previous one."""
+        if self._leads:
+            try:
+                self._write_snapshot()
+            except StorageError as error:
+                logger.warning("cannot append the tables to the log; retrying: %s", error)
+
     def tick(self) -> None:
-        """Append offsets that have changed, at most once in :data:`OFFSETS_S`, and what could not be appended."""
-        now = self._clock_s()
-        if now < self._offsets_at + OFFSETS_S:
-            return
-        self._offsets_at = now
+        """Append changed offsets, at most once per :data:`OFFSETS_S`, and changes that could not be appended before."""
+        if self._clock_s() >= self._offsets_at + OFFSETS_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append all changes now. Before a transfer of leadership this prevents offsets from going back."""
+        self._offsets_at = now = self._clock_s()
         rows = self._offsets.take_changed_rows()
         if not self._leads:
             return
         try:
-            if now >= self._whole_at + WHOLE_TABLES_S:
-                self._write_whole()
+            if now >= self._snapshot_at + SNAPSHOT_S or self._store.start_offset > self._log_start:
+                self._write_snapshot()
                 return
             self._write_topics()
             self._write_groups()
+            self._write_security()
             for part in _parts(rows.items()):
                 self._append({"offsets": part})
         except StorageError as error:
             for key in rows:
                 self._offsets.mark_changed(key)
-            logger.warning("the tables cannot be appended to the log now: %s", error)
+            logger.warning("cannot append the tables to the log; retrying: %s", error)
 
     async def confirmed(self) -> None:
-        """Wait until the group has every change so far.
+        """Wait until all changes so far are confirmed.
 
         Raises:
             StorageError: a change cannot be appended, or this member no longer leads.
@@ -123,6 +162,7 @@ class TableRecords:
         if self._leads:
             self._write_topics()
             self._write_groups()
+            self._write_security()
             await self._store.wait_confirmed(self._end)
 
     def _topic_changed(self, topic: str) -> None:
@@ -131,14 +171,27 @@ class TableRecords:
             try:
                 self._write_topics()
             except StorageError as error:  # the message that follows fails for the same reason
-                logger.warning("the change of topic %s cannot be appended to the log now: %s", topic, error)
+                logger.warning("cannot append the change of topic %s to the log; retrying: %s", topic, error)
 
     def _groups_changed(self) -> None:
         if self._leads and not self._applying:
             try:
                 self._write_groups()
             except StorageError as error:
-                logger.warning("the change of a consumer group cannot be appended to the log now: %s", error)
+                logger.warning("cannot append the change of a consumer group to the log; retrying: %s", error)
+
+    def _security_changed(self) -> None:
+        if self._leads and not self._applying:
+            self._security_is_written = False
+            try:
+                self._write_security()
+            except StorageError as error:
+                logger.warning("cannot append the change of users and permissions to the log; retrying: %s", error)
+
+    def _write_security(self) -> None:
+        if self._security is not None and not self._security_is_written:
+            self._append({"security": self._security.to_dict()})
+            self._security_is_written = True
 
     def _write_topics(self) -> None:
         while self._unwritten_topics:
@@ -160,8 +213,8 @@ class TableRecords:
         self._written_groups = dict(configs)
         self._written_forbidden = {group: dict(row) for group, row in self._groups.forbidden.items()}
 
-    def _write_whole(self) -> None:
-        self._whole_at = self._clock_s()
+    def _write_snapshot(self) -> None:
+        log_start = self._store.start_offset
         topics, groups, offsets = self._topics, self._groups, dict(self._offsets.rows())
         for part in _parts((name, topics.stored(name)) for name in topics.configs):
             self._append({"topics": part})
@@ -169,20 +222,36 @@ class TableRecords:
             self._append({"groups": part})
         for rows in _parts(offsets.items()):
             self._append({"offsets": rows})
+        self._security_is_written = False
+        self._write_security()
+        for ends in _parts(self._store.expired_queue_ends().items()):
+            self._append({"ends": ends})
         everything = {"topics": list(topics.configs), "groups": list(groups.configs), "offsets": list(offsets)}
         self._append({"forbidden": groups.forbidden, "all": everything})
+        self._log_start = log_start
+        self._snapshot_at = self._clock_s()
         self._written_groups = dict(groups.configs)
         self._written_forbidden = {group: dict(row) for group, row in groups.forbidden.items()}
 
     def _append(self, change: dict[str, Any]) -> None:
         body = orjson.dumps(change, option=orjson.OPT_NON_STR_KEYS)
-        self._end = self._store.append([PendingRecord(TABLES_TOPIC, 0, body)]).end_offset
+        appended = self._store.append([PendingRecord(TABLES_TOPIC, 0, body)])
+        self._end = appended.end_offset
+        self._track_ends(change, appended.queue_offsets[0])
         self._dispatch_soon()
+
+    def _track_ends(self, change: dict[str, Any], offset: int) -> None:
+        """Remember the queue offset at which the ends of queues in the newest snapshot begin. ``all`` completes it."""
+        if "ends" in change and self._new_ends_offset is None:
+            self._new_ends_offset = offset
+        if "all" in change:
+            self._ends_offset = offset if self._new_ends_offset is None else self._new_ends_offset
+            self._new_ends_offset = None
 
     # --- the followers ---
 
     async def catch_up(self, applied: int) -> None:
-        """Apply what is in the queue from ``applied`` on: the tables on the disk may not have it.
+        """Apply the records in the queue from ``applied`` on, which the tables on the disk may lack.
 
         Raises:
             StorageError: the log cannot be read.
@@ -194,40 +263,43 @@ class TableRecords:
             for place, size, _ in items:
                 record = await self._store.message_at(place)
                 if record is not None:
-                    self._apply(bytes(decode_record(bytes(record)).body), place + size)
+                    stored = decode_record(bytes(record))
+                    self._apply(bytes(stored.body), place + size, stored.queue_offset)
             at += max(1, len(items))
         self._applied = high
-        self._note_applied()
+        self._track_applied()
 
     def build(self, batch: AppendResult) -> None:
-        """Apply the records of a batch (IndexBuilder)."""
+        """Apply the table records of a dispatched batch (IndexBuilder)."""
         for index, record in enumerate(batch.records):
             if record.topic == TABLES_TOPIC:
                 if not self._leads:
-                    self._apply(bytes(record.body), batch.physical_offsets[index] + batch.sizes[index])
+                    end = batch.physical_offsets[index] + batch.sizes[index]
+                    self._apply(bytes(record.body), end, batch.queue_offsets[index])
                 self._applied = batch.queue_offsets[index] + 1
-                self._note_applied()
+                self._track_applied()
 
     def build_lists(self, batch: AppendedLists) -> None:
-        """Nothing: no client sends to the topic (IndexBuilder)."""
+        """Do nothing: clients cannot send to the topic (IndexBuilder)."""
 
     @property
     def kept_offset(self) -> int:
-        """The place in the queue up to which the files of the tables have the records."""
+        """Queue offset up to which the files of the tables contain the records."""
         oldest = self._clock_s() - _LAG_S
         while self._applied_at and self._applied_at[0][0] <= oldest:
             self._kept_offset = self._applied_at.popleft()[1]
-        return self._kept_offset
+        return min(self._kept_offset, self._ends_offset)
 
-    def _note_applied(self) -> None:
+    def _track_applied(self) -> None:
         now = self._clock_s()
         if not self._applied_at or now - self._applied_at[-1][0] >= OFFSETS_S:
             self._applied_at.append((now, self._applied))
 
-    def _apply(self, body: bytes, end: int) -> None:
+    def _apply(self, body: bytes, end: int, offset: int) -> None:
         self._applying = True
         try:
             change = orjson.loads(body)
+            self._track_ends(change, offset)
             for name, topic in change.get("topics", {}).items():
                 self._apply_topic(name, topic, end)
             for name, group in change.get("groups", {}).items():
@@ -239,10 +311,16 @@ class TableRecords:
                 self._groups.forbid(change["forbidden"])
             for key, row in change.get("offsets", {}).items():
                 self._offsets.set_row(key, row if row is None else {int(queue): at for queue, at in row.items()})
+            if self._security is not None and "security" in change:
+                self._security.adopt(change["security"])
+            for topic, ends in change.get("ends", {}).items():
+                if topic in self._topics.configs:
+                    for queue_id, at in ends.items():
+                        self._store.begin_queue_at(topic, int(queue_id), at)
             if (everything := change.get("all")) is not None:
-                self._forget_others(everything)
+                self._remove_unlisted(everything)
         except (BodyError, LookupError, AttributeError, TypeError, ValueError) as error:
-            logger.error("a record of the tables that ends at %d cannot be read: %s", end, error)
+            logger.error("the table record that ends at log offset %d cannot be decoded: %s", end, error)
         finally:
             self._applying = False
 
@@ -251,10 +329,10 @@ class TableRecords:
             self._topics.adopt(TopicConfig.from_dict(topic))
             return
         self._topics.delete(name)
-        if self._store.tombstone_offset(name) < end:  # else it was deleted before a start
+        if self._store.tombstone_offset(name) < end:  # otherwise it was deleted before a restart
             self._store.delete_topic(name, end)
 
-    def _forget_others(self, everything: dict[str, list[str]]) -> None:
+    def _remove_unlisted(self, everything: dict[str, list[str]]) -> None:
         topics, groups = set(everything["topics"]), set(everything["groups"])
         for topic in [topic for topic in self._topics.configs if topic not in topics]:
             self._topics.delete(topic)
@@ -264,7 +342,7 @@ class TableRecords:
 
 
 def _parts(entries: Any) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a table in dictionaries of :data:`_PER_RECORD`."""
+    """Yield the entries of a table in dictionaries of at most :data:`_PER_RECORD` entries."""
     iterator = iter(entries)
     while part := dict(islice(iterator, _PER_RECORD)):
         yield part

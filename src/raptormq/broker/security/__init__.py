@@ -1,5 +1,5 @@
-"""What requests to the broker need: ``required_permissions`` by their fields, ``authorized_records`` by the message
-that they name.
+"""Access control of the broker: ``required_permissions`` determines the permissions that a request requires by its
+fields, ``authorized_records`` those that depend on the requested message.
 
-:mod:`raptormq.security` has the rest of access control.
+:mod:`raptormq.security` implements users, ACLs and signatures.
 """

@@ -1,8 +1,10 @@
-"""What each request needs: which actions on which resources (RocketMQ ``DefaultAuthorizationContextBuilder`` and the
-``RocketMQAction`` of its headers). ``docs/reference/access-control.md`` has it as a table, with the differences.
+"""Permissions that each request requires: actions on resources (``DefaultAuthorizationContextBuilder``, and the
+``RocketMQAction`` of request headers). ``docs/reference/access-control.md`` lists them and the differences from
+RocketMQ.
 
-RocketMQ lets everyone who is authenticated pass where it has no rule, the broker's configuration, group administration
-and lite pulls among them. Here such a request is an administrator's: it needs its action on the cluster.
+RocketMQ permits requests without a rule for every authenticated user, for example changes of the broker's settings,
+group administration and lite pulls. This broker treats them as requests of administrators, which require the action on
+the cluster.
 """
 
 from __future__ import annotations
@@ -22,15 +24,17 @@ from raptormq.security.gate import PermissionResolver
 from raptormq.security.resources import ANY_TYPE, RequiredPermission, Resource, group_resource, resources_of
 
 MAX_HEARTBEAT_BYTES = 512 * 1024
-"""Heartbeats beyond are not judged, hence refused: judging cannot be done in turns with other requests, and this much
-names 3,000 topics, for which it takes 50 ms."""
+"""Maximum size of a heartbeat with access control. The authorization blocks the event loop. It takes 50 ms for a
+heartbeat of this size, which contains about 3,000 topics.
+"""
 
 MAX_ACKNOWLEDGED = 1_000
-"""Pairs of group and topic that acknowledgements (200151) may be for: more are not judged, hence refused, for the same
-reason. Clients name one or a few."""
+"""Maximum number of pairs of group and topic in a request 200151. The authorization of more would block the event loop.
+"""
 
 MAX_NAMED = 1_000
-"""Topics or groups that one deletion of several (5002, 5003) may name, for the same reason."""
+"""Maximum number of topics or groups in a request 5002 or 5003. The authorization of more would block the event loop.
+"""
 
 Rule = Callable[[RemotingCommand], list[RequiredPermission]]
 
@@ -39,15 +43,15 @@ _READ = ("Sub", "Get")
 
 
 def permission_resolver(cluster: str) -> PermissionResolver:
-    """Return what tells the needs of requests to a broker of ``cluster``."""
+    """Return the function that determines the required permissions of requests to a broker of ``cluster``."""
     return partial(permissions_of, cluster=cluster)
 
 
 def permissions_of(request: RemotingCommand, cluster: str) -> list[RequiredPermission]:
-    """Return all that ``request`` needs; nothing for what every user may do.
+    """Return all permissions that ``request`` requires. The list is empty if every user may send the request.
 
     Raises:
-        ProtocolError: the body that names the resources cannot be read.
+        ProtocolError: the body with the names of the resources cannot be decoded.
     """
     rule = _RULES.get(request.code)
     if rule is not None:
@@ -83,9 +87,11 @@ def _on(topic: str, actions: tuple[str, ...]) -> list[RequiredPermission]:
 
 
 def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[RequiredPermission]:
-    """Return what ``group`` needs to read ``topic``, besides itself: nothing for its own retries, the topic that they
-    were popped from for those of pops (:func:`~raptormq.protocol.pop_handle.pop_retry_topic`), and for the retries of
-    another group that group.
+    """Return the permissions that ``group`` requires to read ``topic``, in addition to those on the group.
+
+    The group's retry topic requires none. A retry topic of POP consumption
+    (:func:`~raptormq.protocol.pop_handle.pop_retry_topic`) requires those of the original topic. The retry topic of
+    another group requires those of that group.
     """
     own = RETRY_PREFIX + group
     if not group:
@@ -98,14 +104,16 @@ def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[RequiredP
 
 
 def to_view(topic: str) -> list[RequiredPermission]:
-    """Return what is needed to look at a message of ``topic``."""
+    """Return the permissions required to view a message of ``topic``."""
     return _on(topic, _GET)
 
 
 def to_send(topic: str) -> list[RequiredPermission]:
-    """Return what is needed to send a message to ``topic``: to a retry topic that of its group, whichever the request
-    names, which is the producer's own word. The topics by which the broker tells itself what to deliver are written to
-    by who may do everything: a message in them may name any topic and any group.
+    """Return the permissions required to send a message to ``topic``.
+
+    A retry topic requires those of its group. The group in the request is not used, because the producer chooses it.
+    The timer topic and the revive log require a permission on all resources, because their messages control deliveries
+    to any topic and group.
     """
     if topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX):
         return [RequiredPermission(Resource(ANY_TYPE), _PUB)]
@@ -113,12 +121,12 @@ def to_send(topic: str) -> list[RequiredPermission]:
 
 
 def to_change(topic: str) -> list[RequiredPermission]:
-    """Return what is needed to administer the messages of ``topic``."""
+    """Return the permissions required to administer the messages of ``topic``."""
     return _on(topic, ("Update",))
 
 
 def to_consume(group: str, topic: str) -> list[RequiredPermission]:
-    """Return what ``group`` needs to get a message of ``topic``, besides itself."""
+    """Return the permissions that ``group`` requires to consume ``topic``, in addition to those on the group."""
     return _read_by(group, topic, _SUB)
 
 
@@ -156,7 +164,7 @@ def _query(request: RemotingCommand) -> list[RequiredPermission]:
 
 def _heartbeat(request: RemotingCommand) -> list[RequiredPermission]:
     if len(request.body) > MAX_HEARTBEAT_BYTES:
-        raise BodyError(f"a heartbeat of {len(request.body)} bytes, more than {MAX_HEARTBEAT_BYTES}")
+        raise BodyError(f"the heartbeat has {len(request.body)} bytes; the limit is {MAX_HEARTBEAT_BYTES}")
     found: list[RequiredPermission] = []
     for consumer in HeartbeatData.from_json(request.body).consumers:
         found.append(RequiredPermission(group_resource(consumer.group), _SUB))
@@ -179,7 +187,7 @@ def _locks(request: RemotingCommand) -> list[RequiredPermission]:
     group = str(body.get("consumerGroup") or "")
     found = [RequiredPermission(group_resource(group), _SUB)]
     queues = [queue for queue in list_at(body, "mqSet") if isinstance(queue, dict)]
-    for topic in dict.fromkeys(str(queue.get("topic") or "") for queue in queues):  # thousands are of the same one
+    for topic in dict.fromkeys(str(queue.get("topic") or "") for queue in queues):  # most queues have the same topic
         found += _read_by(group, topic, _SUB)
     return found
 
@@ -187,7 +195,7 @@ def _locks(request: RemotingCommand) -> list[RequiredPermission]:
 def _acknowledgements(request: RemotingCommand) -> list[RequiredPermission]:
     names = batch_ack_names(request.body) if request.body else set()
     if len(names) > MAX_ACKNOWLEDGED:
-        raise BodyError(f"acknowledgements for {len(names)} groups and topics, more than {MAX_ACKNOWLEDGED}")
+        raise BodyError(f"the request acknowledges {len(names)} groups and topics; the limit is {MAX_ACKNOWLEDGED}")
     found: dict[RequiredPermission, None] = {}
     for group, topic, kind in names:
         found[RequiredPermission(group_resource(group), _SUB)] = None
@@ -216,7 +224,7 @@ def _deleting(member: str, resources: Callable[[str], list[Resource]]) -> Rule:
     def rule(request: RemotingCommand) -> list[RequiredPermission]:
         found = names_at(loads_request(request.body), member)
         if len(found) > MAX_NAMED:
-            raise BodyError(f"a deletion of {len(found)} topics or groups, more than {MAX_NAMED}")
+            raise BodyError(f"the request deletes {len(found)} topics or groups; the limit is {MAX_NAMED}")
         return [RequiredPermission(resource, ("Delete",)) for name in found for resource in resources(name)]
 
     return rule
@@ -243,11 +251,12 @@ _RULES: dict[int, Rule] = {
     5002: _deleting("topicList", resources_of),
     5003: _deleting("groupNameList", lambda name: [group_resource(name)]),
     31001: _conversion,
+    31031: _send("b"),
     200051: _consuming(_SUB),
     200053: _consuming(_SUB),
     200151: _acknowledgements,
 }
-"""Requests with a rule of their own."""
+"""Requests with a special rule."""
 
 _FIELDS: dict[int, tuple[tuple[str, ...], str | None, bool]] = {
     17: (("Create",), None, True),
@@ -280,16 +289,19 @@ _FIELDS: dict[int, tuple[tuple[str, ...], str | None, bool]] = {
     200054: (_SUB, "consumerGroup", True),
     200055: (_GET, "consumerGroup", True),
 }
-"""Request -> actions, the header's field that names a group, and whether its field ``topic`` counts. Without any of
-them it is about the cluster."""
+"""Actions, the header field with the group, and whether the header field ``topic`` is used, by request code. A request
+without group and topic requires the actions on the cluster."""
 
 _REPLIES = {324: "topic", 325: "b"}
-"""Replies, and their header's field that names the topic in which they are kept: in the cluster's own for them every
-user may, as in RocketMQ."""
+"""Header field with the topic of a reply, by request code. As in RocketMQ, every user may reply in the reply topic of
+the cluster."""
 
-_FREE = frozenset({46, 30320})
-"""Checks of expressions, which change and show nothing: free for every user, as in RocketMQ. The parts of a request for
-several queues are judged one by one, as the sends that they stand for."""
+_FREE = frozenset({46, 30320, 31032})
+"""Requests that every user may send. As in RocketMQ, 46 is one of them: it only validates an expression. The parts of a
+request 30320 are authorized separately, like single sends, and so are the lists that a commit (31032) publishes."""
 
-_CLUSTER_READS = frozenset({21, 26, 28, 201, 204, 305, 315, 317, 328, 402, 907, 3004, 3005, 3009, 3010})
-"""Requests that read what belongs to the whole broker; all others without a rule change it."""
+_CLUSTER_READS = frozenset(
+    {21, 26, 28, 43, 45, 60, 61, 201, 204, 305, 315, 317, 328, 402, 906, 907, 1005, 1006, 1007, 1010}
+    | {3004, 3005, 3009, 3010, 31011, 31021}
+)
+"""Requests that read the state of the whole broker. All other requests without a rule change it."""

@@ -1,5 +1,5 @@
-"""The send path: all sends from one socket read are validated, appended with one write and answered together.
+"""The send path. All sends from one socket read are validated, appended with one write and answered together.
 
-:mod:`.admission` converts requests to records, :mod:`.answers` encodes the responses, :mod:`.send_service` connects
-them with the store, and :mod:`.pending_answers` holds responses until the store confirms the records.
+:mod:`.admission` converts requests to records, :mod:`.send_service` appends them, :mod:`.answers` encodes the
+responses, and :mod:`.pending_answers` delays responses until the store confirms the records.
 """

@@ -1,6 +1,6 @@
-"""A send that was accepted: its record and the data for its response.
+"""An accepted send: its record and the data of its response.
 
-Neighbours: :mod:`.admission` and :mod:`.usual_batches` make it, :mod:`.group` stores it, :mod:`.answers` answers it.
+:mod:`.admission` and :mod:`.batch_fast_path` create it, :mod:`.send_service` stores it, :mod:`.answers` answers it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class AcceptedSend(NamedTuple):
     queue_id: int
     unique_key: str
     wait: bool
-    """False if the producer set WAIT=false: the response need not wait until the record is confirmed."""
+    """False if the producer set WAIT=false: the response does not wait for the confirmation of the record."""
     recall_handle: str = ""
-    """Handle for recalling a timer message."""
+    """Recall handle of a timer message."""
     in_batch: int = 0
-    """Number of messages of a batch that is stored as one record, else 0."""
+    """Number of messages of a batch that is stored as one record, 0 for other sends."""
     later_topic: str = ""
-    """Final topic of a message that is stored in another one first: a half, delayed or timer message."""
+    """Destination topic of a half, delayed or timer message, otherwise empty."""

@@ -1,10 +1,10 @@
 """Validates send requests and converts them to records (``SendMessageProcessor``).
 
-This is the hottest code of the broker: a few lookups per message, no full parse of the properties, no header object. A
-request with invalid header fields is decoded again by its header declaration, which raises the detailed error.
+This is the most frequently executed code of the broker. It avoids a full parse of the properties and a header object.
+If a header field is invalid, the request is decoded again with its header declaration, which raises a detailed error.
 
-The broker appends MSG_REGION, TRACE_ON and CLUSTER to the properties (the last property of a name wins), and UNIQ_KEY
-if the producer sent none. The records of a list (320) are stored unchanged.
+The broker appends MSG_REGION, TRACE_ON and CLUSTER to the properties, and UNIQ_KEY if the producer sent none. If a
+property occurs twice, the last value applies. The records of a list (320) are stored unchanged.
 """
 
 from __future__ import annotations
@@ -49,13 +49,12 @@ from raptormq.storage.queue import PendingBatch, PendingList, PendingRecord, par
 from raptormq.transport.router import Refused
 
 MAX_LIST_RECORDS = 65_536
-"""Maximum number of messages in a list. A batch that is stored as one record has a 16-bit limit
-(``MAX_BATCH_RECORDS``); a list has none in its format, but 190,000 empty messages fit 4 MiB and would block other
-requests.
+"""Maximum number of messages in a list. The format of a list has no limit, but 190,000 empty messages fit in 4 MiB and
+would block other requests. A batch that is stored as one record has a 16-bit limit (``MAX_BATCH_RECORDS``).
 """
 _INT32 = 1 << 31
 _INT64 = 1 << 63
-# Plain integers: members of an enumeration have to be looked up, and operators of IntFlag cost a microsecond each.
+# Plain integers, because attribute access on an enumeration is slow and an IntFlag operation takes a microsecond.
 _SEND_V1, _SEND_BATCH = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_BATCH_MESSAGE)
 _WRITE = int(Perm.WRITE)
 _MULTI_TAGS = int(SysFlag.MULTI_TAGS)
@@ -75,12 +74,12 @@ _REQUIRED_V1 = itemgetter(
 )
 _V1 = _REQUIRED_V1, "reconsumeTimes", "maxReconsumeTimes", "properties"
 _V2 = _REQUIRED_V2, "j", "l", "i"
-"""Field names of a send header: the required ones and three optional ones."""
+"""Required fields of a send header, and the names of three optional fields."""
 _OTHER_TYPES = DELAY_PROPERTIES | {names.SHARDING_KEY}
 """Properties of delayed and ordered messages, which have no priority."""
 _PROPERTIES = itemgetter(3)
 _new_tuple = tuple.__new__
-"""Creates a named tuple in half the time of its constructor, which is a Python function."""
+"""Creates a named tuple in half the time of its constructor."""
 _Place = tuple[str, int, int, int, bytes, int, int]
 """Topic, queue id, sysFlag, born timestamp, born host, flag, reconsume times."""
 
@@ -92,7 +91,6 @@ class Admission:
         self,
         config: BrokerConfig,
         topics: TopicTable,
-        creator: TopicCreator,
         unique_ids: UniqueIdFactory,
         clock: Callable[[], int],
         retries: RetryTopics,
@@ -107,7 +105,7 @@ class Admission:
         self._configs = topics.configs
         self._retries = retries
         self._level_count = len(parse_delay_levels(config.storage.delay_levels))
-        self._creator = creator
+        self._creator = TopicCreator(topics, policies)
         self._unique_ids = unique_ids
         self._clock = clock
         self.settings_changed()
@@ -122,11 +120,11 @@ class Admission:
         self._usual_batches = BatchFastPath(self._configs, self._common_properties)
 
     def knows_topic(self, topic: str) -> bool:
-        """Whether the topic exists."""
+        """Return whether the topic exists."""
         return topic in self._configs
 
     def settings_changed(self) -> None:
-        """Apply settings that may change at run time."""
+        """Apply changes of settings at run time."""
         self._max_body_bytes = max_body_bytes(self._config)
         self._writable = bool(self._policies.permission & _WRITE)
 
@@ -135,7 +133,7 @@ class Admission:
 
         Raises:
             HeaderError: a header field is missing or not a number in range.
-            Refused: the request violates a rule; the error has the code of the rule.
+            Refused: the send is not allowed. The error has the response code.
         """
         if request.code == _SEND_BATCH and self._writable:
             usual = self._usual_batches.admit(request, born_host, self._max_body_bytes)
@@ -148,7 +146,7 @@ class Admission:
             queue_id, sys_flag, flag = int(queue_text), int(sys_flag_text), int(flag_text)
             born, times = int(born_text), int(ext.get(times_name, 0))
         except (KeyError, ValueError):
-            _complain(request)
+            _raise_header_error(request)
         if not (
             -_INT32 <= flag < _INT32
             and 0 <= sys_flag < _INT32
@@ -156,7 +154,7 @@ class Admission:
             and 0 <= times < _INT32
             and -_INT32 <= queue_id < _INT32
         ):
-            _complain(request)
+            _raise_header_error(request)
         config = self._configs.get(topic)
         if config is None:
             config = self._creator.create(topic, template, queues)
@@ -179,7 +177,7 @@ class Admission:
         return self._admit_single(request, place, text)
 
     def _redirected(self, topic: str, queue_id: int, times: int, limit: str | None) -> tuple[str, int]:
-        """Return the topic and queue for a message to a ``%`` topic: the dead letter queue after too many retries."""
+        """Return the topic and queue of a message to a ``%`` topic, the dead-letter topic after too many retries."""
         dead = self._retries.redirected(topic, times, limit)
         return (topic, queue_id) if dead is None else (dead, 0)
 
@@ -225,8 +223,10 @@ class Admission:
         return _new_tuple(AcceptedSend, (request, record, False, 1, queue_id, unique_key, wait, handle, 0, later))
 
     def _by_priority(self, topic: str, queue_id: int, text: str) -> tuple[int, str]:
-        """Return the queue and the properties of a message with a priority: the priority is the number of its queue,
-        whichever type the topic has (RIP-80). A delayed, ordered or transactional message loses its priority.
+        """Return the queue and the properties of a message with a priority (RIP-80).
+
+        The priority is the queue number, regardless of the type of the topic. The priority of a delayed, ordered or
+        transactional message is removed.
         """
         priority = names.find_number(text, names.PRIORITY)
         if priority is None:
@@ -239,12 +239,12 @@ class Admission:
         return min(priority, config.write_queue_nums - 1) if config is not None else 0, text
 
     def _fit_for(self, topic: str) -> Fit:
-        """Return how added properties get room. Only retries may drop properties."""
+        """Return the function that merges added properties. Only retries may drop properties to make space."""
         return partial(self._copies.fit, topic) if is_derived_topic(topic) else merge_properties
 
     def _shortened(self, topic: str, properties: bytes) -> bytes:
-        """Return shortened properties of a message for a retry or dead letter topic, with room for the properties of a
-        delayed message; refuse any other message.
+        """Shorten the properties of a message for a retry or dead-letter topic, with space for the properties of a
+        delayed message. Refuse messages for other topics.
         """
         if not is_derived_topic(topic):
             self._refuse_size()
@@ -299,7 +299,7 @@ class Admission:
         return AcceptedSend(request, pending, True, len(rows), queue_id, unique_key, "WAIT\x01false" not in text)
 
     def _admit_whole(self, request: RemotingCommand, place: _Place, text: str, unique_key: str) -> AcceptedSend:
-        """Admit a batch that becomes one record."""
+        """Admit a batch that is stored as one record."""
         topic, queue_id, sys_flag, born, born_host, flag, _ = place
         body = request.body
         try:
@@ -314,15 +314,16 @@ class Admission:
         return _new_tuple(AcceptedSend, (request, record, False, 1, queue_id, unique_key, wait, "", messages, ""))
 
     def _check_flags(self, text: str, sys_flag: int, topic: str) -> bool:
-        """Check the bits that few messages have; true for a batch that comes as the inner batch that it becomes, as
-        those do that brokers cannot count: compressed or encrypted.
+        """Check rarely used flags. Return whether the request is an inner batch (INNER_BATCH and NEED_UNWRAP).
+
+        Clients send compressed and encrypted batches in this form, because brokers cannot count their messages.
         """
         if sys_flag & ~_TRANSACTION & _SPECIAL_FLAGS:
             if not is_inner_batch(sys_flag) or self._configs[topic].attributes.get(QUEUE_TYPE) != BATCH_CQ:
                 _refuse_inner_batch()
             return True
         if (sys_flag & _TRANSACTION) in _UNDECIDED_OR_ROLLED_BACK and not is_half(text):
-            # it would be stored but never delivered
+            # Consumers never receive a message with these bits.
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a message with transaction bits needs the property TRAN_MSG=true"
             )
@@ -336,7 +337,7 @@ class Admission:
         raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic} is not writable")
 
     def _refuse_size(self) -> NoReturn:
-        """Refuse a message that is too long, with the remark of RocketMQ."""
+        """Refuse a message that is too large, with RocketMQ's remark."""
         limits = f"msg body length limit {self._max_body_bytes}B, msg properties length limit 32KB."
         remark = f"the message is illegal, maybe msg body or properties length not matched. {limits}"
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -344,7 +345,7 @@ class Admission:
 
 def _unique_key(text: str) -> str | None:
     at = text.rfind("UNIQ_KEY\x01")
-    if at > 0 and text[at - 1] != "\x02":  # part of a longer name, or a second key
+    if at > 0 and text[at - 1] != "\x02":  # the end of a longer property name
         return find_property(text, "UNIQ_KEY")
     if at < 0:
         return None
@@ -352,14 +353,14 @@ def _unique_key(text: str) -> str | None:
     return (text[at + 9 : end] if end >= 0 else text[at + 9 :]) or None
 
 
-def _complain(request: RemotingCommand) -> NoReturn:
+def _raise_header_error(request: RemotingCommand) -> NoReturn:
     header = SendMessageRequestHeader if request.code == _SEND_V1 else SendMessageRequestHeaderV2
     decode_header(header, request.ext_fields)
-    raise HeaderError("a number of the send header is outside its range")
+    raise HeaderError("a number in the send header is out of range")
 
 
 def _delay_level(text: str, topic: str) -> int:
-    """Return the delay level in the properties; dead letters are not delayed."""
+    """Return the delay level in the properties, 0 for a dead-letter topic."""
     try:
         return 0 if topic.startswith(DLQ_PREFIX) else delay_level(text)
     except MessageError as error:
@@ -373,6 +374,6 @@ def _refuse_inner_batch() -> NoReturn:
 
 
 def _refuse_inner_number(text: str) -> None:
-    """Refuse a single message with INNER_NUM, which consumers would take for a batch."""
+    """Refuse a single message with INNER_NUM: consumers would decode it as a batch."""
     if names.INNER_NUM in names.decode_properties(text):
         _refuse_inner_batch()

@@ -1,9 +1,9 @@
-"""Encodes responses to sends from a template: a generic encoder would cost more than the append.
+"""Encodes responses to sends.
 
-JSON headers come from the template; the ROCKETMQ binary format, which few clients use, goes through the generic
-encoder. Java clients dereference ``extFields`` of every successful response. ``msgId`` is the offset id of the record;
-for a list it holds one id per record, joined by commas. A batch that is stored as one record has one id, and
-``batchUniqId``.
+JSON headers are formatted with a template, because the generic encoder takes longer than the append. The generic
+encoder serves the binary format ROCKETMQ, which few clients use. Every successful response has ``extFields``, because
+Java clients dereference it without a check. ``msgId`` is the offset id of the record. The response to a list has one id
+per record, separated by commas. The response to a batch that is stored as one record has one id and ``batchUniqId``.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class SendAnswers:
         *,
         waiting: bool | None = None,
     ) -> bytes:
-        """Return the concatenated response frames of a stored group; oneway requests get none.
+        """Return the concatenated response frames of a stored group, without oneway requests.
 
-        ``waiting`` True selects the requests with WAIT=true, False the others; None selects all.
+        ``waiting`` selects requests: True those with WAIT=true, False those with WAIT=false, None all.
         """
         frames: list[bytes] = []
         places, queue_offsets = result.physical_offsets, result.queue_offsets
@@ -70,13 +70,13 @@ class SendAnswers:
         return b"".join(frames)
 
     def offset_ids(self, places: list[int]) -> str:
-        """Return the offset ids for these log offsets, joined with commas."""
+        """Return the offset ids of log offsets, separated by commas."""
         if len(places) == 1:
             return f"{self._prefix}{places[0]:016X}"
         return self._ids_of(places)[1:].decode()
 
     def _ids_of(self, places: list[int]) -> bytes:
-        """Return the offset ids of the further messages of a list, each after a comma."""
+        """Return the offset ids of log offsets, each preceded by a comma."""
         hexadecimal = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
         return f",{self._prefix}{hexadecimal.replace(',', f',{self._prefix}')}".encode()
 

@@ -1,4 +1,4 @@
-"""Creates topics with their first message (``TopicConfigManager.createTopicInSendMessageMethod``)."""
+"""Creates a topic when its first message arrives (``TopicConfigManager.createTopicInSendMessageMethod``)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from raptormq.protocol.topic_names import is_derived_topic, topic_name_error
 from raptormq.transport.router import Refused
 
 MAX_TOPICS = 200_000
-"""Auto-created topics at most, so that a producer with random topic names cannot fill disk and memory."""
+"""No topic is auto-created beyond this number of topics: random topic names must not fill disk and memory."""
 
 
 class TopicCreator:
-    """Creates the unknown topic of a send if the settings and the template topic allow it."""
+    """Creates missing topics if the settings and the template topic allow it."""
 
     def __init__(self, topics: TopicTable, policies: Policies) -> None:
         self._topics = topics
         self._policies = policies
 
     def create(self, topic: str, template: str, queues: str) -> TopicConfig:
-        """Return the new topic, copied from ``template`` with at most ``queues`` (text of a number) queues.
+        """Create ``topic`` as a copy of ``template`` with at most ``queues`` (decimal text) queues, and return it.
 
         Raises:
-            Refused: 29 for an invalid name, 17 when the topic may not be created.
+            Refused: 29 for an invalid name, 17 if the topic may not be created.
         """
         if (fault := topic_name_error(topic)) is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)

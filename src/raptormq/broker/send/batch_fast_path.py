@@ -1,8 +1,8 @@
 """Fast path for the most common batches (code 320): stored as one record, without special flags or properties.
 
-The fast path refuses nothing. Unusual and invalid requests go to :mod:`.admission`, which implements all rules. The
-requests of one producer differ only in queue, time and unique key, so the meaning of the other header fields and
-properties is cached by their text.
+The fast path refuses no request. :mod:`.admission` implements all rules and handles the other requests. The requests of
+one producer differ only in queue, time and unique key. The other header fields and properties are parsed once and
+cached by their text.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ _new_tuple = tuple.__new__
 
 
 class _Text(NamedTuple):
-    """Parsed properties of a batch without the unique key, which stands between ``before`` and ``behind``."""
+    """Parsed properties of a batch. The unique key is between ``before`` and ``behind``."""
 
     before: bytes
     behind: bytes
     wait: bool
     has_keys: bool
     tag_code: int | None
-    """None: the batch has no TAGS."""
+    """None if the batch has no TAGS."""
 
 
 class BatchFastPath:
-    """Accepts batches; ``common`` holds the properties that the broker adds to every message."""
+    """Accepts common batches. ``common`` contains the properties that the broker adds to every message."""
 
     def __init__(self, configs: Mapping[str, TopicConfig], common: bytes) -> None:
         self._configs = configs
         self._common = common
 
     def admit(self, request: RemotingCommand, born_host: bytes, max_body_bytes: int) -> AcceptedSend | None:
-        """Return the accepted send for a request 320; None if it must go through :mod:`.admission`."""
+        """Return the accepted send for a request 320, or None if :mod:`.admission` must handle it."""
         body = request.body
         try:
             _, topic, _, _, queue_text, sys_flag, born_text, flag, text, times = _FIELDS(request.ext_fields)
@@ -102,7 +102,7 @@ class BatchFastPath:
 
 @lru_cache(maxsize=_MAX_TEXTS)
 def _header(topic: str, sys_flag_text: str, flag_text: str, times_text: str) -> tuple[int, int] | None:
-    """Return sysFlag and flag of the record; None if the request is not usual."""
+    """Return sysFlag and flag of the record, or None if :mod:`.admission` must handle the request."""
     try:
         sys_flag, flag, times = int(sys_flag_text), int(flag_text), int(times_text)
     except ValueError:
@@ -116,7 +116,9 @@ def _header(topic: str, sys_flag_text: str, flag_text: str, times_text: str) -> 
 
 @lru_cache(maxsize=_MAX_TEXTS)
 def _text(before: str, behind: str) -> _Text | None:
-    """Parse properties with the value of the first unique key cut out; None if they are not usual."""
+    """Parse the properties before and after the value of the first unique key. Return None if :mod:`.admission` must
+    handle the request.
+    """
     text = f"{before}0{behind}"
     if find_property(text, names.UNIQUE_KEY) != "0" or _UNIQUE_KEY in behind:
         return None

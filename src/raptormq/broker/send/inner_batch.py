@@ -1,9 +1,9 @@
 """Builds the single record of a batch for a BatchCQ topic (RIP-26, ``SendMessageProcessor.sendBatchMessage``).
 
-:mod:`.admission` has checked the request. The body is stored unchanged, compressed or not. All lengths in it are
-checked here once, because consumers rely on them. The broker adds its own properties (as for any message), INNER_NUM,
-and TAGS if the batch has none and all messages have the same tag; otherwise subscribers to that tag would miss the
-batch. INNER_BASE is added with the queue offset.
+:mod:`.admission` checks the request. The body is stored unchanged, compressed or not. This module checks all lengths in
+an uncompressed body, because consumers rely on them. The broker adds INNER_NUM and the properties that it adds to every
+message. It also adds TAGS if the batch has none and all messages have the same tag; otherwise consumers that filter by
+this tag would not receive the batch. The store adds INNER_BASE with the queue offset.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ ROOM_FOR_BASE = 40
 
 
 class Wrapper(NamedTuple):
-    """Data for the record of a batch."""
+    """Data of the record of a batch."""
 
     properties: bytes
     messages: int
     texts: list[bytes]
-    """Properties of the messages; empty if the body is opaque or ``keys`` is set."""
+    """Properties of the messages; empty if the body is compressed or encrypted, or ``keys`` is set."""
     keys: bytes
-    """Concatenated unique keys of all messages and of the batch, if all have one length and there are no other keys;
-    else empty."""
+    """Concatenated unique keys of all messages and of the batch; empty unless all have the same length and there are no
+    other keys."""
 
 
 def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) -> Wrapper:
-    """Return the record data of a batch with ``body``, properties ``text`` and ``unique_key``; ``common`` holds the
-    properties that the broker adds to every message.
+    """Return the record data of a batch with ``body``, properties ``text`` and ``unique_key``.
 
-    The number of messages of a compressed or encrypted batch is taken from INNER_NUM: brokers do not decompress bodies
-    and have no encryption keys.
+    ``common`` contains the properties that the broker adds to every message. The number of messages in a compressed or
+    encrypted batch is read from INNER_NUM, because brokers do not decompress bodies and have no encryption keys.
 
     Raises:
         RecordError: the batch is empty, too large, damaged or nested, or declares a wrong number of messages.
     """
-    said = find_property(text, names.INNER_NUM)
+    declared = find_property(text, names.INNER_NUM)
     texts: list[bytes] = []
     tag = keys = b""
     if sys_flag & _COMPRESSED or is_encrypted_body(body):
@@ -62,25 +61,30 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
     else:
         has_keys = "KEYS\x01" in text and bool((find_property(text, names.KEYS) or "").strip(names.KEY_SEPARATOR))
         count, texts, keys, tag = look_inside(body, unique_key, has_keys=has_keys)
-        if said is not None and inner_count(text) != count:
-            raise RecordError(f"the batch declares {said} messages and holds {count}")
+        if declared is not None and inner_count(text) != count:
+            raise RecordError(f"the batch declares {declared} messages but contains {count}")
         if tag and find_property(text, names.TAGS) is not None:
             tag = b""
     if text and text[-1] != names.PAIR_SEPARATOR:
         text += names.PAIR_SEPARATOR
-    number = "" if said is not None else f"{names.INNER_NUM}\x01{count}\x02"
+    number = "" if declared is not None else f"{names.INNER_NUM}\x01{count}\x02"
     properties = text.encode() + common + number.encode()
     if tag:
         properties += b"TAGS\x01%b\x02" % tag
     if len(properties) > names.MAX_PROPERTIES_BYTES - ROOM_FOR_BASE:
-        raise RecordError(f"the properties of the batch have {len(properties)} bytes, too many to be stored")
+        longest = names.MAX_PROPERTIES_BYTES - ROOM_FOR_BASE
+        raise RecordError(f"the properties of the batch have {len(properties)} bytes; the limit is {longest}")
     return _new_tuple(Wrapper, (properties, count, texts, keys))
 
 
 def look_inside(body: bytes, unique_key: str, *, has_keys: bool) -> tuple[int, list[bytes], bytes, bytes]:
-    """Return for an uncompressed batch the number of messages, ``texts`` and ``keys`` as in :class:`Wrapper`, and the
-    common tag of all messages, empty if there is none. ``has_keys`` says whether the batch has KEYS. Raises as
-    :func:`wrap`.
+    """Scan the body of an uncompressed batch.
+
+    Return the number of messages, ``texts`` and ``keys`` of :class:`Wrapper`, and the common tag of all messages (empty
+    if there is none). ``has_keys`` is true if the batch itself has KEYS.
+
+    Raises:
+        RecordError: the batch is empty, too large, damaged or nested.
     """
     keyed = scan_keyed(body)
     if keyed is not None:
@@ -92,7 +96,7 @@ def look_inside(body: bytes, unique_key: str, *, has_keys: bool) -> tuple[int, l
 
 
 def _legible(tag: bytes) -> bytes:
-    """Drop a tag that is not UTF-8: it cannot be subscribed to, and properties with it cannot be decoded."""
+    """Return ``tag``, or an empty tag if it is not UTF-8: properties with such a tag cannot be decoded."""
     try:
         tag.decode()
     except UnicodeDecodeError:
@@ -110,17 +114,19 @@ def _texts_and_tag(body: bytes) -> tuple[list[bytes], bytes]:
 
 
 def require_flat(data: bytes, texts: Iterable[bytes]) -> None:
-    """Check that no message is a batch itself; ``texts`` are the properties of the messages, all contained in ``data``.
+    """Check that no message is a batch itself: consumers would receive such a batch as one message.
+
+    ``texts`` are the properties of the messages. ``data`` contains all of them.
 
     Raises:
-        RecordError: a message is a batch, which would be delivered as one message.
+        RecordError: a message is a batch.
     """
     if _INNER_NUM in data and any(find_value(each, _INNER_NUM) for each in texts):
-        raise RecordError("a message of the batch is a batch")
+        raise RecordError("a message of the batch is a batch itself")
 
 
 def _examine(body: bytes) -> list[bytes]:
-    """Return the properties of each message after checking all lengths. This is the only per-message cost."""
+    """Return the properties of each message after checking all lengths and CRCs."""
     unpack, unpack_short = _SIZE_CRC_LENGTH.unpack_from, _SHORT.unpack_from
     texts: list[bytes] = []
     append = texts.append
@@ -137,8 +143,8 @@ def _examine(body: bytes) -> list[bytes]:
             if crc and crc != crc32(body[properties_at - 2 - length : properties_at - 2]) & 0x7FFFFFFF:
                 raise RecordError(f"message {len(texts)} of the batch has a wrong CRC")
             append(body[properties_at:position])
-            if len(texts) > MAX_BATCH_RECORDS:  # stop early: 4 MiB hold 190,000
-                raise RecordError(f"a batch of more than {MAX_BATCH_RECORDS} messages")
+            if len(texts) > MAX_BATCH_RECORDS:  # stop early: 190,000 messages fit in 4 MiB
+                raise RecordError(f"the batch has more than {MAX_BATCH_RECORDS} messages")
     except struct.error:
         raise RecordError(f"message {len(texts)} of the batch is truncated") from None
     if not texts:

@@ -1,51 +1,99 @@
-"""Answers to sends that wait until the store confirms what was appended (Apache RocketMQ ``GroupCommitService``).
+"""Answers to sends that wait until the store confirms what was appended (Apache RocketMQ ``GroupCommitService``), and
+until slaves have it (``GroupTransferService``).
 
 A group of sends whose records are confirmed at once is answered at once. Any other group waits with one callback and
-one timer; no message has a future of its own.
+one timer; no message has a future of its own. With slaves to wait for there are two steps, each with its own time-out::
+
+    appended --confirmed--> on this disk --copied--> on the slaves, too
+        `-- syncFlushTimeout      `-- slaveTimeout, or no slave is there
+            10                        12, 11
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.answers import SendAnswers
-from raptormq.errors import NotLeader, StorageError
+from raptormq.errors import NotLeader, SlaveNotAvailable, StorageError
 from raptormq.protocol.codes import ResponseCode
+from raptormq.storage.log import OffsetCallback
 from raptormq.storage.queue import Appended
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 
 MAX_PENDING_GROUPS = 20_000
-"""Groups that wait at a time; beyond it sends are refused as "busy", for a disk that has stopped answering."""
+"""Groups that wait at a time; beyond it sends are refused as "busy", for a disk that has stopped responding."""
+
+
+class Slaves(Protocol):
+    """What the slaves of a SYNC_MASTER have of the log."""
+
+    @property
+    def copied_offset(self) -> int:
+        """Enough of them have everything below it."""
+
+    def on_copied(self, end_offset: int, callback: OffsetCallback) -> None:
+        """Call ``callback`` with None when enough of them have everything below ``end_offset``, or with
+        SlaveNotAvailable.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveWait:
+    """The slaves to wait for, and how long at most."""
+
+    slaves: Slaves
+    timeout_s: float
+
+
+_FLUSH_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT, "stored, but not on disk within syncFlushTimeout"
+_MAJORITY_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT, "stored, but a majority of the group does not have it yet"
+_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT, "stored, but no slave has it within slaveTimeout"
+Done = Callable[[ResponseCode, str], None]
 
 
 class PendingAnswers:
     """Answers groups of sends when the store has confirmed them, or after ``timeout_s``."""
 
     def __init__(
-        self, store: MessageStore, answers: SendAnswers, timeout_s: float, *, is_replicated: bool = False
+        self,
+        store: MessageStore,
+        answers: SendAnswers,
+        timeout_s: float,
+        *,
+        is_replicated: bool = False,
+        slaves: SlaveWait | None = None,
     ) -> None:
-        """In a group (``is_replicated``) requests with WAIT=false wait, too: what the leader alone has may be lost."""
-        self._store = store
+        """In a group (``is_replicated``) requests with WAIT=false wait, too, because records that only the leader has
+        may be lost.
+        """
+        self.store = store
+        self.timeout_s = timeout_s
+        self.too_late = _MAJORITY_TIMEOUT if is_replicated else _FLUSH_TIMEOUT
+        self.slaves = slaves
         self._answers = answers
-        self._timeout_s = timeout_s
         self._waits_always = is_replicated
-        self._too_late = (
-            (ResponseCode.FLUSH_SLAVE_TIMEOUT, "stored, but a majority of the group does not have it yet")
-            if is_replicated
-            else (ResponseCode.FLUSH_DISK_TIMEOUT, "stored, but not on disk within syncFlushTimeout")
-        )
-        self._count = 0
+        self.count = 0
+        """Groups that wait. One that was answered too late counts until its wait ends."""
 
     @property
     def is_full(self) -> bool:
         """True while no more groups may wait."""
-        return self._count >= MAX_PENDING_GROUPS
+        return self.count >= MAX_PENDING_GROUPS
+
+    def is_done(self, end_offset: int) -> bool:
+        """Whether everything below ``end_offset`` is confirmed, and copied where that is waited for."""
+        return end_offset <= self.store.confirmed_offset and (
+            self.slaves is None or end_offset <= self.slaves.slaves.copied_offset
+        )
 
     def answer(self, connection: Connection, admitted: list[AcceptedSend], result: Appended) -> None:
         """Answer a stored group when it is confirmed; a request with WAIT=false is answered at once."""
-        if result.end_offset <= self._store.confirmed_offset:
+        if self.is_done(result.end_offset):
             connection.send_raw(self._answers.encode_group(admitted, result, 0))
         else:
             self._answer_later(connection, admitted, result)
@@ -55,84 +103,81 @@ class PendingAnswers:
         if len(waiting) < len(admitted):
             connection.send_raw(self._answers.encode_group(admitted, result, 0, waiting=False))
         if waiting:
-            self._count += 1
             picked = None if self._waits_always else True
-            group = _PendingGroup(connection, admitted, result, self._answers, picked, self._too_late)
-            group.timer = asyncio.get_running_loop().call_later(self._timeout_s, group.timed_out)
 
-            def confirmed(error: StorageError | None) -> None:
-                self._count -= 1
-                group.confirmed(error)
+            def done(code: ResponseCode, remark: str) -> None:
+                frames = self._answers.encode_group(admitted, result, int(code), remark, waiting=picked)
+                if frames:
+                    connection.send_raw(frames)
 
-            self._store.on_confirmed(result.end_offset, confirmed)
+            _Wait(self, result.end_offset, done).begin()
 
     async def wait(self, end_offset: int) -> int:
-        """Return the response code once everything below ``end_offset`` is confirmed: 0, or 10 when that takes longer
-        than the time-out or will never be; 12 instead of 10 in a group.
+        """Return the response code once everything below ``end_offset`` is confirmed and copied: 0, or that of the
+        step that takes longer than its time-out or will never be done (see the module).
 
         Raises:
             NotLeader: this member of the group no longer leads: it may be there, and it may be lost.
         """
-        done: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
-        self._count += 1
+        answered: asyncio.Future[tuple[ResponseCode, str]] = asyncio.get_running_loop().create_future()
 
-        def confirmed(error: StorageError | None) -> None:
-            self._count -= 1
-            if not done.done():
-                done.set_result(error)
+        def done(code: ResponseCode, remark: str) -> None:
+            if not answered.done():
+                answered.set_result((code, remark))
 
-        self._store.on_confirmed(end_offset, confirmed)
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                error = await done
-        except TimeoutError:
-            return self._too_late[0]
-        if isinstance(error, NotLeader):
-            raise error
-        return ResponseCode.SUCCESS if error is None else ResponseCode.FLUSH_DISK_TIMEOUT
+        _Wait(self, end_offset, done).begin()
+        code, remark = await answered
+        if code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            raise NotLeader(remark)
+        return code
 
 
-class _PendingGroup:
-    """One group; it is answered once, by the store or by the timer, whichever comes first."""
+class _Wait:
+    """One wait. ``done`` is called once: by the store, by the slaves or by the timer, whichever comes first."""
 
-    __slots__ = ("_admitted", "_answers", "_connection", "_result", "_too_late", "_waiting", "timer")
+    __slots__ = ("_done", "_end_offset", "_pending", "_timer")
 
-    def __init__(
-        self,
-        connection: Connection,
-        admitted: list[AcceptedSend],
-        result: Appended,
-        answers: SendAnswers,
-        waiting: bool | None,
-        too_late: tuple[ResponseCode, str],
-    ) -> None:
-        self._waiting = waiting
-        self._too_late = too_late
-        self._connection = connection
-        self._admitted = admitted
-        self._result = result
-        self._answers = answers
-        self.timer: asyncio.TimerHandle | None = None
+    def __init__(self, pending: PendingAnswers, end_offset: int, done: Done) -> None:
+        self._pending = pending
+        self._end_offset = end_offset
+        self._done = done
+        self._timer: asyncio.TimerHandle | None = None
 
-    def confirmed(self, error: StorageError | None) -> None:
-        """The group is confirmed or, with ``error``, never will be."""
-        if self.timer is None:
+    def begin(self) -> None:
+        """Wait for the store."""
+        pending = self._pending
+        pending.count += 1
+        self._set_timer(pending.timeout_s, pending.too_late)
+        pending.store.on_confirmed(self._end_offset, self._confirmed)
+
+    def _set_timer(self, seconds: float, too_late: tuple[ResponseCode, str]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._timed_out, too_late)
+
+    def _timed_out(self, too_late: tuple[ResponseCode, str]) -> None:
+        self._timer = None
+        self._done(*too_late)
+
+    def _confirmed(self, error: StorageError | None) -> None:
+        """The store has confirmed it or, with ``error``, never will."""
+        slaves = self._pending.slaves
+        if slaves is None or error is not None or self._timer is None:
+            self._end(error)
             return
-        self.timer.cancel()
-        self.timer = None
+        self._timer.cancel()
+        self._set_timer(slaves.timeout_s, _SLAVE_TIMEOUT)
+        slaves.slaves.on_copied(self._end_offset, self._end)
+
+    def _end(self, error: StorageError | None) -> None:
+        self._pending.count -= 1
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
         if error is None:
-            self._answer(ResponseCode.SUCCESS, "")
+            self._done(ResponseCode.SUCCESS, "")
         elif isinstance(error, NotLeader):  # it may be lost: the producer sends it again
-            self._answer(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+            self._done(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        elif isinstance(error, SlaveNotAvailable):
+            self._done(ResponseCode.SLAVE_NOT_AVAILABLE, str(error))
         else:
-            self._answer(ResponseCode.FLUSH_DISK_TIMEOUT, f"stored, but not on disk: {error}")
-
-    def timed_out(self) -> None:
-        """The group is not confirmed in time."""
-        self.timer = None
-        self._answer(*self._too_late)
-
-    def _answer(self, code: int, remark: str) -> None:
-        frames = self._answers.encode_group(self._admitted, self._result, int(code), remark, waiting=self._waiting)
-        if frames:
-            self._connection.send_raw(frames)
+            self._done(ResponseCode.FLUSH_DISK_TIMEOUT, f"stored, but not on disk: {error}")

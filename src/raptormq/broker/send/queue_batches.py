@@ -1,12 +1,12 @@
 """SEND_QUEUE_BATCHES (30320): sends for many queues in one request (:mod:`raptormq.protocol.queue_batches`).
 
-Every part passes the same authorization and admission as a separate request (310 or 320), and fails separately.
-Accepted parts are appended in runs of one kind, with one write each. One response reports all parts, once they are
+Each part is authorized and admitted like a separate request (310 or 320), and has its own result. Consecutive accepted
+parts of one kind are appended with one write by :mod:`.send_service`. One response reports all parts after they are
 confirmed.
 
-A request of 16 MiB may take a second. It is stored in slices; between slices other connections are served, while later
-requests of its own connection wait. The total size of requests that are stored in slices is limited.
-:mod:`.send_service` does the append.
+A request of 16 MiB may take a second. It is therefore stored in slices. The broker serves other connections between
+slices. Later requests of the same connection wait. The total size of requests that are being stored in slices is
+limited.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ from raptormq.protocol.queue_batches import (
 from raptormq.protocol.signing import ACCESS_KEY
 from raptormq.storage.queue import Appended
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Answer, InOrder, Refused, Router
+from raptormq.transport.router import Answer, Refused, Router, SequentialTask
 
 MAX_MESSAGES = 262_144
-"""Maximum number of messages in a request: the response has an id of 32 characters for each and must fit a frame."""
+"""Maximum number of messages in a request. The response has an id of 32 characters for each and must fit in a frame."""
 
 MAX_NEW_TOPICS = 64
 """Maximum number of topics that one request creates."""
 
 SLICE_S = 0.005
-"""Time limit for admitting the parts of a slice; appending them takes as long again. A single part of 4 MiB exceeds it.
+"""Time limit for the admission of the parts of a slice, in seconds. The append takes about the same time again. The
+admission of a part of 4 MiB takes longer.
 """
 
 MAX_HELD_BYTES = 128 << 20
-"""Maximum total body size of all requests that are stored in slices; further requests are refused with code 2."""
+"""Maximum total body size of all requests that are being stored in slices. Further requests are refused with code 2."""
 
 LARGE_BYTES = 1 << 20
-"""Bodies above this size take long to decode; they wait for requests that started before."""
+"""Larger bodies take long to decode. They wait until requests that started earlier are stored."""
 
 Authorize = Callable[[Connection, RemotingCommand], None]
-"""Raises an error if the user may not make the send."""
+"""Raises an error if the user is not allowed to send the request."""
 
 _CODES = {PartKind.LIST: int(RequestCode.SEND_BATCH_MESSAGE), PartKind.MESSAGE: int(RequestCode.SEND_MESSAGE_V2)}
 _Entry = tuple[int, AcceptedSend]
@@ -77,7 +78,7 @@ class QueueBatchHandlers:
         self._offset_ids = answers.offset_ids
         self._authorize = authorize
         self._turn = asyncio.Lock()
-        """Lets only one request store a slice per event loop iteration."""
+        """Held while a slice is stored: one slice per event loop iteration."""
         self._held_bytes = 0
 
     def register(self, router: Router) -> None:
@@ -86,27 +87,27 @@ class QueueBatchHandlers:
 
     def handle(
         self, connection: Connection, request: RemotingCommand, header: QueueBatchesRequestHeader
-    ) -> Answer | Awaitable[Answer] | InOrder:
-        """Store all accepted parts; a large request yields to others in between."""
+    ) -> Answer | Awaitable[Answer] | SequentialTask:
+        """Store all accepted parts. A large request yields to other requests between slices."""
         size = len(request.body)
         if self._held_bytes:
             if self._held_bytes + size > MAX_HELD_BYTES:
-                remark = f"requests for several queues with {self._held_bytes} bytes are being stored: send it later"
+                remark = f"requests of {self._held_bytes} bytes for several queues are being stored; retry later"
                 raise Refused(ResponseCode.SYSTEM_BUSY, remark)
             if size > LARGE_BYTES:
                 self._held_bytes += size
-                return InOrder(self._store_later(connection, request, header, size))
+                return SequentialTask(self._store_later(connection, request, header, size))
         work = self._taken_apart(request, header)
         self._store_some(connection, work)
         if not work.is_unfinished:
             return self._answer(connection, work)
         self._held_bytes += size
-        return InOrder(self._store_rest(connection, work, size))
+        return SequentialTask(self._store_rest(connection, work, size))
 
     def _taken_apart(self, request: RemotingCommand, header: QueueBatchesRequestHeader) -> _Request:
         topics = header.topics.split(TOPIC_SEPARATOR)
         parts = decode_parts(request.body, len(topics))
-        request.body = b""  # the parts are copies
+        request.body = b""  # frees memory: the parts are copies
         work = _Request(request, parts, self._sends_by_topic(request, topics))
         self._refuse_surplus(work, topics)
         return work
@@ -127,7 +128,7 @@ class QueueBatchHandlers:
         try:
             while work.is_unfinished:
                 async with self._turn:
-                    await asyncio.sleep(0)  # lets the dispatch of the last slice run, which may take as long
+                    await asyncio.sleep(0)  # run the dispatch of the previous slice first
                     await asyncio.sleep(0)
                     self._store_some(connection, work)
         finally:
@@ -135,13 +136,13 @@ class QueueBatchHandlers:
         return self._answer(connection, work)
 
     def _store_some(self, connection: Connection, work: _Request) -> None:
-        """Store the next slice of a request; parts are appended in the event loop iteration that admits them."""
+        """Store the next slice of a request. Parts are appended in the event loop iteration that admits them."""
         entries = self._admitted(connection, work)
         for are_lists, run in groupby(entries, key=_is_list):
             group = list(run)
             try:
                 result = self._sends.append([entry for _, entry in group], are_lists=are_lists)
-            except Exception as error:  # noqa: BLE001 - a full disk, or a fault: nothing of the run is stored
+            except Exception as error:  # noqa: BLE001 - disk full or failed: no part of the run is stored
                 for index, entry in group:
                     work.refuse(index, self._sends.refusal(connection, entry.request, error))
                 continue
@@ -155,15 +156,19 @@ class QueueBatchHandlers:
         return [RemotingCommand(0, common | {"b": topic, "j": "0"}, opaque=request.opaque) for topic in topics]
 
     def _refuse_surplus(self, work: _Request, topics: list[str]) -> None:
-        """Refuse the parts for unknown topics beyond :data:`MAX_NEW_TOPICS`: creating thousands would block all other
-        requests. Clients send a part with this code again as a separate request.
+        """Refuse the parts for unknown topics beyond :data:`MAX_NEW_TOPICS`.
+
+        Creating thousands of topics would block all other requests. Clients retry a part with this code as a separate
+        request.
         """
         if len(topics) <= MAX_NEW_TOPICS:
             return
         unknown = [place for place, topic in enumerate(topics) if not self._knows_topic(topic)]
         surplus = frozenset(unknown[MAX_NEW_TOPICS:])
         if surplus:
-            remark = f"topic not exist, and one request makes at most {MAX_NEW_TOPICS}: send it by itself"
+            remark = (
+                f"topic not exist, and one request creates at most {MAX_NEW_TOPICS} topics: send a separate request"
+            )
             refusal = PartResponse(ResponseCode.MESSAGE_ILLEGAL, text=remark)
             for index, part in enumerate(work.parts):
                 if part.topic_index in surplus:
@@ -187,9 +192,9 @@ class QueueBatchHandlers:
                 if work.messages + entry.record_count > MAX_MESSAGES:
                     raise Refused(
                         ResponseCode.MESSAGE_ILLEGAL,
-                        f"a request for several queues holds at most {MAX_MESSAGES} messages",
+                        f"a request for several queues has at most {MAX_MESSAGES} messages",
                     )
-            except Exception as error:  # noqa: BLE001 - every part gets its own answer
+            except Exception as error:  # noqa: BLE001 - each part gets its own response
                 work.refuse(index, self._sends.refusal(connection, send, error))
             else:
                 work.messages += entry.record_count
@@ -197,11 +202,11 @@ class QueueBatchHandlers:
             if clock() > until:
                 return entries
         work.is_unfinished = False
-        work.parts.clear()  # free them: the response may wait for the disk
+        work.parts.clear()  # frees memory: the response may wait for the disk
         return entries
 
     def _note_places(self, work: _Request, group: list[_Entry], result: Appended) -> None:
-        """Record the result of the parts of a stored run, with the code for success."""
+        """Record success for the parts of a stored run."""
         new = tuple.__new__
         first, offset_ids, offsets, answers = 0, self._offset_ids, result.queue_offsets, work.answers
         for index, entry in group:
@@ -223,7 +228,7 @@ class QueueBatchHandlers:
     async def _answer_when_safe(self, connection: Connection, work: _Request) -> RemotingCommand:
         try:
             code = await self._sends.wait(work.end_offset, unsaved=work.is_unsaved, waiting=bool(work.waiting))
-        except Exception as error:  # noqa: BLE001 - the topic table could not be saved
+        except Exception as error:  # noqa: BLE001 - the topic table was not saved
             for index in work.stored:
                 work.refuse(index, self._sends.refusal(connection, work.request, error))
         else:
@@ -260,7 +265,7 @@ class _Request:
         """Whether topics of stored parts must be saved before the response."""
         self.answers: list[PartResponse | None] = [None] * len(parts)
         self.permitted: set[tuple[int, int]] = set()
-        """Topic indexes and kinds for which the user is authorized."""
+        """Pairs of topic index and kind for which the user is authorized."""
         self.messages = 0
         self.stored: list[int] = []
         """Indexes of the stored parts; the parts themselves are freed."""
@@ -270,7 +275,7 @@ class _Request:
         """End of the stored parts in the log."""
 
     def send(self, part: Part) -> RemotingCommand:
-        """Return a part as a send request; valid until the next call for the same topic."""
+        """Return a part as a send request, which is valid until the next call for the same topic."""
         kind, topic_index, queue_id, sys_flag, flag, properties, body = part
         send = self._sends[topic_index]
         fields = send.ext_fields

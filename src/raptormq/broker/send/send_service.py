@@ -1,15 +1,17 @@
-"""Group handler of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+"""Batch handler of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
 
 All sends from one socket read share one append and one response write::
 
     requests --admit--> records --append (one vectored write)--> offsets --template--> one buffer of responses
-                 `--> refusals                                      `--> dispatch, after the answers, in the same turn
+                 `--> refusals                                      `--> dispatch, after the responses, in the same turn
                  of the loop
 
-The answer waits until the store has confirmed the group (under SYNC_FLUSH: until a flush covers it). If that takes too
-long, the code is 10: stored, not yet on disk. Sends with WAIT=false are not held back. A message of a topic whose last
-change is not in ``topics.json`` yet is answered when it is: after a crash, a topic that is missing in the file, or has
-fewer queues there, would hide the message.
+The response waits until the store has confirmed the group, under SYNC_FLUSH until the group is on disk. On a
+SYNC_MASTER, it also waits until slaves have acknowledged the group. After a timeout the code is 10 (stored, but not on
+disk), or 11 or 12 (not acknowledged by a slave). Sends with WAIT=false are answered immediately.
+
+If the last change of a topic is not saved in ``topics.json`` yet, responses to sends for it also wait for the save.
+After a crash, consumers could not read the message if the topic or its queue were missing in the file.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Dispatching(Protocol):
     """Makes appended records visible to consumers."""
 
     def schedule(self) -> None:
-        """Dispatch later in this event loop iteration."""
+        """Request a dispatch later in this event loop iteration."""
 
 
 class SendService:
@@ -81,14 +83,14 @@ class SendService:
         router.on_closed(self._forget_host)
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        """Store and answer a group of sends; never raises."""
+        """Store and answer a group of sends. Errors are sent as responses."""
         admitted: list[AcceptedSend] = []
         admit = self._admission.admit
         born_host = self.born_host(connection)
         for request in requests:
             try:
                 admitted.append(admit(request, born_host))
-            except Exception as error:  # noqa: BLE001 - every request of the group gets its own answer
+            except Exception as error:  # noqa: BLE001 - each request of the group gets its own response
                 self._refuse(connection, request, error)
         for are_lists, run in groupby(admitted, key=_IS_LIST):
             self._store_run(connection, list(run), are_lists=are_lists)
@@ -97,7 +99,7 @@ class SendService:
         """Store and answer requests of one kind: single messages or lists."""
         try:
             result = self.append(admitted, are_lists=are_lists)
-        except Exception as error:  # noqa: BLE001 - a full disk, or a fault: nothing of the group is stored
+        except Exception as error:  # noqa: BLE001 - disk full or failed: no record of the group is stored
             for entry in admitted:
                 self._refuse(connection, entry.request, error)
             return
@@ -107,11 +109,11 @@ class SendService:
             self._pending_answers.answer(connection, admitted, result)
 
     def append(self, admitted: list[AcceptedSend], *, are_lists: bool) -> Appended:
-        """Append requests of one kind with one write; they are dispatched later in this event loop iteration.
+        """Append requests of one kind with one write, and schedule their dispatch.
 
         Raises:
             Refused: too many groups wait for the disk.
-            StorageError: none of them was stored.
+            StorageError: no request was stored.
         """
         if self._pending_answers.is_full:
             raise Refused(ResponseCode.SYSTEM_BUSY, "too many messages wait for the disk")
@@ -124,7 +126,7 @@ class SendService:
         return result
 
     def _time(self, began: float, result: Appended) -> None:
-        """Measure the time until the messages are confirmed: under SYNC_FLUSH until they are on disk."""
+        """Measure the time until the messages are confirmed, under SYNC_FLUSH until they are on disk."""
         if result.end_offset <= self._store.confirmed_offset:
             self._counters.put_times.add(perf_counter() - began, result.message_count)
         else:
@@ -140,26 +142,26 @@ class SendService:
         self._store.on_confirmed(result.end_offset, confirmed)
 
     def any_unsaved(self, admitted: Iterable[AcceptedSend]) -> bool:
-        """Whether the last change of one of the topics is not saved yet. For a half, delayed or timer message its final
-        topic is checked.
+        """Return whether the last change of a topic is not saved yet. For half, delayed and timer messages this is the
+        destination topic.
         """
         unsaved = self._topics_saver.unsaved
         return bool(unsaved) and any((entry.later_topic or entry.pending.topic) in unsaved for entry in admitted)
 
     def is_confirmed(self, end_offset: int) -> bool:
-        """Whether everything below ``end_offset`` of the log may be answered."""
-        return end_offset <= self._store.confirmed_offset
+        """Return whether sends up to ``end_offset`` of the log may be answered."""
+        return self._pending_answers.is_done(end_offset)
 
     async def wait(self, end_offset: int, *, unsaved: bool, waiting: bool) -> int:
-        """Wait until everything below ``end_offset`` may be answered; return the code for the sends with WAIT=true.
+        """Wait until sends may be answered. Return the response code for the sends with WAIT=true.
 
         Args:
-            end_offset: of the log.
-            unsaved: whether the topics have to be saved.
+            end_offset: log offset behind the last send.
+            unsaved: whether to wait until the topics are saved.
             waiting: whether there are sends with WAIT=true.
 
         Raises:
-            StorageError: new or changed topics could not be saved.
+            StorageError: the topics could not be saved, or this member of a replication group is no longer the leader.
         """
         if unsaved:
             await self._topics_saver.saved()
@@ -182,7 +184,7 @@ class SendService:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Wait for the responses that wait until topics are saved."""
+        """Wait for pending responses that depend on saved topics."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def born_host(self, connection: Connection) -> bytes:
@@ -192,7 +194,7 @@ class SendService:
     def _learn_host(self, connection: Connection) -> bytes:
         host = peer_host(*connection.peer)
         if not connection.is_closed:
-            connection.read_promptly(for_good=True)  # senders need low latency
+            connection.read_promptly(for_good=True)  # low latency for producers
             self._born_hosts[connection] = host
         return host
 

@@ -1,4 +1,4 @@
-"""The tables of topics and consumer groups, and the barrier that waits until a change is saved and registered."""
+"""Tables of topics and consumer groups, and a barrier that waits until changes are saved and registered."""
 
 from __future__ import annotations
 

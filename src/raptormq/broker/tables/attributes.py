@@ -1,27 +1,27 @@
-"""Attributes of topics and consumer groups, and what a request may do to them (``TopicAttributes``,
-``SubscriptionGroupAttributes``, ``AttributeUtil``; the keys of RocketMQ 5.5).
+"""Attributes of topics and consumer groups, and the rules for their changes (``TopicAttributes``,
+``SubscriptionGroupAttributes``, ``AttributeUtil``; keys of RocketMQ 5.5).
 
-Requests name changes with a sign: ``+key=value`` sets, ``-key`` removes.
+In a request, ``+key=value`` sets an attribute and ``-key`` removes it.
 
 Topics:
 
 =========================  ==========================================  =================================================
-key                        values                                      here
+key                        values                                      this broker
 =========================  ==========================================  =================================================
-``queue.type``             SimpleCQ (default), BatchCQ                 changed by the converter alone (31001)
-``cleanup.policy``         DELETE (default), COMPACTION                fixed at creation; COMPACTION comes in a later
-                                                                       version
+``queue.type``             SimpleCQ (default), BatchCQ                 only a conversion (31001) changes it
+``cleanup.policy``         DELETE (default), COMPACTION                fixed at creation; COMPACTION is not supported
+                                                                       yet
 ``message.type``           NORMAL (default), FIFO, DELAY,              PRIORITY changes the order of pops; the others
-                           TRANSACTION, PRIORITY, LITE, MIXED,         are stored and reported, not enforced
+                           TRANSACTION, PRIORITY, LITE, MIXED,         are stored and reported, but not enforced
                            UNSPECIFIED
-``reserve.time``           -1 (default) to 2^63 - 1                    kept without effect
-``lite.topic.expiration``  minutes, -1 (default) to 43200              kept without effect
+``reserve.time``           -1 (default) to 2^63 - 1                    stored, no effect
+``lite.topic.expiration``  minutes, -1 (default) to 43200              stored, no effect
 =========================  ==========================================  =================================================
 
-Groups: ``priority.factor`` (0 to 100, default 100) is the percentage of pops of a PRIORITY topic that go by priority.
-The ``lite.*`` attributes are kept without effect.
+Groups: ``priority.factor`` (0 to 100, default 100) is the percentage of pops of a PRIORITY topic in the order of
+priority. The ``lite.*`` attributes are stored and have no effect.
 
-An attribute without effect is stored and reported like any other. :class:`EffectNotices` logs it once.
+Queries return attributes without effect like the others. :class:`EffectNotices` logs each of them once.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _NUMBER_DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """What values an attribute may have: one of ``values``, a whole number in ``numbers``, or any text."""
+    """Allowed values of an attribute: one of ``values``, an integer in the range ``numbers``, or any text."""
 
     values: tuple[str, ...] = ()
-    """Allowed values; the first one is the default."""
+    """Allowed values. The first one is the default."""
     numbers: tuple[int, int] | None = None
     later: frozenset[str] = frozenset()
-    """Values that a later version supports."""
+    """Values that this version does not support yet."""
     changeable: bool = True
     hint: str = ""
-    """How the attribute is changed instead."""
+    """Text for the error message, with another way to change the attribute."""
     without_effect: frozenset[str] | None = frozenset()
-    """Values that are kept without effect; None stands for all."""
+    """Values that are stored and have no effect; None means all values."""
 
     def check(self, key: str, value: str) -> None:
         """Raise :class:`MessageError` for a value that is not allowed."""
@@ -71,7 +71,7 @@ class Attribute:
                 raise MessageError(f"value is not in range({low}, {high}) ({key}={value})")
 
     def has_effect(self, value: str) -> bool:
-        """Whether this version acts on the value."""
+        """Return whether ``value`` has an effect in this version."""
         return self.without_effect is not None and value not in self.without_effect | self.later
 
 
@@ -113,8 +113,14 @@ def change_attributes(
     removed: frozenset[str],
     current: Mapping[str, str] | None,
 ) -> dict[str, str]:
-    """Return the attributes of a topic or group (``kind``) after a request: ``current`` (None for a new one) with
-    ``changes`` set and ``removed`` removed.
+    """Return the attributes of a topic or group after a request.
+
+    Args:
+        kind: ``topic`` or ``group``, for error messages.
+        allowed: all attributes of this kind.
+        changes: attributes to set.
+        removed: attributes to remove.
+        current: attributes before the request, None for a new topic or group.
 
     Raises:
         MessageError: a key or value is unknown or not supported yet, or the attribute is fixed.
@@ -141,15 +147,15 @@ def change_attributes(
 
 
 class EffectNotices:
-    """Logs attributes that a table keeps without effect, each once."""
+    """Logs each attribute without effect once."""
 
     def __init__(self, kind: str, known: Mapping[str, Attribute]) -> None:
         self._kind = kind
         self._known = known
         self._logged: set[tuple[str, str]] = set()
 
-    def look(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Log the attributes of ``name`` that have no effect and were not logged before."""
+    def log_new(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Log the attributes of ``name`` that have no effect and are not logged yet."""
         for key, value in attributes.items():
             attribute = self._known.get(key)
             if attribute is not None and attribute.has_effect(value):
@@ -158,6 +164,6 @@ class EffectNotices:
             if notice not in self._logged:
                 self._logged.add(notice)
                 logger.warning(
-                    "%s %s has the attribute %s=%s, which this version keeps without effect",
+                    "%s %s has the attribute %s=%s, which has no effect in this version",
                     *(self._kind, name, key, value),
                 )

@@ -1,4 +1,4 @@
-"""The wait before an administrator's change is answered."""
+"""Waits for the completion of an administrator's change before the response."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class ChangeBarrier(Protocol):
-    """Waits until changes survive a crash and are visible to clients."""
+    """Waits until changes are durable and visible to clients."""
 
     async def passed(self) -> None:
-        """Wait until all changes so far are saved and registered with the reachable name servers.
+        """Wait until all previous changes are saved and registered with the reachable name servers.
 
         Raises:
             StorageError: a table could not be saved.

@@ -1,15 +1,15 @@
 """Consumer group settings (``SubscriptionGroupManager``, ``SubscriptionGroupConfig``, file ``subscriptionGroup.json``).
 
-The first heartbeat of a group creates it with defaults, unless ``autoCreateSubscriptionGroup`` is false. File and wire
-format::
+The first heartbeat of a group creates it with default settings, unless ``autoCreateSubscriptionGroup`` is false. File
+and wire format::
 
     {"dataVersion": {...}, "forbiddenTable": {"group": {"topic": 4}}, "subscriptionGroupTable": {"group":
     {"groupName": "group", "consumeEnable": true, ...}}}
 
-The attributes of a group are described in :mod:`raptormq.broker.tables.attributes`.
+:mod:`raptormq.broker.tables.attributes` describes the attributes of a group.
 
-``forbiddenTable`` has a bit mask for each group and topic. Bit 4 forbids reading; the other bits have no meaning, as in
-RocketMQ.
+``forbiddenTable`` contains a bit mask for each group and topic. The value 4 forbids reading. As in RocketMQ, the other
+bits have no meaning.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ACTED_ON = frozenset(
 
 @dataclass(slots=True)
 class GroupConfig:
-    """Settings of one group. ``others`` preserves the fields that this version does not use."""
+    """Settings of one group. ``others`` contains the fields that this version does not use."""
 
     name: str
     consume_enable: bool = True
@@ -56,8 +56,8 @@ class GroupConfig:
 
     @property
     def priority_factor(self) -> int:
-        """Percentage of pops of a PRIORITY topic that go by priority. A value that is not a number, from a file, has
-        RocketMQ's default.
+        """Percentage of pops of a PRIORITY topic in the order of priority. An invalid value in a file means RocketMQ's
+        default, 100.
         """
         try:
             return int(self.attributes.get(PRIORITY_FACTOR, _DEFAULT_PRIORITY_FACTOR))
@@ -65,7 +65,7 @@ class GroupConfig:
             return _DEFAULT_PRIORITY_FACTOR
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object, with RocketMQ's defaults for the fields that this version does not use."""
+        """Return the JSON object, with RocketMQ's defaults for missing fields that this version does not use."""
         return {
             "attributes": self.attributes,
             "brokerId": 0,
@@ -86,7 +86,7 @@ class GroupConfig:
 
     @classmethod
     def from_dict(cls, value: Any) -> GroupConfig:
-        """Read the JSON object; absent fields get RocketMQ's defaults.
+        """Decode a JSON object. Missing fields get RocketMQ's defaults.
 
         Raises:
             BodyError: the value is not a group, or a number is out of range.
@@ -105,14 +105,15 @@ class GroupConfig:
         except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"not a consumer group: {value!r:.80}") from error
         if not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUES:
-            raise BodyError(f"retryQueueNums {group.retry_queue_nums} is outside 0..{MAX_RETRY_QUEUES}")
+            raise BodyError(f"retryQueueNums {group.retry_queue_nums} is not in the range 0 to {MAX_RETRY_QUEUES}")
         return group
 
 
 def with_attributes(requested: GroupConfig, current: GroupConfig | None) -> GroupConfig:
-    """Return the settings of a group after a request, whose attributes are changes to those of ``current`` (None for a
-    new group): ``+key`` sets, ``-key`` removes. A key without sign sets, so that settings that were read can be written
-    back.
+    """Return the settings of a group after a request.
+
+    The attributes of ``requested`` are changes to ``current`` (None for a new group): ``+key`` and ``key`` set an
+    attribute, ``-key`` removes it. Keys without a sign allow clients to write settings that they have read.
 
     Raises:
         MessageError: an attribute is unknown or its value is not allowed.
@@ -132,23 +133,23 @@ class GroupTable:
     """All consumer groups of one broker."""
 
     def __init__(self, saved: dict[str, Any] | None, clock: Callable[[], int]) -> None:
-        """Read the content of ``subscriptionGroup.json``; None for a first start.
+        """Load the content of ``subscriptionGroup.json``. ``saved`` is None at the first start.
 
         Raises:
-            BodyError: the content is not such a table.
+            BodyError: the content is not a table of groups.
         """
         fields: dict[str, Any] = saved or {}
         table = object_at(fields, "subscriptionGroupTable")
         self.configs: dict[str, GroupConfig] = {name: GroupConfig.from_dict(group) for name, group in table.items()}
         self._plain = {name: group.to_dict() for name, group in self.configs.items()}
         self.forbidden = _read_forbidden(fields.get("forbiddenTable") or {})
-        """Group -> topic -> bits. Usually empty."""
+        """Bit masks by group and topic. Usually empty."""
         self.version = DataVersion.from_dict(fields.get("dataVersion"))
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
         self._notices = EffectNotices("group", GROUP_ATTRIBUTES)
         for name, group in self.configs.items():
-            self._notices.look(name, group.attributes)
+            self._notices.log_new(name, group.attributes)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every change."""
@@ -163,11 +164,11 @@ class GroupTable:
         if self.configs.get(config.name) != config:
             self.configs[config.name] = config
             self._plain[config.name] = config.to_dict()
-            self._notices.look(config.name, config.attributes)
+            self._notices.log_new(config.name, config.attributes)
             self._changed()
 
     def delete(self, group: str) -> bool:
-        """Remove a group; False when there was none."""
+        """Remove a group. Return False if it does not exist."""
         if self.configs.pop(group, None) is None:
             return False
         del self._plain[group]
@@ -176,10 +177,10 @@ class GroupTable:
         return True
 
     def forbid(self, forbidden: dict[str, dict[str, int]]) -> None:
-        """Replace what is forbidden to all groups.
+        """Replace ``forbiddenTable``.
 
         Raises:
-            BodyError: it is no such table.
+            BodyError: the value does not have the format of the table.
         """
         table = _read_forbidden(forbidden)
         if table != self.forbidden:
@@ -203,9 +204,10 @@ class GroupTable:
         self._changed()
 
     def to_dict(self, page: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return the content of ``subscriptionGroup.json``, which is also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG;
-        with ``page`` only of the groups that it names. Cheap, because every change writes the whole table of possibly
-        thousands of groups.
+        """Return the content of ``subscriptionGroup.json``, which is also the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
+
+        ``page`` selects groups by name. The objects of the groups are cached, because every change writes the whole
+        table, which may have thousands of groups.
         """
         names = self.configs if page is None else set(page)
         all_named = len(names) == len(self.configs)
@@ -225,8 +227,8 @@ class GroupTable:
 
 
 def groups_file(path: str, files: Files | None) -> JsonFile:
-    """Return the file of the groups at ``path``."""
-    without = "without it groups begin with default settings, and what was forbidden to them is allowed"
+    """Return the file of the group table at ``path``."""
+    without = "without it groups have default settings, and may read topics that were forbidden"
     return JsonFile(path, files, key="subscriptionGroupTable", without=without)
 
 
@@ -234,4 +236,4 @@ def _read_forbidden(value: Any) -> dict[str, dict[str, int]]:
     try:
         return {str(group): {str(topic): int(bits) for topic, bits in row.items()} for group, row in value.items()}
     except (AttributeError, TypeError, ValueError) as error:
-        raise BodyError(f"not a table of what is forbidden: {value!r:.80}") from error
+        raise BodyError(f"not a forbiddenTable: {value!r:.80}") from error

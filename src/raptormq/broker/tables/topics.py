@@ -1,19 +1,19 @@
-"""The topic table: which topics this broker serves, and their settings (``TopicConfigManager``, file ``topics.json``).
+"""The topic table: topics of the broker with their settings (``TopicConfigManager``, file ``topics.json``).
 
-:class:`TopicTable` is a value with a version. The writer of its file (:mod:`raptormq.broker.table_files`) and the
-registration with name servers (:mod:`raptormq.broker.registration`) listen to its changes. The clock (ms) is passed in.
+:class:`TopicTable` has a version. The writer of its file (:mod:`raptormq.broker.table_files`) and the registration with
+name servers (:mod:`raptormq.broker.registration`) listen to its changes.
 
-Every topic gets an id (:mod:`raptormq.protocol.topic_ids`) when it is created and keeps it until it is deleted. The
-topics of a table from before topic ids get theirs at the first start, all together. In a table with ids, a topic
-without one was created by another broker or restored from its queues (:mod:`raptormq.broker.table_files`). It stays
-without: a new id would claim that its messages are not the old ones.
+A topic has an id (:mod:`raptormq.protocol.topic_ids`) from its creation to its deletion. If a table has no ids, because
+an older version wrote it, all its topics get ids at the first start. In a table with ids, a topic without an id was
+created by another broker or restored from its queues (:mod:`raptormq.broker.table_files`). It gets no id, because a new
+id means that the topic was created again and its old messages were deleted.
 
-:func:`apply_attributes` applies the ``+key=value,-key`` text of a topic request; which attributes there are is said in
-:mod:`raptormq.broker.tables.attributes`.
+:func:`apply_attributes` applies the changes ``+key=value,-key`` of a request.
+:mod:`raptormq.broker.tables.attributes` describes the attributes.
 
-:func:`system_topics` returns the topics that every broker has from its first start. Tools rely on them: the topic named
-after the cluster has the routes of all its brokers, the topic named after the broker has the route to this one.
-``TBW102`` is the template for routes and settings of unknown topics.
+:func:`system_topics` returns the topics that every broker creates at its first start. Tools use them: the route of the
+topic with the name of the cluster contains all brokers of the cluster, the route of the topic with the name of the
+broker contains this broker. ``TBW102`` is the template for routes and settings of unknown topics.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from raptormq.protocol.bodies.topic_config import (
 
 
 def apply_attributes(text: str | None, current: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the attributes of a topic after a request: ``current`` (None for a new topic) changed as ``text`` says.
+    """Return the attributes of a topic after a request.
 
-    No text changes nothing.
+    ``text`` contains the changes; None and an empty text mean no change. ``current`` is None for a new topic.
 
     Raises:
         BodyError: the text is malformed.
@@ -54,7 +54,7 @@ _DELAY_LEVELS = 18
 
 
 def system_topics(identity: Identity, policies: Policies) -> list[TopicConfig]:
-    """Return the system topics of a broker with these settings."""
+    """Return the system topics of a broker."""
     cluster, broker = identity.cluster_name, identity.broker_name
     topics = [
         _topic(topic_names.SELF_TEST_TOPIC, 1),
@@ -89,13 +89,13 @@ def _random_id() -> str:
 
 
 MAX_QUEUES = 65_536
-"""Largest number of queues of one topic. More is a typing error that would create a directory for each."""
+"""Maximum number of queues of a topic. Each queue has a directory, so a typing error must not create more."""
 
 
 class TopicTable:
     """All topics of one broker.
 
-    ``configs`` may be read directly, as the send path does for every message; changes go through the methods.
+    The send path reads ``configs`` directly. Only the methods change it.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class TopicTable:
         self._listeners: list[Listener] = []
         self._notices = EffectNotices("topic", TOPIC_ATTRIBUTES)
         for name, config in self.configs.items():
-            self._notices.look(name, config.attributes)
+            self._notices.log_new(name, config.attributes)
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` with the name of every topic that is created, changed or deleted."""
+        """Call ``listener`` with the name of each topic that is created, changed or deleted."""
         self._listeners.append(listener)
 
     def listen_to_deletions(self, listener: Listener) -> None:
-        """Call ``listener`` with the name of every topic that is deleted."""
+        """Call ``listener`` with the name of each topic that is deleted."""
         self.listen(lambda topic: None if topic in self.configs else listener(topic))
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -125,7 +125,7 @@ class TopicTable:
         return self.configs.get(topic)
 
     def put(self, config: TopicConfig) -> bool:
-        """Create or change a topic; False when nothing changed. The id of ``config`` is ignored."""
+        """Create or change a topic. Return False if nothing has changed. The id in ``config`` is ignored."""
         current = self.configs.get(config.topic_name)
         if current == config:
             return False
@@ -133,20 +133,20 @@ class TopicTable:
         return True
 
     def restore(self, config: TopicConfig) -> None:
-        """Add a topic that existed before and whose id is unknown."""
+        """Add a topic that existed earlier and whose id is unknown."""
         self._set(config, "")
 
     def adopt(self, config: TopicConfig) -> None:
-        """Create or change a topic as another broker has it, its id included."""
+        """Create or change a topic with the configuration and id of another broker."""
         if self.configs.get(config.topic_name) != config:
             self._set(config, config.topic_id)
 
     def stored(self, topic: str) -> dict[str, Any] | None:
-        """Return a topic as ``topics.json`` has it; None without one. Not to be changed."""
+        """Return the object of a topic in ``topics.json``, or None. Callers must not modify it."""
         return self._plain.get(topic)
 
     def assign_missing_ids(self) -> int:
-        """Give an id to each topic of a table from before topic ids; return the number of topics."""
+        """Assign an id to each topic, if the table has no ids. Return the number of changed topics."""
         if any(config.topic_id for config in self.configs.values()):
             return 0
         for config in list(self.configs.values()):
@@ -154,11 +154,11 @@ class TopicTable:
         return len(self.configs)
 
     def publish_ids_when(self, is_saved: Callable[[str], bool]) -> None:
-        """Publish the ids of those topics only for which ``is_saved`` is true, so that ids survive a crash."""
+        """Publish only the ids of topics for which ``is_saved`` is true, so that a published id survives a crash."""
         self._is_saved = is_saved
 
     def published_id(self, topic: str) -> str | None:
-        """Return the published id of a topic; None without one."""
+        """Return the published id of a topic, or None."""
         config = self.configs.get(topic)
         return config.topic_id or None if config is not None and self._is_saved(topic) else None
 
@@ -166,11 +166,11 @@ class TopicTable:
         name = config.topic_name
         self.configs[name] = config = replace(config, topic_id=topic_id)
         self._plain[name] = config.to_stored()
-        self._notices.look(name, config.attributes)
+        self._notices.log_new(name, config.attributes)
         self._changed(name)
 
     def delete(self, topic: str) -> bool:
-        """Remove a topic; False when there was none."""
+        """Remove a topic. Return False if it does not exist."""
         if self.configs.pop(topic, None) is None:
             return False
         del self._plain[topic]
@@ -178,14 +178,14 @@ class TopicTable:
         return True
 
     def add_missing(self, configs: Iterable[TopicConfig]) -> None:
-        """Create the topics that do not exist; others are not changed."""
+        """Create the topics that do not exist. Other topics are not changed."""
         for config in configs:
             if config.topic_name not in self.configs:
                 self.put(config)
 
     def auto_create(self, topic: str, template: str, queues: int) -> TopicConfig | None:
-        """Create ``topic`` from the template topic, with at most ``queues`` queues; None when the template does not
-        allow it.
+        """Create ``topic`` from ``template`` with at most ``queues`` queues, and return it. Return None if the template
+        does not exist or has no INHERIT permission.
         """
         base = self.configs.get(template)
         if base is None or not base.perm & Perm.INHERIT:
@@ -203,7 +203,7 @@ class TopicTable:
         return self.configs[topic]
 
     def ensure_retry_topic(self, group: str, queues: int) -> TopicConfig:
-        """Return the retry topic of a consumer group; it is created if it does not exist."""
+        """Return the retry topic of a consumer group. Create it if it does not exist."""
         name = topic_names.retry_topic(group)
         config = self.configs.get(name)
         if config is None:
@@ -216,13 +216,13 @@ class TopicTable:
         return TopicConfigTable(dict(self.configs), self.version)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``topics.json``. Cheap, because every change writes the whole table of possibly
-        thousands of topics.
+        """Return the content of ``topics.json``. The objects of the topics are cached, because every change writes the
+        whole table, which may have thousands of topics.
         """
         return {"dataVersion": self.version.to_dict(), "topicConfigTable": dict(self._plain)}
 
     def bump_version(self) -> None:
-        """Increment the version, so that name servers accept the next registration although no topic has changed."""
+        """Increment the version, so that name servers accept the next registration without a changed topic."""
         self.version = self.version.next(self._clock())
 
     def _changed(self, topic: str) -> None:

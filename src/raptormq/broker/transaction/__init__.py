@@ -1,1 +1,1 @@
-"""Transactional messages: half messages stay invisible to consumers until their producer commits or rolls back."""
+"""Transactional messages. A half message is invisible to consumers until its producer commits it."""

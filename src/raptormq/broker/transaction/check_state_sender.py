@@ -1,16 +1,19 @@
 """CHECK_TRANSACTION_STATE (39): the broker asks a producer group for the state of a transaction
 (``AbstractTransactionalMessageCheckListener``, ``Broker2Client.checkProducerTransactionState``).
 
-Any member of the group may answer, so members are asked round-robin. The answer is a separate END_TRANSACTION request.
-A check contains the message, and any authenticated client may register as a producer of any group. With access control
-only clients with the permission to send to the topic are asked; Apache RocketMQ asks every registered producer.
+Checks are sent to the members of the group round-robin, because any member may respond. The response is a separate
+END_TRANSACTION request.
+
+A check contains the message, and any authenticated client may register as a producer of any group. With access control,
+checks are therefore sent only to clients with the permission to send to the topic. Apache RocketMQ sends them to every
+registered producer.
 """
 
 from __future__ import annotations
 
 from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.security.required_permissions import to_send
-from raptormq.broker.transaction.half_message import Producers, question
+from raptormq.broker.transaction.half_message import Producers, check_body
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
@@ -25,7 +28,7 @@ from raptormq.transport.connection import Connection
 logger = get_logger(__name__)
 
 _MAX_LOGGED_GROUPS = 1_000
-"""Pairs of group and topic that are logged, each once. The limit is needed because clients choose the names."""
+"""Maximum number of pairs of group and topic that are logged, each once. Clients choose the names."""
 
 
 class CheckTransactionStateSender:
@@ -34,7 +37,7 @@ class CheckTransactionStateSender:
     def __init__(
         self, registry: ClientRegistry[Connection], broker_name: str, authorizer: UserAuthorizer | None = None
     ) -> None:
-        """Without an ``authorizer`` every producer of the group may be asked."""
+        """Create the sender. ``authorizer`` is None without access control."""
         self._registry = registry
         self._broker_name = broker_name
         self._authorizer = authorizer
@@ -42,7 +45,7 @@ class CheckTransactionStateSender:
         self._logged: set[Producers] = set()
 
     def next_producer(self, producers: Producers) -> Connection | None:
-        """Return the connection of the producer to ask next, None when none of ``producers`` is connected."""
+        """Return the connection of the next producer to check, or None if none of ``producers`` is connected."""
         members = list(self._registry.producers.get(producers.group, {}).values())
         if self._authorizer is not None:
             needed, connected = to_send(producers.topic), len(members)
@@ -56,17 +59,17 @@ class CheckTransactionStateSender:
             return
         self._logged.add(producers)
         logger.warning(
-            "transactions of group %s in topic %s stay open: none of its %d connected producers may send to the topic",
+            "cannot check transactions of group %s: none of its %d connected producers may send to topic %s",
             producers.group,
-            producers.topic,
             connected,
+            producers.topic,
         )
 
     def ask(self, producer: Connection, half: StoredMessage) -> None:
         """Send a check of ``half`` to ``producer``. The next check goes to the next producer."""
         self._next_member += 1
         unique_key = find_property(half.properties, names.UNIQUE_KEY)
-        asked = question(half)
+        body = check_body(half)
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=half.physical_offset,
@@ -76,4 +79,4 @@ class CheckTransactionStateSender:
             topic=half.topic,
             broker_name=self._broker_name,
         )
-        producer.oneway(request(RequestCode.CHECK_TRANSACTION_STATE, header, encode_record(asked), oneway=True))
+        producer.oneway(request(RequestCode.CHECK_TRANSACTION_STATE, header, encode_record(body), oneway=True))

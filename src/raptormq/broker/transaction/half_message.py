@@ -7,9 +7,9 @@
     commit   --> copy in REAL_TOPIC/REAL_QID, transaction bits 8, prepared offset = log offset of the half
     decision --> op: RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d, body "12,": offsets of decided halves
 
-Halves stay in the log. A half is open while no op names it. A check renews the half: a copy with the new number of
-checks is appended, and an op names the old one. A half that is discarded is copied to TRANS_CHECK_MAX_TIME_TOPIC. Each
-copy names its origin, as the committed message does.
+Half messages remain in the log. A half is open until an op contains its offset. A check renews the half: it appends a
+copy with the new number of checks, and an op for the old one. A discarded half is copied to
+TRANS_CHECK_MAX_TIME_TOPIC. Committed, renewed and discarded copies record their origin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OP_PROPERTIES = b"TAGS\x01d\x02"
 
 
 def is_half(text: str) -> bool:
-    """Whether properties (text form) mark a half message; those of a retried message do not."""
+    """Return whether properties (text form) contain TRAN_MSG=true, the mark of a half message."""
     return (names.find_property(text, names.TRANSACTION_PREPARED) or "").lower() == "true"
 
 
@@ -42,7 +42,7 @@ def to_half(record: PendingRecord, unique_key: str) -> PendingRecord:
     """Return ``record`` as a half message.
 
     Raises:
-        MessageError: the added properties, or the number of checks that is added later, make the properties too long.
+        MessageError: the properties are too long with the added ones and the number of checks.
     """
     found = decode_properties(record.properties.decode())
     needed = {
@@ -60,7 +60,7 @@ def to_half(record: PendingRecord, unique_key: str) -> PendingRecord:
 
 
 def committed(half: StoredMessage) -> PendingRecord | None:
-    """Return the message for consumers; None when ``half`` does not name its topic and queue."""
+    """Return the message for consumers, or None if REAL_TOPIC or REAL_QID of ``half`` is missing or invalid."""
     record = restore(half)
     if record is None:
         return None
@@ -75,32 +75,33 @@ def op_record(offset: int, now: int) -> PendingRecord:
 
 
 def decided_offsets(op: StoredMessage) -> list[int]:
-    """Return the half offsets that an op names; words that are not numbers are skipped."""
+    """Return the half offsets in the body of an op. Words that are not numbers are skipped."""
     return [int(word) for word in op.body.split(b",") if word.isdigit()]
 
 
 def renewed(half: StoredMessage, checks: int, fit: Fit) -> PendingRecord:
-    """Return the copy of a half that a check appends: the number of checks must survive a restart. A half that Apache
-    RocketMQ has stored may have no room for the number; ``fit`` then drops other properties.
+    """Return the copy of a half with the new number of checks, which must survive a restart.
+
+    The properties of a half that Apache RocketMQ stored may have no space for the number. ``fit`` then drops others.
     """
     text = fit(decode_properties(half.properties), {names.TRANSACTION_CHECK_TIMES: str(checks)})
     return record_copy(half, HALF_TOPIC, 0, text, once=True)
 
 
 def discarded(half: StoredMessage) -> PendingRecord:
-    """Return the copy of a half that its producer never decided, for operators."""
+    """Return the copy of an undecided half for TRANS_CHECK_MAX_TIME_TOPIC, where operators can find it."""
     return record_copy(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, half.properties, once=True)
 
 
-def question(half: StoredMessage) -> StoredMessage:
-    """Return the half as a check shows it to the producer: with the topic and queue that it was sent to."""
+def check_body(half: StoredMessage) -> StoredMessage:
+    """Return the half with the topic and queue that its producer sent it to, for the body of a check."""
     topic = find_property(half.properties, names.REAL_TOPIC) or half.topic
     return replace(half, topic=topic, queue_id=find_number(half.properties, names.REAL_QUEUE_ID) or 0)
 
 
 class Producers(NamedTuple):
-    """Producers that may be asked about a half: members of ``group`` with the permission to send to ``topic``, because
-    the check contains the message.
+    """Producers that may receive the check of a half: members of ``group`` with the permission to send to ``topic``.
+    The check contains the message.
     """
 
     group: str
@@ -108,17 +109,19 @@ class Producers(NamedTuple):
 
 
 def producers_of(half: StoredMessage) -> Producers:
-    """Return the producers that may be asked about ``half``."""
+    """Return the producers that may receive the check of ``half``."""
     found = (find_property(half.properties, name) or "" for name in (names.PRODUCER_GROUP, names.REAL_TOPIC))
     return Producers(*found)
 
 
 def check_count(half: StoredMessage) -> int:
-    """How often producers were asked about ``half``."""
+    """Return the number of checks of ``half``."""
     return find_number(half.properties, names.TRANSACTION_CHECK_TIMES) or 0
 
 
 def immunity_ms(half: StoredMessage) -> int | None:
-    """Time after its birth during which a half is not checked, if the message sets one (CHECK_IMMUNITY_TIME)."""
+    """Return the time after the born timestamp before the first check (CHECK_IMMUNITY_TIME_IN_SECONDS) in ms, or None
+    if the message does not set it.
+    """
     seconds = find_number(half.properties, names.CHECK_IMMUNITY_SECONDS)
     return None if seconds is None else seconds * 1000

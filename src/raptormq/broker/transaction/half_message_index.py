@@ -1,7 +1,7 @@
-"""Which half messages are open: pure bookkeeping over the offsets of the half queue and the op queue.
+"""Index of open half messages, by offsets of the half queue and the op queue. Without I/O.
 
-A start rebuilds it: it adds every half and every op after the saved progress. :attr:`HalfMessageIndex.progress` is what
-may be saved: every half before its half offset is decided, and no op before its op offset names a later half.
+A start rebuilds the index from the halves and ops after the saved progress. :attr:`HalfMessageIndex.progress` is the
+progress to save: all halves below its half offset are decided, and no op below its op offset decides a later half.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from raptormq.broker.transaction.half_message import Producers
 
 @dataclass(slots=True)
 class OpenHalf:
-    """State of an undecided half; times in milliseconds since 1970."""
+    """State of an undecided half. Times are in ms since 1970."""
 
     seen: int
-    """When the broker first saw it."""
+    """Time at which the broker added the half."""
     next_check_at: int = 0
-    """The half need not be read before this time."""
+    """The half is not read before this time."""
     producers: Producers | None = None
-    """If one of these producers is connected, the half is checked before ``next_check_at``."""
+    """The half is checked before ``next_check_at`` if one of these producers is connected."""
 
 
 class HalfMessageIndex:
@@ -30,24 +30,24 @@ class HalfMessageIndex:
 
     def __init__(self, half_offset: int, op_offset: int) -> None:
         self.open: dict[int, OpenHalf] = {}
-        """In the order of their offsets; includes halves whose decision is being written."""
+        """Open halves in ascending order, including halves whose decision is being written."""
         self._deciding: set[int] = set()
-        """Halves whose decision is being written, visible or not."""
+        """Halves whose decision is being written. They may not be visible yet."""
         self._seen_end = half_offset
         self._op_end = op_offset
         self._ops: deque[tuple[int, int]] = deque()
         self._decided_ahead: set[int] = set()
         self._places: dict[int, int] = {}
-        """Current offsets of open halves that were renewed, by each earlier offset."""
+        """Current offset of a renewed half, by each of its earlier offsets."""
         self._earlier: dict[int, tuple[int, ...]] = {}
-        """Earlier offsets by current offset."""
+        """Earlier offsets of a renewed half, by its current offset."""
         self._copies: dict[int, int] = {}
-        """Log offsets of renewed halves, by their current offset; the queue may not show them yet."""
+        """Log offset of a renewed half, by its current offset. The copy may not be in the queue yet."""
         self._unannounced: set[int] = set()
-        """Current offsets that no producer was sent."""
+        """Current offsets that were not sent to any producer."""
 
     def add_half(self, offset: int, now: int) -> None:
-        """Add a half that has become visible. Halves are added in the order of their offsets."""
+        """Add a half that has become visible. Callers add halves in ascending order."""
         self._seen_end = offset + 1
         if offset in self._decided_ahead:
             self._decided_ahead.remove(offset)
@@ -55,7 +55,7 @@ class HalfMessageIndex:
             self.open[offset] = OpenHalf(now)
 
     def add_op(self, op_offset: int, halves: list[int]) -> None:
-        """Add an op that has become visible, and remove the halves that it names."""
+        """Add an op that has become visible, and remove the halves that it decides."""
         self._op_end = op_offset + 1
         self._ops.append((op_offset, max(halves, default=-1)))
         for half in halves:
@@ -70,13 +70,14 @@ class HalfMessageIndex:
             del self._places[earlier]
 
     def begin_decision(self, half: int) -> None:
-        """Lock a half while its decision, or its renewed copy, is being written. The half stays open for
-        :attr:`progress`, because the write may fail. It need not be visible yet.
+        """Lock a half while its decision or its renewed copy is being written.
+
+        The write may fail, so :attr:`progress` treats the half as open. The half may not be visible yet.
         """
         self._deciding.add(half)
 
     def mark_decided(self, half: int) -> None:
-        """Mark a half as decided or renewed. It need not be visible yet."""
+        """Mark a half as decided or renewed. The half may not be visible yet."""
         self._deciding.discard(half)
         if self.open.pop(half, None) is None and half >= self._seen_end:
             self._decided_ahead.add(half)
@@ -88,15 +89,22 @@ class HalfMessageIndex:
             self.open[half] = OpenHalf(now)
 
     def known_offsets(self, half: int) -> tuple[int, ...]:
-        """Return all offsets by which a producer may know an open half. Offsets that no producer was sent are left out,
-        because a half whose producers are away for days is renewed hundreds of times.
+        """Return all offsets of an open half that were sent to producers.
+
+        Other offsets are not kept, because a half is renewed hundreds of times if its producers are disconnected for
+        days.
         """
         earlier = self._earlier.get(half, ())
         return earlier if half in self._unannounced else (*earlier, half)
 
     def move(self, earlier: tuple[int, ...], to: int, copy: int, *, announced: bool) -> None:
-        """Record that a half with the :meth:`known_offsets` ``earlier`` was renewed at offset ``to`` and log offset
-        ``copy``. ``announced`` says whether a producer is sent the new offset.
+        """Record the renewal of a half.
+
+        Args:
+            earlier: the :meth:`known_offsets` of the half.
+            to: new offset in the half queue.
+            copy: log offset of the copy.
+            announced: whether the new offset is sent to a producer.
         """
         self._earlier[to] = earlier
         self._copies[to] = copy
@@ -106,20 +114,20 @@ class HalfMessageIndex:
             self._unannounced.add(to)
 
     def current_offset(self, half: int) -> int:
-        """Return the current offset of the half that was at ``half``; known until it is decided or the broker stops."""
+        """Return the current offset of the half that had the offset ``half`` earlier."""
         return self._places.get(half, half)
 
     def log_offset(self, half: int) -> int | None:
-        """Return the log offset of a half that was renewed since the start, None for any other."""
+        """Return the log offset of a half that was renewed since the start, or None for another half."""
         return self._copies.get(half)
 
     def is_open(self, half: int) -> bool:
-        """Whether a decision about this half is accepted; true for a half that is not visible yet."""
+        """Return whether a decision about a half is accepted. The half may not be visible yet."""
         is_known = half in self.open or (half >= self._seen_end and half not in self._decided_ahead)
         return is_known and half not in self._deciding
 
     def undecided(self, half: int) -> OpenHalf | None:
-        """Return the state of a visible half that is open and whose decision is not being written."""
+        """Return the state of a visible open half, or None if it is decided or its decision is being written."""
         return None if half in self._deciding else self.open.get(half)
 
     @property
@@ -127,8 +135,10 @@ class HalfMessageIndex:
         return next(iter(self.open), self._seen_end)
 
     def discard_ops(self) -> Iterator[int]:
-        """Discard the ops that a restart need not read, one by one, and yield their offsets. A half that was open for
-        long may have held back millions. Halves and ops may be added between two steps.
+        """Discard the ops that a restart need not read, and yield their offsets.
+
+        There may be millions of them after an old half is decided, so the caller can pause between two steps. Halves
+        and ops may be added during a pause.
         """
         half = self._first_open
         while self._ops and self._ops[0][1] < half:

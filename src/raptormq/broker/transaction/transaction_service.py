@@ -1,12 +1,13 @@
 """Commits, rolls back, checks and discards transactions (``TransactionalMessageServiceImpl``,
 ``TransactionalMessageCheckService``).
 
-A decision appends the committed message and the op that names its half as one group, the message first. If a crash
-comes between the two, the next start finds the message, which names its half, and writes the op
-(:mod:`raptormq.broker.delivered`). The same holds for a half that was renewed or discarded.
+A commit appends the committed message and then the op of its half, with one write. If a crash separates the two, the
+next start finds the message, which records its half as origin, and writes the op (:mod:`raptormq.broker.delivered`).
+Renewed and discarded halves are written in the same way.
 
-Two things differ from RocketMQ. A second commit of a decided half is refused; RocketMQ delivers the message again. A
-check counts only if a producer is connected; in RocketMQ a transaction is discarded because its producers are away.
+There are two differences from RocketMQ. A second commit of a decided half is refused, while RocketMQ delivers the
+message again. A check is counted only if a producer is connected, while RocketMQ discards a transaction whose producers
+are disconnected for long.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from functools import partial
 from typing import Protocol
 
 from raptormq.broker.config import TransactionSettings as Settings
-from raptormq.broker.copy_properties import CopyProperties
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
+from raptormq.broker.loading import Loading
 from raptormq.broker.service import cancel_and_wait
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.transaction.half_message import (
@@ -50,19 +51,20 @@ from raptormq.transport.connection import Connection
 logger = get_logger(__name__)
 
 GROUP = "CID_RMQ_SYS_TRANS"
-"""Consumer group whose offsets in the two queues are the progress kept over restarts, as in RocketMQ."""
+"""Consumer group whose offsets in the half queue and the op queue are the saved progress, as in RocketMQ."""
 _PAGE = 1_024
 _PAGE_BYTES = 4 << 20
 _HOUR_MS = 3_600_000
 _RETRY_S = 1.0
 
 _RENEW_INTERVAL_MS = 600_000
-"""Interval at which a half without connected producers is renewed, because a start reads the half queue and the op
-queue from the first open half on. A half with a later check time is read at this interval too: retention may have
-deleted it."""
+"""Interval at which a half without connected producers is renewed, in ms. A start reads the half queue and the op queue
+from the oldest open half, and renewals keep this range short. A half with a later check time is also read at this
+interval, because retention may have deleted it.
+"""
 _RENEWALS_PER_ROUND = 500
-"""Renewals of such halves in one round of checks, the oldest first. After a start all of them are due at once. Each
-renewal waits until it is confirmed, and the checks of other halves wait for it.
+"""Maximum number of renewals of halves without connected producers in one round of checks, oldest first. After a start
+all of them are due. The checks of other halves wait for the confirmation of each renewal.
 """
 
 
@@ -70,14 +72,14 @@ class CheckSender(Protocol):
     """Sends checks to producers."""
 
     def next_producer(self, producers: Producers) -> Connection | None:
-        """Return the connection of the producer to ask next, None when none of ``producers`` is connected."""
+        """Return the connection of the next producer to check, or None if none of ``producers`` is connected."""
 
     def ask(self, producer: Connection, half: StoredMessage) -> None:
-        """Ask ``producer`` for the state of the transaction of ``half``."""
+        """Send a check of ``half`` to ``producer``."""
 
 
 class TransactionService:
-    """Background service for the open transactions of a broker."""
+    """Background service that manages the open transactions of a broker."""
 
     def __init__(
         self,
@@ -86,7 +88,6 @@ class TransactionService:
         topics: TopicTable,
         settings: Settings,
         check_sender: CheckSender,
-        copies: CopyProperties,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
@@ -94,19 +95,20 @@ class TransactionService:
         self._topics = topics
         self._settings = settings
         self._check_sender = check_sender
-        self._fit = partial(copies.fit, HALF_TOPIC)
+        self._fit = partial(writer.properties.fit, HALF_TOPIC)
         self._clock = clock
         self._half_index = HalfMessageIndex(0, 0)
         self._unreachable = 0
-        """Halves due in this round without a connected producer."""
+        """Number of due halves without a connected producer in this round."""
         self._renewing: dict[int, asyncio.Event] = {}
-        """Halves that are being renewed, by offset; the event is set when the renewal has ended."""
+        """Halves that are being renewed, by offset. The event is set at the end of the renewal."""
         self._resumed: set[int] = set()
         """Log offsets of discarded halves whose checks were resumed since the start."""
         self._copied: set[int] = set()
-        """Log offsets of records that have a copy in the log, possibly without an op."""
-        self._missing_ops: list[int] = []  # offsets of halves that have a copy and no op
-        self._ready = asyncio.Event()
+        """Log offsets of records that have a copy in the log. An op may be missing."""
+        self._missing_ops: list[int] = []
+        """Offsets of halves that have a copy but no op."""
+        self._loading = Loading()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -118,11 +120,11 @@ class TransactionService:
 
     @property
     def needs_copies(self) -> bool:
-        """True until the ops in the log name every decided half."""
-        return not self._ready.is_set() or bool(self._missing_ops)
+        """True until every decided half has an op in the log."""
+        return not self._loading.is_done or bool(self._missing_ops)
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
-        """Treat every half with a copy as decided, although a crash may have come before its op."""
+        """Treat every half with a copy as decided. A crash may have prevented its op."""
         self._copied = copies.origins
         if forgotten:
             self._store.consumer_offsets.remove_group(GROUP)
@@ -131,38 +133,55 @@ class TransactionService:
         """Load the halves that earlier runs left open, then check them periodically."""
         if self._store.queue_ids(ROCKSDB_HALF_TOPIC):
             logger.warning(
-                "the store has transactional messages in topic %s, which Apache RocketMQ keeps in RocksDB; "
-                "those without a decision are kept and not delivered",
+                "the store has transactional messages in topic %s, whose state Apache RocketMQ stores in RocksDB; "
+                "undecided messages are kept but not delivered",
                 ROCKSDB_HALF_TOPIC,
             )
+        self._loading.begin()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def role_changed(self, *, leads: bool) -> None:
+        """Forget the open transactions: while another member leads, it decides them."""
+        if leads:
+            self._loading.begin()
+            return
+        self._loading.refuse("this member no longer leads the group of this broker: send the decision again")
+        if self._task is not None:
+            self._task.cancel()
+        self._half_index, self._missing_ops = HalfMessageIndex(0, 0), []
+
     async def stop(self) -> None:
-        """Stop and commit the progress."""
+        """Stop the task and commit the progress."""
         if self._task is None:
             return
         await cancel_and_wait(self._task)
         self._task = None
-        if self._ready.is_set():
+        if self._loading.is_done:
             await self._commit_progress()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Add halves that have become visible."""
+        if self._task is None:
+            return  # a start loads them
         for topic, _, next_offset, _ in arrivals:
             if topic == HALF_TOPIC:
                 self._half_index.add_half(next_offset - 1, self._clock())
 
     async def ready(self) -> None:
-        """Wait until the decisions of earlier runs are loaded."""
-        await self._ready.wait()
+        """Wait until the decisions of earlier runs are loaded.
+
+        Raises:
+            NotLeader: this member of a group has ceased to lead.
+        """
+        await self._loading.wait()
 
     async def _run(self) -> None:
-        while not self._ready.is_set():
+        while not self._loading.is_done:
             try:
                 await self._read_ops(await self._load_halves())
                 await self._find_decided_copies()
-                self._ready.set()
-            except Exception:  # new decisions wait for :meth:`ready`
+                self._loading.finish()
+            except Exception:  # new decisions wait in :meth:`ready`
                 logger.exception("cannot load the decided transactions; retrying")
                 await asyncio.sleep(_RETRY_S)
         work: list[Callable[[], Awaitable[None]]] = [self._write_missing_ops]
@@ -178,17 +197,17 @@ class TransactionService:
             await asyncio.sleep(self._settings.check_interval_ms / 1000)
 
     async def _load_halves(self) -> int:
-        """Load all halves after the saved progress as open, and return the op offset from which to read decisions."""
+        """Load all halves after the saved progress as open. Return the op offset from which to read decisions."""
         offsets = self._store.consumer_offsets
         half_low, _ = await self._store.queue_bounds(HALF_TOPIC, 0)
         op_low, op_end = await self._store.queue_bounds(OP_HALF_TOPIC, 0)
         half_end = self._store.queue_end(HALF_TOPIC, 0)
         first_half = min(max(offsets.get(HALF_TOPIC, GROUP, 0) or 0, half_low), half_end)
         first_op = min(max(offsets.get(OP_HALF_TOPIC, GROUP, 0) or 0, op_low), op_end)
-        ledger = HalfMessageIndex(first_half, first_op)
+        index = HalfMessageIndex(first_half, first_op)
         async for half in cooperatively(self._halves_from(first_half)):
-            ledger.add_half(half, 0)
-        self._half_index = ledger  # without an await after the last half: later ones come through arrived()
+            index.add_half(half, 0)
+        self._half_index = index  # no await after the last half: arrived() adds later ones
         return first_op
 
     def _halves_from(self, offset: int) -> Iterator[int]:
@@ -198,7 +217,7 @@ class TransactionService:
             offset += 1
 
     async def _read_ops(self, offset: int) -> None:
-        """Read the decisions from op offset ``offset`` on. A damaged op decides nothing: producers are asked again."""
+        """Read the decisions, starting at op offset ``offset``. The halves of a damaged op are checked again."""
         count = _PAGE
         while offset < self._store.queue_end(OP_HALF_TOPIC, 0):
             found = await self._store.load_messages(OP_HALF_TOPIC, 0, offset, ReadOptions(count, _PAGE_BYTES))
@@ -208,15 +227,15 @@ class TransactionService:
                 if count > 1:
                     count = 1  # read single records up to the damaged one
                     continue
-                logger.warning("the transaction decision at op offset %d is lost: %s", offset, error)
+                logger.warning("skipped a damaged transaction decision at op offset %d: %s", offset, error)
                 ops, count = [], _PAGE
             for op in ops:
                 self._half_index.add_op(op.queue_offset, decided_offsets(op))
             offset = max(found.next_offset, offset + 1)
-            await asyncio.sleep(0)  # a page takes some milliseconds
+            await asyncio.sleep(0)  # yield: a page takes some milliseconds
 
     async def _find_decided_copies(self) -> None:
-        """Find the halves that have a copy and no op."""
+        """Find the halves that have a copy but no op."""
         pending_offsets, copied, self._missing_ops = self._half_index.open, self._copied, []
         offset = next(iter(pending_offsets), 0)
         while copied and pending_offsets and (items := await self._store.queue_items(HALF_TOPIC, 0, offset, _PAGE)):
@@ -232,7 +251,7 @@ class TransactionService:
         """Write the ops that a crash prevented.
 
         Raises:
-            StorageError: nothing was written; call again later.
+            StorageError: nothing was written. Call again later.
         """
         if halves := self._missing_ops:
             result = await self._writer.write_confirmed([op_record(half, self._clock()) for half in halves])
@@ -245,24 +264,25 @@ class TransactionService:
             pass
         half, op = self._half_index.progress
         if not half:
-            return  # there never was a transaction
+            return  # there has been no transaction
         self._store.consumer_offsets.commit(HALF_TOPIC, GROUP, 0, half)
         self._store.consumer_offsets.commit(OP_HALF_TOPIC, GROUP, 0, op)
 
     # --- decisions ---
 
     async def current(self, half: StoredMessage) -> StoredMessage | None:
-        """Return the current copy of the open half ``half``, None when it is decided. Each check renews the half, and a
-        producer with a long local transaction knows an earlier offset.
+        """Return the current copy of an open half, or None if it is decided.
+
+        Each check renews the half, so a producer with a long local transaction may have an earlier offset.
 
         Raises:
-            StorageError: the half is open and cannot be read.
+            StorageError: the half is open and cannot be read, or this member of a group has ceased to lead.
         """
         current: StoredMessage | None = half
-        while True:  # another decision or a check may come during each await
-            place = self._half_index.current_offset(
-                half.queue_offset
-            )  # not of ``current``, which nobody may have been announced of
+        while True:  # another decision or a check may run during each await
+            await self.ready()
+            # The offset of the request: the offset of ``current`` may be one that was not sent to any producer.
+            place = self._half_index.current_offset(half.queue_offset)
             if (moving := self._renewing.get(place)) is not None:
                 await moving.wait()
             elif not self._half_index.is_open(place):
@@ -272,19 +292,17 @@ class TransactionService:
             else:
                 current = await self._read(place)
                 if current is None and self._half_index.is_open(place):
-                    raise StorageError(f"the open transaction at half offset {place} cannot be read")
+                    raise StorageError(f"cannot read the open transaction at half offset {place}")
 
     async def commit(self, half: StoredMessage) -> None:
-        """Deliver the message of an open half.
+        """Commit an open half: deliver its message.
 
         Raises:
-            StorageError: nothing has changed, the half is open.
+            StorageError: the write failed. The half is still open.
         """
         record = committed(half)
         if record is None or record.topic not in self._topics.configs:
-            logger.warning(
-                "the transaction at log offset %d is dropped because its topic is deleted", half.physical_offset
-            )
+            logger.warning("dropped the transaction at log offset %d: its topic does not exist", half.physical_offset)
             await self._write_decision(half, [])
         else:
             await self._write_decision(half, [record])
@@ -293,19 +311,19 @@ class TransactionService:
         """Roll back an open half.
 
         Raises:
-            StorageError: nothing has changed, the half is open.
+            StorageError: the write failed. The half is still open.
         """
         await self._write_decision(half, [])
 
     def is_resumed(self, half: StoredMessage) -> bool:
-        """Whether the checks of a discarded half were resumed already: a second copy would be delivered twice."""
+        """Return whether the checks of a discarded half were resumed. A second copy would cause a second delivery."""
         return half.physical_offset in self._resumed
 
     async def resume(self, half: StoredMessage) -> None:
         """Restart the checks of an open or discarded half with a count of 0.
 
         Raises:
-            StorageError: nothing has changed.
+            StorageError: the write failed.
         """
         record = renewed(half, 0, self._fit)
         if half.topic == HALF_TOPIC:
@@ -322,8 +340,8 @@ class TransactionService:
             raise
 
     async def _renew(self, half: StoredMessage, record: PendingRecord, *, announced: bool) -> tuple[int, int]:
-        """Renew an open half; return the queue offset and log offset of the copy. ``announced`` says whether a producer
-        is sent them.
+        """Renew an open half. Return the queue offset and the log offset of the copy. ``announced``: whether they are
+        sent to a producer.
         """
         before = half.queue_offset
         earlier, moving = self._half_index.known_offsets(before), asyncio.Event()
@@ -337,9 +355,9 @@ class TransactionService:
         return offset, place
 
     async def _write_decision(self, half: StoredMessage, records: list[PendingRecord]) -> tuple[int, int]:
-        """Append ``records`` and the op; return queue offset and log offset of the first."""
+        """Append ``records`` and the op. Return the queue offset and the log offset of the first record."""
         offset = half.queue_offset
-        self._half_index.begin_decision(offset)  # before the await: no second decision may come between
+        self._half_index.begin_decision(offset)  # before the await, to exclude a concurrent decision
         try:
             result = await self._writer.write_confirmed([*records, op_record(offset, self._clock())])
         except StorageError:
@@ -364,12 +382,12 @@ class TransactionService:
     async def _check_one(self, offset: int, known: OpenHalf, now: int) -> None:
         half = await self._read(offset)
         if self._half_index.undecided(offset) is not known:
-            return  # it was decided during the await
+            return  # decided during the await
         if half is None:
             logger.warning("the open transaction at half offset %d is no longer in the log", offset)
             self._half_index.remove(offset)
         elif now < (due := half.born_timestamp + (immunity_ms(half) or self._settings.timeout_ms)):
-            known.next_check_at = min(due, now + _RENEW_INTERVAL_MS)  # retention may delete it sooner
+            known.next_check_at = min(due, now + _RENEW_INTERVAL_MS)  # retention may delete the half earlier
         else:
             await self._check(half, known, now)
 
@@ -378,9 +396,7 @@ class TransactionService:
         producer = self._check_sender.next_producer(producers)
         end_of_life = half.born_timestamp + self._store.config.file_reserved_hours * _HOUR_MS
         if checks >= self._settings.check_max or now > end_of_life:
-            logger.warning(
-                "the transaction at log offset %d is discarded after %d checks", half.physical_offset, checks
-            )
+            logger.warning("discarded the transaction at log offset %d after %d checks", half.physical_offset, checks)
             self._topics.add_missing([TopicConfig(TRANS_CHECK_MAX_TIME_TOPIC, 1, 1)])
             await self._write_decision(half, [discarded(half)])
             return
@@ -395,7 +411,7 @@ class TransactionService:
             self._check_sender.ask(producer, asked)
 
     def _next_renewal(self, known: OpenHalf, now: int) -> int:
-        """Return when a half without connected producers is renewed; ``now`` means in this round."""
+        """Return the time at which a half without connected producers is renewed. ``now`` selects this round."""
         if now < known.seen + _RENEW_INTERVAL_MS:
             return known.seen + _RENEW_INTERVAL_MS
         rounds, self._unreachable = self._unreachable // _RENEWALS_PER_ROUND, self._unreachable + 1

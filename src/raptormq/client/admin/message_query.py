@@ -1,9 +1,7 @@
 """Finds messages by key and by id.
 
-A broker that does not answer does not hide the messages of the others: it is named in the result. A key index contains
-hashes, and a broker may return all of a batch that is stored whole, so every message is compared here.
-Neighbours: `admin.client` offers the calls, `message.decoding` decodes. Source: RocketMQ `MQAdminImpl`, codes 12 and
-33.
+Errors of single brokers are part of the result. Key indexes contain hashes, and a broker may return a whole batch, so
+the keys of all messages are compared here. Used by `admin.client`. Source: RocketMQ `MQAdminImpl`, codes 12 and 33.
 """
 
 from __future__ import annotations
@@ -29,18 +27,18 @@ from raptormq.protocol.properties import UNIQUE_KEY, find_property, has_key
 from raptormq.protocol.record import decode_record, iter_records
 
 MAX_QUERY_RESULTS = 64
-"""Most messages that a broker returns for one request (``maxMsgsNumBatch``)."""
+"""Maximum number of messages per request (``maxMsgsNumBatch`` of brokers)."""
 _NOT_FOUND_REMARK = "can not find message by the offset"
-"""Remark of brokers for a missing message; the code of that response is a general error."""
+"""Remark of brokers for a missing message; the response code is that of a general error."""
 
 
 class FoundMessages(list[MessageExt]):
-    """The messages that were found; there may be more if a broker did not answer."""
+    """Found messages. There may be more if a broker failed."""
 
     def __init__(self, messages: Iterable[MessageExt], failures: Mapping[str, RaptorMQError]) -> None:
         super().__init__(messages)
         self.failures = failures
-        """The error of each broker that did not answer, or refused, by its name."""
+        """Errors of failed brokers, by broker name."""
 
 
 async def query_messages(
@@ -65,7 +63,7 @@ async def query_messages(
     failures: dict[str, RaptorMQError] = {}
 
     async def ask(broker_name: str, address: str) -> None:
-        # With a smaller number the broker would return the first messages of the newest batch.
+        # With a smaller limit the broker would return the first messages of the newest batch.
         header = QueryMessageRequestHeader(topic, key, MAX_QUERY_RESULTS, begin_ms, end_ms)
         command = request(RequestCode.QUERY_MESSAGE, header)
         response = await instance.pool.request(address, command, instance.config.request_timeout)
@@ -73,7 +71,7 @@ async def query_messages(
             return
         if (
             response.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        ):  # only encrypted batches; another broker may have other messages
+        ):  # only encrypted batches on this broker; other brokers may have readable messages
             refused.append(ServerError(response.code, response.remark, address))
             return
         body = require_success(response, address).body
@@ -99,8 +97,8 @@ async def query_messages(
 
 
 async def fetch_message(instance: ClientInstance, offset_message_id: str, brokers: ClusterInfo) -> MessageExt | None:
-    """Return the message with an offset id, `None` when its broker does not have it; `brokers` contains the broker's
-    name.
+    """Return the message with an offset id; None if its broker does not have the message. `brokers` is used to find the
+    broker's name.
 
     Raises: as `AdminClient.message`.
     """
@@ -123,7 +121,7 @@ async def fetch_message(instance: ClientInstance, offset_message_id: str, broker
 
 
 def _matching(body: bytes, topic: str, key: str, broker_name: str, keys: EncryptionKeys | None) -> Iterator[MessageExt]:
-    """Yield the messages of a response that have the key; a record without it is not decoded, even if it is damaged.
+    """Yield the messages of a response with the key. Records without the key are not decoded, even if they are damaged.
 
     Raises:
         RecordError: the records are damaged or cut, or a body cannot be decompressed.

@@ -1,6 +1,6 @@
-"""Checks the arguments for a topic, and encodes the request that creates it. Pure.
+"""Validation and encoding of requests that create topics. No I/O.
 
-Neighbour: `admin.client` asks all brokers. Source: RocketMQ `MQClientAPIImpl.createTopic`.
+See also: `admin.client` asks all brokers. Source: RocketMQ `MQClientAPIImpl.createTopic`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The cluster as a client sees it: connections, name servers, routes and heartbeats.
+"""Access to the cluster: connections, name servers, routes and heartbeats.
 
-Knows neither producers nor consumers; they attach their own parts to the `ClientInstance`.
+Independent of producers and consumers, which attach their own parts to the `ClientInstance`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Requests to the broker of a queue: finding that broker, and querying its offsets.
 
-`call_broker` finds the broker of a queue in the route, and refreshes the route when the broker has moved. A broker that
-restarts in a cluster often has another address, which the name servers know within seconds. If a broker answers that
-the topic does not exist, the route is marked as doubtful, because the topic may have been deleted.
+`call_broker` looks up the broker of a queue in the route, and refreshes the route when the broker has moved. A broker
+that restarts on Kubernetes often gets another address, which the name servers have within seconds. If a broker reports
+that the topic does not exist, this is recorded for the route, because the topic may have been deleted.
 
 `OffsetRequests` queries the bounds of a queue, the offset of a time, and the committed offset of a group. An offset is
 kept together with the id of its topic (`QueueOffset`), and later requests name the id: after a topic was deleted and
 recreated, the same offset means another message (`raptormq.protocol.topic_ids`).
 
-Neighbours: `cluster.routes` knows addresses; `consumer.pull_consumer` and `consumer.queue_reader` call brokers;
+See also: `cluster.routes` knows addresses; `consumer.pull_consumer` and `consumer.queue_reader` call brokers;
 `consumer.queue_reader` and `consumer.queue_bounds` query offsets; `consumer.offset_commits` commits them. Source:
 RocketMQ `findBrokerAddressInSubscribe`; `MQClientAPIImpl`, codes 14, 15, 29, 30 and 31.
 """
@@ -42,13 +42,13 @@ T = TypeVar("T")
 async def call_broker(
     routes: RouteTable, queue: MessageQueue, call: Callable[[str], Awaitable[T]], broker_id: int = MASTER_ID
 ) -> T:
-    """Return `await call(address)` for the broker of `queue`; calls once more when the broker has moved.
+    """Return `await call(address)` for the broker of `queue`. The call is repeated once if the broker has moved.
 
-    `broker_id` is the preferred replica of the broker; another one is used when it is down.
+    `broker_id` is the preferred replica of the broker; another replica is used if it is down.
 
     Raises:
         NoRoute: the topic does not exist, or no replica of the broker is up.
-        TransportError: the broker, or every name server, does not answer.
+        TransportError: the broker, or every name server, does not respond.
     """
     try:
         return await _call_broker(routes, queue, call, broker_id)
@@ -85,7 +85,7 @@ async def _refreshed_address(routes: RouteTable, queue: MessageQueue, broker_id:
 
 
 class QueueOffset(NamedTuple):
-    """An offset, and the id of its topic."""
+    """An offset with the id of its topic."""
 
     offset: int
     topic_id: str | None
@@ -93,12 +93,12 @@ class QueueOffset(NamedTuple):
 
 
 class OffsetRequests:
-    """Requests about offsets, to a broker address that the caller found in the route.
+    """Offset requests to a broker address, which the caller has looked up in the route.
 
-    `topic_id` is the expected id of the topic; the default asks for it.
+    `topic_id` is the expected id of the topic; by default the id is queried.
 
-    Every method raises `TransportError` when the broker does not answer within `timeout` seconds, and `ServerError`
-    when it answers with an error code, 31002 when the topic has another id.
+    Every method raises `TransportError` when the broker does not respond within `timeout` seconds, and `ServerError`
+    when it responds with an error code, 31002 when the topic has another id.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
@@ -111,14 +111,14 @@ class OffsetRequests:
         return await self._offset(address, RequestCode.GET_MIN_OFFSET, header, topic_id)
 
     async def max_offset(self, address: str, queue: MessageQueue, topic_id: str = TOPIC_ID_QUERY) -> QueueOffset:
-        """Return the offset that the next message will get; 0 for an empty queue."""
+        """Return the end offset, that of the next message; 0 for an empty queue."""
         header = QueueRequestHeader(queue.topic, queue.queue_id, topic_id)
         return await self._offset(address, RequestCode.GET_MAX_OFFSET, header, topic_id)
 
     async def offset_by_time(
         self, address: str, queue: MessageQueue, timestamp_ms: int, topic_id: str = TOPIC_ID_QUERY
     ) -> QueueOffset:
-        """Return the offset of the first message stored at or after `timestamp_ms`, or the maximum offset when all are
+        """Return the offset of the first message stored at or after `timestamp_ms`, or the maximum offset if all are
         older.
         """
         header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, "LOWER", topic_id)
@@ -127,7 +127,7 @@ class OffsetRequests:
     async def committed(
         self, address: str, group: str, queue: MessageQueue, *, zero_on_young_topic: bool = False
     ) -> QueueOffset | None:
-        """Return the committed offset of a group, or `None` when it has not committed in this queue.
+        """Return the committed offset of a group; None if it has not committed in this queue.
 
         With `zero_on_young_topic` the broker returns 0 for a new group while the first message of the queue is still
         stored; brokers before RocketMQ 5 always do.
@@ -143,7 +143,7 @@ class OffsetRequests:
     async def commit(
         self, address: str, group: str, queue: MessageQueue, offset: int, topic_id: str | None = None
     ) -> None:
-        """Commit `offset`, the next one that the group consumes; returns when the broker has accepted it."""
+        """Commit `offset`, the next offset to consume, and wait for the response of the broker."""
         header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, offset, topic_id)
         command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         require_success(await self._pool.request(address, command, self._timeout), address)

@@ -1,11 +1,11 @@
-"""One client as brokers see it: a client id, connections, routes and heartbeats, shared by producers and consumers.
+"""Shared part of the producers and consumers of one client: client id, connections, routes and heartbeats.
 
-Brokers learn the groups of a client from its heartbeats. They forget a client when its connection ends or is silent for
-120 s, and notify all consumers of a group when its members change. A heartbeat is sent every 30 s; at once after a
-group was joined, a subscription or a route has changed, or a connection was made or lost; and soon again while a broker
-does not accept it. Without heartbeats a broker does not check transactions and does not forward replies.
-Neighbours: `cluster.routes`, `cluster.name_servers`, `cluster.heartbeats`; producers and consumers acquire an instance
-and release it. Source: RocketMQ `MQClientInstance`, `MQClientManager`, `ClientRemotingProcessor`.
+Heartbeats register the groups of a client at the brokers. Brokers unregister a client when its connection is closed or
+after 120 s without a heartbeat, and notify all consumers of a group when its members change. A heartbeat is sent every
+30 s; immediately after a group was joined, a subscription or route changed, or a connection was opened or lost; and
+again soon while a broker does not accept it. Without heartbeats a broker does not check transactions and does not
+forward replies. See also: `cluster.routes`, `cluster.name_servers`, `cluster.heartbeats`; producers and consumers
+acquire an instance and release it. Source: RocketMQ `MQClientInstance`, `MQClientManager`, `ClientRemotingProcessor`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ log = get_logger(__name__)
 S = TypeVar("S")
 
 RECENT_CONNECTION_S = 10.0
-"""Members of a group that are alive reconnect to a restarted broker within this time."""
+"""Time within which running members of a group reconnect to a restarted broker."""
 
 
 class ConsumerMember(Protocol):
-    """A consumer as a member of a group, as far as the instance has to know it."""
+    """Interface of a consumer as a member of a group."""
 
     def describe(self) -> ConsumerData:
         """Return the data of the group for heartbeats."""
@@ -55,11 +55,11 @@ class ConsumerMember(Protocol):
         """Called when clients joined or left the group, or a route has changed. Must not block."""
 
     def connection_made(self) -> None:
-        """Called when a broker is connected, which may have forgotten everything. Must not block."""
+        """Called when a broker is connected. It may have restarted without its state. Must not block."""
 
     def connection_lost(self) -> None:
-        """Called when a connection was lost: a broker may be gone or restarting, or a name server, which then knows
-        only some of the brokers for a while. Must not block.
+        """Called when the connection to a broker or name server was lost, for example by a restart. A restarted name
+        server has only part of the brokers for some time. Must not block.
         """
 
 
@@ -67,9 +67,9 @@ _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientConfig, Clie
 
 
 class ClientInstance:
-    """The shared part of all producers and consumers with one `ClientConfig` on one event loop.
+    """Shared part of all producers and consumers with the same `ClientConfig` on one event loop.
 
-    `acquire` returns it and `release` gives it back; the last release closes it.
+    Instances are reference-counted: `acquire` returns an instance, and the last `release` closes it.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -77,13 +77,13 @@ class ClientInstance:
         self.loop = asyncio.get_running_loop()
         ip = config.client_ip or local_address(config.addresses[0])
         self.client_id = f"{ip}@{config.instance_name}"
-        """Unique per client; the members of a group are sorted by it."""
+        """Unique id of the client; also determines the order of the members of a group."""
         self._consumers: dict[str, ConsumerMember] = {}
         self.router = Router()
-        """Dispatches the requests of brokers to this client; producers and consumers add their handlers."""
+        """Dispatches requests of brokers to this client. Producers and consumers add handlers."""
         self.router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
         self.router.on_closed(self._connection_lost)
-        # A broker whose machine is down never closes its connection, so silence ends it.
+        # The connection to a failed machine is never closed by the peer, so it is closed after a timeout.
         limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
         self._connected_at: dict[str, float] = {}
         self.pool = ConnectionPool(self.router, limits, config.request_timeout, config.tls, self._connection_made)
@@ -108,7 +108,7 @@ class ClientInstance:
 
     @classmethod
     def acquire(cls, config: ClientConfig) -> ClientInstance:
-        """Return the instance of `config` on the running loop; the first user creates it.
+        """Return the instance of `config` on the running event loop; create it for the first user.
 
         Raises:
             ConfigError: the address of a name server is invalid.
@@ -121,7 +121,7 @@ class ClientInstance:
         return instance
 
     async def release(self) -> None:
-        """Give the instance back; the last user closes it within about two seconds.
+        """Release the instance. The last release closes it within about two seconds.
 
         Raises:
             ClientClosed: this is not the event loop of the instance.
@@ -139,10 +139,9 @@ class ClientInstance:
         await self.pool.close()
 
     def shared(self, make: Callable[[ClientInstance], S]) -> S:
-        """Return the object that ``make`` has created for all users of this instance; the first user creates it.
+        """Return the object of this instance that ``make`` creates; it is created for the first user.
 
-        Producers and consumers attach their own parts this way (replies, transaction checks, the accumulator), so the
-        instance does not need to know them.
+        Producers and consumers use this to attach shared parts (replies, transaction checks, the accumulator).
         """
         if make not in self._shared:
             self._shared[make] = make(self)
@@ -150,16 +149,16 @@ class ClientInstance:
         return found
 
     def consumer(self, group: str) -> ConsumerMember | None:
-        """Return the consumer of a group in this client."""
+        """Return the consumer of a group in this client; None if there is none."""
         return self._consumers.get(group)
 
     def register_producer(self, group: str) -> None:
-        """Count one more producer of a group."""
+        """Register a producer of a group."""
         self._producers[group] = self._producers.get(group, 0) + 1
         self.heartbeats.send_soon()
 
     async def unregister_producer(self, group: str) -> None:
-        """Count one producer less; the last one unregisters the group at the brokers."""
+        """Unregister a producer of a group. The last one unregisters the group at the brokers."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
@@ -169,7 +168,7 @@ class ClientInstance:
         """Make the client a member of a consumer group.
 
         Raises:
-            ClientError: it is already a member: a client is one member, however many consumers it runs.
+            ClientError: The client is already a member of the group.
         """
         if group in self._consumers:
             raise ClientError(f"group {group} has a consumer with this ClientConfig already; give each its own")
@@ -195,7 +194,7 @@ class ClientInstance:
 
         async def tell(address: str) -> None:
             if self.pool.open_connection(address) is None:
-                return  # the broker forgot the client when the connection ended
+                return  # the broker has unregistered the client with its connection
             try:
                 command = request(RequestCode.UNREGISTER_CLIENT, header)
                 await self.pool.request(address, command, self.config.request_timeout)
@@ -224,10 +223,10 @@ class ClientInstance:
         member = self._consumers.get(header.consumer_group)
         if member is not None:
             member.members_changed()
-        return response_to(command)  # brokers send this as a oneway request; for other callers
+        return response_to(command)  # brokers send a oneway request; the response is for other callers
 
     def is_recently_connected(self, address: str) -> bool:
-        """Whether the connection to a broker is so new that other members may not have reconnected yet."""
+        """Return whether the connection to a broker is so recent that other members may not have reconnected yet."""
         made_at = self._connected_at.get(address)
         return made_at is not None and self.loop.time() - made_at < RECENT_CONNECTION_S
 
@@ -242,7 +241,7 @@ class ClientInstance:
                 member.connection_made()
 
     def _connection_lost(self, connection: Connection) -> None:
-        if not connection.has_received:  # the peer never answered, and the loss before was reported
+        if not connection.has_received:  # the peer never responded, and the previous loss was already reported
             return
         self.heartbeats.send_soon()
         for member in self._consumers.values():

@@ -1,9 +1,8 @@
-"""Sends heartbeats to every broker of the routes: which groups this client belongs to.
+"""Sends heartbeats, which announce the groups of this client, to every broker of the routes.
 
-Heartbeats to one broker are sent one after the other. Concurrent calls share the next heartbeat, and an unresponsive
-broker does not delay those to the others.
-Neighbours: `cluster.client_instance` provides the data and triggers heartbeats. Source: RocketMQ
-`MQClientInstance.sendHeartbeatToAllBroker`.
+Heartbeats to a broker are sent sequentially. Concurrent calls share the next heartbeat. An unresponsive broker does not
+delay heartbeats to the others. See also: `cluster.client_instance` provides the data and triggers heartbeats. Source:
+RocketMQ `MQClientInstance.sendHeartbeatToAllBroker`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ log = get_logger(__name__)
 
 _BACKOFF = Backoff(0.5, 30.0)
 GRACE_S = 1.0
-"""A broker that is up has answered by then; one that is down can neither be pulled from nor ask anything."""
+"""Time to wait for responses. A broker that does not respond by then can be ignored, because it cannot serve pulls
+either."""
 
 
 class _BrokerTurn:
@@ -35,7 +35,7 @@ class _BrokerTurn:
         self.lock = asyncio.Lock()
         self.started = 0
         self.accepted = False
-        """Whether the broker has accepted the last heartbeat that was started."""
+        """True if the broker has accepted the last started heartbeat."""
 
 
 class Heartbeats:
@@ -43,7 +43,7 @@ class Heartbeats:
 
     Args:
         pool: the connections.
-        timeout: seconds that a broker has to answer.
+        timeout: timeout of a heartbeat in seconds.
         interval: seconds between two heartbeats to all brokers.
         addresses: returns the addresses of all brokers to send to.
         describe: returns the current data of the client.
@@ -64,16 +64,16 @@ class Heartbeats:
         self._describe = describe
         self._wanted = asyncio.Event()
         self._by_broker: WeakValueDictionary[str, _BrokerTurn] = WeakValueDictionary()
-        """By address, while a call waits for it."""
+        """State of running heartbeats, by address."""
         self._refusals: dict[str, str] = {}
-        """By address, the refusal that was logged last."""
+        """Last logged rejection, by address."""
 
     def send_soon(self) -> None:
-        """Send to all brokers in the background now, instead of after the interval."""
+        """Send to all brokers now, in the background."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Send to all brokers periodically, and sooner while one does not accept."""
+        """Send to all brokers periodically, and sooner while a broker does not accept the heartbeat."""
         failures, pause = 0, self._interval
         while True:
             await wait_event(self._wanted, pause)
@@ -85,7 +85,7 @@ class Heartbeats:
                 failures += 1
 
     async def send_all(self) -> None:
-        """Send to all brokers now and wait for their responses, a second at most: slow brokers get the heartbeat in the
+        """Send to all brokers now and wait up to one second for their responses. Slow requests continue in the
         background. Failures are logged.
         """
         try:
@@ -98,7 +98,7 @@ class Heartbeats:
         return all(await asyncio.gather(*map(self.send, sorted(self._addresses()))))
 
     async def send(self, address: str) -> bool:
-        """Send to one broker; false when it does not accept the heartbeat, which is logged."""
+        """Send to one broker. Return False if it does not accept the heartbeat; this is logged."""
         turn = self._by_broker.setdefault(address, _BrokerTurn())
         started = turn.started
         async with turn.lock:
@@ -110,7 +110,7 @@ class Heartbeats:
     async def _send(self, address: str) -> bool:
         try:
             connection = await self._pool.connection(address)
-            # Only after connecting: a group that was left meanwhile was not unregistered here and must not be sent.
+            # Create the data only after connecting, because it must not contain a group that was left in the meantime.
             if not (data := self._describe()).producer_groups and not data.consumers:
                 return True
             command = request(RequestCode.HEART_BEAT, body=data.to_json())

@@ -1,22 +1,22 @@
 """Merged metadata of all name servers of one cluster, including the cached responses of unresponsive ones.
 
 Name servers do not communicate with each other. A name server that has just started, or that some brokers cannot reach,
-lacks brokers that another one knows, so a client must not rely on a single one. `routes_by_name_server`, `fetch_route`,
-`fetch_cluster` and `fetch_topics` ask all of them and merge the responses. Where these contradict each other, the
-response of the name server that the client currently uses wins.
+lacks these brokers, so a client must not rely on a single name server. `routes_by_name_server`, `fetch_route`,
+`fetch_cluster` and `fetch_topics` query all name servers and merge the responses. If responses contradict each other,
+the response of the current name server takes precedence.
 
-`RouteCache` keeps the last response of each name server for the topics in use, for the time in which it does not
-answer. A name server may be slow once, or restart, while the brokers that only it knows stay up. A member of a group
-that gave up the queues of these brokers would divide other queues than the other members, and some queues would have no
-reader. The last response of an unresponsive name server therefore counts until it returns another one, with two limits:
+`RouteCache` keeps the last response of each name server for the topics in use. A name server may be slow or restart
+while brokers that are registered only there are running. If a member of a group revoked the queues of these brokers,
+its view would differ from that of the other members, and some queues would have no reader. The last response of an
+unresponsive name server therefore remains valid until its next response, with two exceptions:
 
-- A broker that another name server knew and does not return any more is removed.
+- A broker that another name server has returned, but no longer returns, is removed.
 - The response expires when name servers themselves would expire a broker, because a broker that is down, perhaps on the
   same machine, must not keep its queues.
 
 `require_success` turns a response with an error code into an exception, for all requests of the client.
 
-Neighbours: `cluster.name_servers` sends requests; `cluster.routes` caches the routes of topics; `admin.client` asks for
+See also: `cluster.name_servers` sends requests; `cluster.routes` caches the routes of topics; `admin.client` asks for
 topics and brokers.
 """
 
@@ -61,7 +61,7 @@ class _CachedRoute(NamedTuple):
 
 
 class RouteCache:
-    """The merged routes of all name servers, including cached ones of those that do not answer."""
+    """The merged routes of all name servers, including cached ones of those that do not respond."""
 
     def __init__(self, name_servers: NameServers) -> None:
         self._name_servers = name_servers
@@ -69,7 +69,7 @@ class RouteCache:
         """By topic and address of the name server."""
 
     async def ask(self, topic: str) -> TopicRoute | None:
-        """Return the route of a topic, `None` when no name server that answers knows it.
+        """Return the route of a topic; None if no responding name server has the topic.
 
         Raises: as `fetch_route`.
         """
@@ -92,7 +92,7 @@ class RouteCache:
         return reduce(TopicRoute.merged_with, (each.route for each in known.values())) if fresh else None
 
     def forget(self, topic: str) -> None:
-        """Drop the cached responses for a topic that was deleted; they must not count when it is recreated."""
+        """Drop the cached responses for a deleted topic, so that they are not used after it is recreated."""
         self._cached.pop(topic, None)
 
 
@@ -118,10 +118,10 @@ _NAME_SERVER = "name server"
 
 
 async def fetch_route(name_servers: NameServers, topic: str) -> TopicRoute | None:
-    """Return the route of a topic, `None` when no name server knows it; each has the full timeout to answer.
+    """Return the route of a topic; None if no name server has the topic. Each name server has the full timeout.
 
     Raises:
-        TransportError: none answers.
+        TransportError: none responds.
         ServerError, BodyError: none has a valid response.
     """
     return _merged(await routes_by_name_server(name_servers, topic, full_timeout=True), TopicRoute.merged_with)
@@ -163,7 +163,7 @@ def route_request(topic: str) -> RemotingCommand:
 
 
 def parse_route(response: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
-    """Return the route in the response of a name server, `None` when it knows none.
+    """Return the route in the response of a name server; None if it has none.
 
     Raises:
         ServerError, BodyError: the response has none.

@@ -1,9 +1,9 @@
-"""Requests to the name servers: to one of them, and to the next one when it does not answer.
+"""Requests to the name servers, with failover to the next one.
 
-Name servers do not communicate with each other. They know the same brokers, except one that has just started or that
-some brokers cannot reach; `cluster.metadata` therefore asks all of them. A client keeps using the one that answered
-last.
-Neighbours: `cluster.metadata`, `admin.client`. Source: RocketMQ `NettyRemotingClient.getAndCreateNameserverChannel`.
+Name servers do not communicate with each other. They have the same brokers, except for a name server that has just
+started or that some brokers cannot reach; `cluster.metadata` therefore queries all of them. A client continues to use
+the name server that responded last. See also: `cluster.metadata`, `admin.client`. Source: RocketMQ
+`NettyRemotingClient.getAndCreateNameserverChannel`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 
 _OTHERS_TIMEOUT_S = 0.5
-"""How long the other name servers have to answer, after the current one has."""
+"""How long to wait for the other name servers after the response of the current one."""
 _SKIP_UNRESPONSIVE_S = 10.0
 """How long an unresponsive name server is skipped."""
 
@@ -43,12 +43,13 @@ class NameServers:
         return self._addresses
 
     async def request(self, command: RemotingCommand, timeout: float | None = None) -> RemotingCommand:
-        """Return the response of the first name server that answers, whatever its code.
+        """Return the response of the first responding name server, with any response code.
 
-        Each name server gets an equal share of the remaining time, so that a silent one leaves time for the others.
+        Each name server gets an equal share of the remaining time, so that an unresponsive one leaves time for the
+        others.
 
         Raises:
-            TransportError: none answered; the error is that of the last attempt.
+            TransportError: none responded; the error is that of the last attempt.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + (timeout or self._timeout)
@@ -70,14 +71,14 @@ class NameServers:
     async def ask_all(
         self, command: Callable[[], RemotingCommand], *, full_timeout: bool = False
     ) -> dict[str, RemotingCommand]:
-        """Ask all name servers in parallel and return the responses by address. The response of `request` comes first,
-        then those of the others that answer within 0.5 s.
+        """Query all name servers concurrently. Return the responses by address: first that of `request`, then those of
+        the others that respond within 0.5 s.
 
-        `command()` returns a new request for each. With `full_timeout` the others have as long as `request`, and
-        unresponsive ones are asked too: for callers that must not miss what only one of them knows.
+        `command()` returns a new request for each. With `full_timeout` the others have the full timeout, and name
+        servers that are currently skipped are queried, too; for callers that need the data of all name servers.
 
         Raises:
-            TransportError: none answered; the error is that of the last attempt.
+            TransportError: none responded; the error is that of the last attempt.
         """
 
         async def first() -> tuple[str, RemotingCommand | None]:
@@ -90,7 +91,9 @@ class NameServers:
             first(), *(self._ask_other(each, command, full_timeout=full_timeout) for each in others)
         ):
             if response is not None:
-                responses.setdefault(address, response)  # the one that `request` has switched to was asked twice
+                responses.setdefault(
+                    address, response
+                )  # the name server to which `request` has switched was queried twice
         return responses
 
     async def _ask_other(
@@ -104,6 +107,6 @@ class NameServers:
                 address, command(), self._timeout if full_timeout else _OTHERS_TIMEOUT_S
             )
         except TransportError:
-            # Otherwise a refresh of a thousand topics would wait for it, or resolve its name, a thousand times.
+            # Otherwise a refresh of many topics would wait for it, or resolve its name, once per topic.
             self._skipped_until[address] = clock() + _SKIP_UNRESPONSIVE_S
             return address, None

@@ -1,15 +1,15 @@
-"""The routes that a client has cached: fetched when first needed, refreshed every 30 s and after failures.
+"""Route cache of a client. Routes are fetched on first use and refreshed every 30 s and after failures.
 
-Messages to a topic that no name server knows are sent along the route of the default topic (TBW102). The broker creates
-the topic and registers it, and a later refresh finds its own route. Concurrent callers for one topic share one request.
+Messages to an unknown topic are sent by the route of the default topic (TBW102). The broker creates and registers the
+topic, and a later refresh gets its own route. Concurrent callers for one topic share one request.
 
-A cached route stays valid until a name server returns another one: a name server that restarts knows nothing until the
-brokers have registered again, and the brokers are up all the time. A topic counts as deleted only when every broker of
-its route answers that it does not exist and no name server knows it.
+A cached route remains valid until a name server returns another one, because a restarted name server has no routes
+until the brokers have registered again. A topic counts as deleted only if every broker of its route reports that it
+does not exist and no name server has it.
 
-The routes of all name servers are merged: a broker that reaches only one of them is also found by clients that use
-another one. Otherwise the members of a group would divide different queues, and some queues would have no reader.
-Neighbours: `cluster.metadata` asks the name servers, `cluster.topic_route` interprets routes. Source: RocketMQ
+The routes of all name servers are merged, so that a broker that is registered at only one of them is found by all
+clients. Otherwise the members of a group would have different views of the queues, and some queues would have no
+reader. See also: `cluster.metadata` asks the name servers, `cluster.topic_route` interprets routes. Source: RocketMQ
 `MQClientInstance.updateTopicRouteInfoFromNameServer`.
 """
 
@@ -34,16 +34,16 @@ from raptormq.transport.shared_task import SharedTask
 log = get_logger(__name__)
 
 ROUTE_ERRORS = TransportError, ServerError, BodyError
-"""Errors of a route request: no name server answers, all refuse, or a response is not a route."""
+"""Errors of a route request: no name server responded, all returned errors, or a response was invalid."""
 _CLOSED = "the client is closed"
 _MAX_CONCURRENT = 32
-"""Routes refreshed in parallel: a burst of thousands of requests would delay others at the name servers."""
+"""Maximum number of concurrent refreshes, so that bursts do not delay other requests at the name servers."""
 _REFRESH_PAUSE_S = 1.0
 _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
-"""Every topic in use is refreshed this often anyway."""
+"""Maximum pause between requests for a topic without a route; equals the refresh interval of topics in use."""
 _DENIAL_VALID_S = 10.0
-"""How long the answer of a broker that it has no such topic is valid. Clients ask every broker of a topic more often.
+"""How long a broker's report of a missing topic is valid. Clients contact every broker of a topic more often than this.
 """
 
 
@@ -61,30 +61,30 @@ class RouteTable:
         self._routes: dict[str, TopicQueues] = {}
         self._default_routes: dict[str, TopicQueues] = {}
         self._denied: dict[str, dict[str, float]] = {}
-        """By topic, when (loop time) each broker answered that it does not have it."""
+        """Loop time at which each broker reported a missing topic, by topic."""
         self._fetches: dict[str, SharedTask[TopicQueues | None]] = {}
         self._awaited_routes: dict[str, asyncio.Task[None]] = {}
         self._default_fetch: SharedTask[TopicRoute | None] | None = None
-        """Fetches the route of the default topic."""
+        """Request for the route of the default topic."""
         self._next_fetch_at: dict[str, float] = {}
 
     def cached(self, topic: str) -> TopicQueues | None:
-        """Return the cached route, without a request; the hot path of producers."""
+        """Return the cached route without a request, for the hot path of producers."""
         return self._routes.get(topic) or self._default_routes.get(topic)
 
     @property
     def uses_default_route(self) -> bool:
-        """Whether any topic in use has no route of its own yet."""
+        """Return whether a topic in use has no route of its own yet."""
         return bool(self._default_routes)
 
     def note_sent(self, topic: str) -> None:
-        """Record that a broker has stored a message: a topic without a route of its own will have one soon."""
+        """Record a successful send; a topic without its own route will be registered soon."""
         if topic in self._default_routes and topic not in self._awaited_routes:
             expected = self._awaited_routes[topic] = background(self._await_route(topic), f"route of {topic} to come")
             expected.add_done_callback(lambda _: self._awaited_routes.pop(topic, None))
 
     def all_cached(self) -> list[TopicQueues]:
-        """Return the cached routes, without those that belong to the default topic."""
+        """Return the cached routes, except those of the default topic."""
         return list(self._routes.values())
 
     async def find(self, topic: str) -> TopicQueues:
@@ -92,7 +92,7 @@ class RouteTable:
 
         Raises:
             NoRoute: no name server knows the topic.
-            TransportError: no name server answers.
+            TransportError: no name server responds.
         """
         route = self._routes.get(topic) or await self.refresh(topic)
         if route is None:
@@ -102,17 +102,17 @@ class RouteTable:
     async def find_for_sending(
         self, topic: str, default_topic_queues: int, deadline: float | None = None
     ) -> TopicQueues:
-        """Return the route for sending to a topic, that of the default topic when it does not exist yet.
+        """Return the route for sending to a topic; that of the default topic if the topic does not exist yet.
 
         Raises:
             NoRoute: the topic does not exist and brokers do not create topics automatically, or no broker can be
                 written.
-            TransportError: no name server answers.
-            TimeoutError: `deadline`, a loop time, came first.
+            TransportError: no name server responds.
+            TimeoutError: The deadline (loop time) was reached.
         """
         route = self._routes.get(topic) or await self.refresh(topic, deadline)
         if route is None:
-            # A broker that came back between the two requests has registered its topics: some have fewer queues.
+            # A broker that registered between the two requests may have the topic with fewer queues.
             most_queues = 1 if is_derived_topic(topic) else default_topic_queues
             borrowed = await self._default_route_for(topic, most_queues, deadline)
             if borrowed is None:
@@ -129,11 +129,11 @@ class RouteTable:
         return route
 
     async def refresh(self, topic: str, deadline: float | None = None) -> TopicQueues | None:
-        """Fetch the route now and return it, `None` when no name server knows the topic.
+        """Fetch the route now and return it; None if no name server has the topic.
 
         Args:
             topic: the topic.
-            deadline: loop time; the request goes on after it.
+            deadline: loop time at which waiting ends; the request continues in the background.
 
         Raises:
             ROUTE_ERRORS: the cached route stays.
@@ -148,9 +148,8 @@ class RouteTable:
         return fetch
 
     async def refresh_within(self, topics: Iterable[str], seconds: float) -> None:
-        """Refresh routes that are older than a second, the oldest first, for at most `seconds`; responses that come
-        later count as well.
-        """
+        """Refresh routes older than one second, the oldest first, for up to `seconds`. Later responses are used,
+        too."""
         due_at = {topic: self._next_fetch_at.get(topic, 0.0) for topic in topics}
         now = asyncio.get_running_loop().time()
         due = sorted((topic for topic, at in due_at.items() if at <= now), key=due_at.__getitem__)
@@ -164,24 +163,25 @@ class RouteTable:
             self._begin_fetch(topic)
 
     def note_missing(self, topic: str, broker_name: str) -> None:
-        """Record that a broker does not have a topic; see the module for when the topic counts as deleted."""
+        """Record that a broker does not have a topic; see the module docstring for deleted topics."""
         self._denied.setdefault(topic, {})[broker_name] = asyncio.get_running_loop().time()
         self.refresh_soon(topic)
 
     async def refresh_all(self) -> None:
-        """Refresh the routes of all topics in use; failures are logged and the cached routes stay."""
+        """Refresh the routes of all topics in use. Failures are logged, and the cached routes are kept."""
         for topic, error in (await self._refresh_many([*self._routes, *self._default_routes])).items():
             log.warning("the route of %s was not refreshed: %s", topic, error)
 
     async def _refresh_many(self, topics: Collection[str]) -> dict[str, RaptorMQError]:
-        """Refresh routes, a bounded number in parallel; returns the failures."""
+        """Refresh routes with bounded concurrency. Return the failures."""
         waiting = deque(topics)
         failures: dict[str, RaptorMQError] = {}
         unanswered = 0  # in a row
 
         async def ask() -> None:
             nonlocal unanswered
-            # A name server that restarts fails all requests under way. When the next ones fail too, none is up.
+            # A restarting name server fails all pending requests. If the next requests fail, too, no name server is
+            # available.
             while waiting and unanswered <= _MAX_CONCURRENT:
                 topic = waiting.popleft()
                 try:
@@ -193,7 +193,7 @@ class RouteTable:
 
         await asyncio.gather(*(ask() for _ in range(min(_MAX_CONCURRENT, len(topics)))))
         if waiting:
-            log.warning("no name server answers: the routes of %d more topics were not refreshed", len(waiting))
+            log.warning("no name server responds: the routes of %d more topics were not refreshed", len(waiting))
         return failures
 
     async def close(self) -> None:
@@ -249,8 +249,8 @@ class RouteTable:
     async def _default_route_for(
         self, topic: str, most_queues: int, deadline: float | None = None
     ) -> TopicQueues | None:
-        """Return the route of the default topic for a topic that does not exist, None when there is none."""
-        if self._default_fetch is None or self._default_fetch.task.done():  # a thousand sends may wait for one topic
+        """Return the route of the default topic for a topic that does not exist; None if there is none."""
+        if self._default_fetch is None or self._default_fetch.task.done():  # many sends may wait for the same topic
             self._default_fetch = SharedTask(self._cache.ask(AUTO_CREATE_TOPIC), "route of the default topic", _CLOSED)
         found = await self._default_fetch.wait(deadline)
         return topic_queues(topic, found, most_queues=most_queues) if found is not None else None

@@ -1,7 +1,7 @@
-"""`TopicQueues`: the queues of a topic that can be written and read, and the brokers that serve them. Pure.
+"""`TopicQueues`: writable and readable queues of a topic, with their brokers. No I/O.
 
 Only queues of brokers with a master can be written; reading needs no master.
-Neighbour: `cluster.routes` fetches routes and caches these. Source: RocketMQ `TopicPublishInfo`, `MQClientInstance`.
+See also: `cluster.routes` fetches routes and caches these. Source: RocketMQ `TopicPublishInfo`, `MQClientInstance`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raptormq.protocol.message import MessageQueue
 
 @dataclass(frozen=True)
 class TopicQueues:
-    """The queues of one topic; two are equal when nothing differs that matters to a client."""
+    """Queues of one topic. Two objects are equal if they do not differ for a client."""
 
     topic: str
     brokers: Mapping[str, Mapping[int, str]]
@@ -33,11 +33,11 @@ class TopicQueues:
         return frozenset(queue.broker_name for queue in self.write_queues)
 
     def master(self, broker_name: str) -> str | None:
-        """Return the address of the broker's master, `None` while it has none."""
+        """Return the address of the broker's master; None if it has none."""
         return self.brokers.get(broker_name, {}).get(MASTER_ID)
 
     def replica(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Return the address of a replica of the broker, of any other one when it is down, or `None`."""
+        """Return the address of the given replica of the broker, or else of any other replica, or else None."""
         members = self.brokers.get(broker_name, {})
         if broker_id in members:
             return members[broker_id]
@@ -47,8 +47,9 @@ class TopicQueues:
 def topic_queues(topic: str, route: TopicRoute, most_queues: int | None = None) -> TopicQueues:
     """Return the queues of a topic according to `route`, under the name `topic`.
 
-    `most_queues` limits the queues per broker: a topic that does not exist yet uses the route of the default topic, and
-    is created with so many. An order configuration (`broker:queues;…`) replaces the write queues.
+    `most_queues` limits the queues per broker. It is used for a topic that does not exist yet, which uses the route of
+    the default topic and is created with this number. An order configuration (`broker:queues;…`) replaces the write
+    queues.
     """
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in route.brokers}
     with_master = {name for name, members in brokers.items() if MASTER_ID in members}

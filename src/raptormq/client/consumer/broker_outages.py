@@ -1,12 +1,11 @@
-"""Brokers that the readers of a consumer cannot reach: one reader probes a broker and wakes the others, and the log has
-one line for each outage and not for each of a thousand queues.
+"""Outages of brokers, shared by the readers of a consumer. One reader probes an unreachable broker and wakes the
+others, and each outage is logged once instead of once per queue.
 
     reader 1 --failed--> pauses 5 s ...            reader 2 --pulls--> response
        ^----------------------- woken ------------------'
 
-The reader that failed first probes more often than the others.
-Neighbour: `consumer.queue_reader` reads, with a longer pause after each failure. Source: none; RocketMQ's pulls pause
-for 3 s each.
+The reader that failed first retries more often than the others. See also: `consumer.queue_reader` reads, with a longer
+pause after each failure. RocketMQ's client pauses each pull for 3 s.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from raptormq.transport.timing import wait_event
 log = get_logger(__name__)
 
 _PROBE_PAUSE_S = 0.5
-"""Pause of the reader that probes for all."""
+"""Retry interval of the probing reader."""
 
 
 class Failure(NamedTuple):
-    """Why a queue could not be read."""
+    """A failure to read a queue."""
 
     text: str
     is_transport_error: bool
-    """The broker was not reached, for any queue."""
+    """True if the broker is unreachable, and not only the queue."""
 
     @classmethod
     def of(cls, error: RaptorMQError, *, has_route: bool = True) -> Failure:
-        """Return what is kept of an error; without a route of the topic, no broker was asked."""
+        """Return the failure for an error. Without a route of the topic no broker was contacted."""
         return cls(str(error), has_route and isinstance(error, TransportError | NoRoute))
 
 
 @dataclass(slots=True)
 class _Outage:
-    """A broker that cannot be reached."""
+    """An unreachable broker."""
 
     prober: MessageQueue
     """The queue whose reader failed first."""
@@ -49,24 +48,24 @@ class _Outage:
 
 
 class BrokerOutages:
-    """The outages that the readers of one consumer have met."""
+    """Current outages, as observed by the readers of one consumer."""
 
     def __init__(self, group: str) -> None:
         self._group = group
         self._outages: dict[str, _Outage] = {}
-        """By broker name."""
+        """Outages by broker name."""
         self._logged: dict[MessageQueue, set[str]] = {}
-        """The failures that were logged for queues that cannot be read."""
+        """Logged failures by queue."""
 
     def note_response(self, queue: MessageQueue) -> None:
-        """End the outage of the queue's broker, which has answered a pull."""
+        """End the outage of the queue's broker after a response."""
         if self._outages and (outage := self._outages.pop(queue.broker_name, None)) is not None:
             outage.is_over.set()
         if self._logged:
             self._logged.pop(queue, None)
 
     async def pause(self, queue: MessageQueue, failure: Failure, seconds: float) -> None:
-        """Wait after a failure, or until another reader has reached the broker."""
+        """Pause after a failure. The pause ends when another reader reaches the broker."""
         self._log_failure(queue, failure.text)
         try:
             if failure.is_transport_error:
@@ -77,7 +76,7 @@ class BrokerOutages:
         except asyncio.CancelledError:
             self._logged.pop(queue, None)  # the queue is not read any more
             if (known := self._outages.get(queue.broker_name)) is not None and known.prober == queue:
-                del self._outages[queue.broker_name]  # the next reader that fails becomes the prober
+                del self._outages[queue.broker_name]  # the next failing reader becomes the probing reader
                 known.is_over.set()
             raise
 

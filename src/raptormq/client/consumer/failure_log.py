@@ -1,4 +1,4 @@
-"""What the log says about messages that a listener has not consumed: one structured line for each event.
+"""Log of messages that a listener has not consumed: one structured line per event.
 
     listener failed: group=billing topic=orders queue=broker-0/3 offset=17 id=7F00… keys=17 attempt=2 error=KeyError
     dead letter: group=billing topic=orders queue=%RETRY%billing/broker-0/0 offset=4 id=7F00… keys=17 attempt=17
@@ -7,10 +7,10 @@ The text is logfmt: `key=value`, in double quotes where a value has blanks. The 
 the log record, for handlers that write JSON. `queue` names its topic when the message was read from another topic than
 its own. A call with several messages has one line, with the place of its first message, `last_offset` and `count`.
 
-A listener that fails for every message would write a traceback for each. `FailureLog` adds a traceback to the first
-line of a kind, and again after a minute; a kind is a type of error and the line of code that has raised it.
+`FailureLog` logs the traceback of each kind of failure at most once per minute. A kind is a type of error and the line
+of code that raised it.
 
-Neighbours: `consumer.listener_call` and `consumer.send_back` report. Source: none, Java's client logs the offset alone.
+See also: `consumer.listener_call` and `consumer.send_back` report. Java's client logs only the offset.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from types import TracebackType
 from raptormq.protocol.message import MessageExt
 
 TRACEBACK_INTERVAL_S = 60.0
-"""Seconds before the traceback of the same kind of failure is logged again."""
+"""Minimum interval in seconds between tracebacks of the same kind."""
 _QUOTED = frozenset(' "=')
-"""Characters for which a value is quoted."""
+"""Characters that require a value to be quoted."""
 
 Kind = tuple[type[BaseException], str, int]
 """Type of an error, and file and line that have raised it."""
@@ -34,7 +34,7 @@ Fields = dict[str, str | int]
 
 
 class FailureLog:
-    """Writes the lines of one consumer.
+    """Failure log of one consumer.
 
     Args:
         log: the logger of the module that reports.
@@ -52,14 +52,14 @@ class FailureLog:
     def failed(
         self, event: str, messages: Sequence[MessageExt], error: BaseException, *, traceback: bool = True
     ) -> None:
-        """Log that messages were not consumed because of `error`; `traceback` is false for an error of ours, whose
-        traceback shows nothing of the application.
+        """Log that messages were not consumed because of `error`. `traceback` is False for errors of the client itself,
+        whose traceback has no code of the application.
         """
         fields = self._fields(messages) | {"error": _text_of(error)}
         self._write(ERROR, event, fields, error if traceback and self._is_due(error) else None)
 
     def outcome(self, event: str, message: MessageExt, **more: str) -> None:
-        """Log what happens to a message that was not consumed."""
+        """Log the outcome of a message that was not consumed."""
         self._write(WARNING, event, {**self._fields([message]), **more}, None)
 
     def _write(self, level: int, event: str, fields: Fields, error: BaseException | None) -> None:
@@ -84,7 +84,7 @@ class FailureLog:
         }
 
     def _is_due(self, error: BaseException) -> bool:
-        """Whether the traceback of an error is to be logged now; if so, it is not for a minute."""
+        """Return whether to log the traceback of an error now, and record that it was logged."""
         now = self._clock()
         kind = _kind_of(error)
         if now - self._told_at.get(kind, float("-inf")) < TRACEBACK_INTERVAL_S:
@@ -109,7 +109,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def _quoted(value: str | int) -> str:
-    """Return a value in the form of logfmt."""
+    """Return a value in logfmt syntax."""
     text = str(value)
     is_plain = text and text.isprintable() and _QUOTED.isdisjoint(text)
     return text if is_plain else json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Hands queues over between the members of a group without consuming a message twice.
+"""Handover of queues between the members of a group, without duplicate consumption.
 
     revoke     pulling stops, cached messages are dropped, running listener calls end      the old owner
     commit     the offset is committed
@@ -6,11 +6,11 @@
     acquire    the lock is taken, the committed offset is queried, reading begins          the new owner
 
 `Handover` runs both sides. A running listener call delays its queue for `timeout` at most; after that, messages may be
-delivered twice. The new owner waits as long as another member holds the lock, because that member may not have heard
-yet that it has to give the queue away. The lock of a member that is gone ends with its membership at a RaptorMQ broker,
-and after 60 s at an Apache RocketMQ broker. A queue without a lock may belong to a client of another kind, which
-commits when it hears of the change, so the new owner waits for a moment. A queue whose owner is not known to the
-brokers any more is acquired at once, or after `timeout` and one second if its lock has not ended.
+delivered twice. The new owner waits while another member holds the lock, because that member may not have been notified
+yet. A RaptorMQ broker releases the locks of a client that leaves the group; an Apache RocketMQ broker after 60 s. A
+queue without a lock may belong to a client without queue locks, which commits when it is notified of the change, so the
+new owner waits briefly. A queue whose owner has left the group is acquired immediately, or after `timeout` and one
+second if its lock has not expired.
 
 `QueueLocks` locks queues at their brokers. A member locks a queue before it reads it, and unlocks it after the last
 commit, so the next owner finds the right offset::
@@ -18,22 +18,23 @@ commit, so the next owner finds the right offset::
     LOCK_BATCH_MQ (41)     group %RETRY%<group>, queues -> queues that are locked now; renewed every 20 s, ends after 60
     UNLOCK_BATCH_MQ (42)
 
-A broker that restarts forgets the locks, so they are requested again as soon as it is connected. A queue that another
-member has locked in the meantime belongs to that member, whose offset is further on. A member that was suspended or cut
-off learns this way that it has lost the queue.
+A restarted broker has lost the locks, so they are requested again as soon as it is connected. A queue that another
+member has locked in the meantime belongs to that member. A member that was suspended or disconnected detects in this
+way that it has lost the queue.
 
-The lock is not taken under the name of the group: Apache RocketMQ treats a group with locks as one that consumes in
-order, and moves its retries to the dead letter queue. The name with %RETRY% needs the same permission. Java clients
-that consume concurrently take no locks. If a broker refuses locks or does not answer, members read without them.
+The lock does not use the name of the group, because Apache RocketMQ treats a group with locks as an ordered one and
+moves its retries to the dead letter queue. The name with %RETRY% needs the same permission. Java clients that consume
+concurrently use no locks. If a broker rejects locks or does not respond, members read without locks.
 
-Ordered members need the locks, and take them under the name of the group, as ordered Java clients do: both may be
-members of one group. An ordered member reads only queues that it has locked. It unlocks a queue when its running calls
-have ended, however long they take. A lock counts for 30 s after its last confirmation, half as long as at the broker:
-then no call begins before it is confirmed again. A queue whose lock may have ended at the broker is acquired anew::
+Ordered members require the locks, and use the name of the group, like ordered Java clients, so that both can be members
+of one group. An ordered member reads only queues that it has locked. It unlocks a queue when its running calls have
+ended, without a time limit. A lock is valid for 30 s after its last confirmation, half of its lifetime at the broker.
+After this time no call starts before the lock is confirmed again. A queue whose lock may have expired at the broker is
+acquired again::
 
     locked -- 20 s: renewed -- 30 s without: no call begins -- 55 s without: given up, acquired anew
 
-Neighbour: `consumer.rebalance` decides which queues are revoked and acquired. Source: Kafka's cooperative rebalancing
+See also: `consumer.rebalance` decides which queues are revoked and acquired. Source: Kafka's cooperative rebalancing
 for the order (revoke, commit, assign); RocketMQ `RebalanceImpl.lock` for the locks, which it uses for ordered
 consumption.
 """
@@ -49,6 +50,7 @@ from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster import GRACE_S, ClientInstance, require_success
 from raptormq.client.consumer.offset_commits import OffsetCommitter
 from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.client.consumer.rebalance_calls import RebalanceCalls
 from raptormq.errors import RaptorMQError, TransportError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
@@ -64,18 +66,18 @@ log = get_logger(__name__)
 _RENEWAL_S = 20.0
 _RENEWAL_AFTER_FAILURE_S = 2.0
 _CONFIRMED_S = 30.0
-"""How long an exclusive lock counts after its confirmation; at brokers it ends after 60 s."""
+"""How long an exclusive lock is valid after its confirmation. At brokers it expires after 60 s."""
 _EXPIRED_S = 55.0
-"""After this time without confirmation another member may have had the queue."""
+"""Time without confirmation after which another member may have locked the queue."""
 _MAX_QUEUES_PER_REQUEST = 250
-"""Locking 10,000 queues with one request would keep the broker from everything else for 70 ms."""
+"""Maximum number of queues per lock request. Locking 10,000 queues blocks a broker for 70 ms."""
 
 
 class QueueLocks:
-    """The queue locks of one member of a group.
+    """Queue locks of one member of a group.
 
     Args:
-        exclusive: whether queues may be read only while they are locked, by a member that consumes in order.
+        exclusive: True for an ordered member, which may read queues only while they are locked.
     """
 
     def __init__(self, instance: ClientInstance, group: str, *, exclusive: bool = False) -> None:
@@ -84,19 +86,19 @@ class QueueLocks:
         self.exclusive = exclusive
         self._lock_group = group if exclusive else retry_topic(group)
         self._confirmed_at: dict[MessageQueue, float] = {}
-        """When an exclusive lock was last requested successfully, in loop time."""
+        """Loop time of the last successful request for each exclusive lock."""
         self._has_failed = False
-        """A broker has not answered the last request for exclusive locks."""
+        """True if a broker did not respond to the last request for exclusive locks."""
         self._confirmed: Callable[[Collection[MessageQueue]], None] = lambda _: None
         self._requested: set[MessageQueue] = set()
         self._lost: set[MessageQueue] = set()
-        """Queues that another member had locked at the last request."""
+        """Queues locked by another member at the last request."""
         self._to_unlock: set[MessageQueue] = set()
-        """Queues to unlock, whose broker has not answered yet."""
+        """Queues with a pending unlock request."""
         self._late_requests: dict[asyncio.Task[list[MessageQueue]], str] = {}
-        """Lock requests that are awaited in the background, with the address of the broker."""
+        """Pending lock requests in the background, with the address of the broker."""
         self._late_locks: set[MessageQueue] = set()
-        """Queues that such a request has locked, for the next call of `lock`."""
+        """Queues locked by such a request, for the next call of `lock`."""
         self._wanted = asyncio.Event()
         self._renewals: asyncio.Task[None] | None = None
 
@@ -105,14 +107,14 @@ class QueueLocks:
         refused: Callable[[Collection[MessageQueue]], None],
         confirmed: Callable[[Collection[MessageQueue]], None] = lambda _: None,
     ) -> None:
-        """Renew the locks in the background; `refused` is called with the queues that another member has locked,
-        `confirmed` with those whose exclusive lock was renewed.
+        """Renew the locks in the background. `refused` is called with queues that another member has locked,
+        `confirmed` with queues whose exclusive lock was renewed.
         """
         self._confirmed = confirmed
         self._renewals = background(self._renew(refused), f"queue locks of {self._group}")
 
     def locked_until(self, queue: MessageQueue) -> float:
-        """Return until when a queue may be read, in loop time; always, if locks are not exclusive."""
+        """Return the loop time until which a queue may be read; infinity if locks are not exclusive."""
         return self._confirmed_at.get(queue, -math.inf) + _CONFIRMED_S if self.exclusive else math.inf
 
     def renew_soon(self) -> None:
@@ -127,10 +129,10 @@ class QueueLocks:
             await cancel_all([self._renewals])
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues and return those that no other member has locked, within about a second.
+        """Lock queues. Return those that no other member has locked, within about a second.
 
-        A broker that does not answer yields no queues until `ClientConfig.request_timeout` is over, and then all of
-        them; none if locks are exclusive.
+        The queues of an unresponsive broker are not returned until `ClientConfig.request_timeout` has passed, and then
+        all of them; with exclusive locks none.
         """
         self._requested |= set(queues)
         self._to_unlock -= set(queues)
@@ -138,12 +140,12 @@ class QueueLocks:
         return set[MessageQueue]().union(*locked)
 
     async def unlock(self, queues: Collection[MessageQueue], unreached: Collection[str] = ()) -> set[str]:
-        """Unlock queues, including those whose lock was requested and not granted.
+        """Unlock queues, including those with a pending lock request.
 
-        If a broker does not answer, or its name is in `unreached`, its queues are unlocked once it is connected, or
+        If a broker does not respond, or its name is in `unreached`, its queues are unlocked when it is connected, or
         with the next renewal.
 
-        Returns the names of the brokers that did not answer.
+        Returns the names of the unresponsive brokers.
         """
         for kept in (self._requested, self._lost, self._late_locks):
             kept.difference_update(queues)
@@ -162,7 +164,7 @@ class QueueLocks:
         return by_master
 
     async def _lock_within_grace(self, address: str | None, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Lock queues at one broker and wait for a second; a late response counts at the next call."""
+        """Lock queues at one broker and wait for one second. A later response is used by the next call."""
         if address is None:
             return [] if self.exclusive else queues
         locked = self._late_locks.intersection(queues)
@@ -185,21 +187,23 @@ class QueueLocks:
     def _on_late_response(self, locking: asyncio.Task[list[MessageQueue]]) -> None:
         del self._late_requests[locking]
         if not locking.cancelled():
-            self._late_locks |= self._requested.intersection(locking.result())  # the others were unlocked since
+            self._late_locks |= self._requested.intersection(locking.result())  # the other queues were unlocked since
 
     async def _lock_at(self, address: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         locked: list[MessageQueue] = []
         asked_at = asyncio.get_running_loop().time()
         try:
             for first in range(0, len(queues), _MAX_QUEUES_PER_REQUEST):
-                # A queue that was unlocked since the renewal began must not be locked again.
+                # A queue that was unlocked during the renewal must not be locked again.
                 part = [queue for queue in queues[first : first + _MAX_QUEUES_PER_REQUEST] if queue in self._requested]
                 if part:
                     response = await self._ask(address, RequestCode.LOCK_BATCH_MQ, part)
                     locked += decode_locked_queues(response.body)
         except RaptorMQError as error:
             if self.exclusive:
-                log.warning("group %s cannot lock queues at broker %s now: %s", self._group, address, error)
+                log.warning(
+                    "group %s cannot lock queues at broker %s, and tries again: %s", self._group, address, error
+                )
                 self._has_failed = True
                 return []
             log.info("group %s reads without queue locks at broker %s: %s", self._group, address, error)
@@ -213,11 +217,11 @@ class QueueLocks:
         return locked
 
     async def _unlock_at(self, address: str | None, queues: list[MessageQueue]) -> set[str]:
-        if address is None:  # the broker has no route any more
+        if address is None:  # the broker no longer has a route
             self._to_unlock.difference_update(queues)
             return set()
         if self._instance.pool.open_connection(address) is None:
-            return set()  # a consumer that stops does not wait for the broker again; the locks expire
+            return set()  # a stopping consumer does not retry; the locks expire
         try:
             for first in range(0, len(queues), _MAX_QUEUES_PER_REQUEST):
                 # A queue that was locked again in the meantime must not be unlocked.
@@ -226,7 +230,12 @@ class QueueLocks:
                     await self._ask(address, RequestCode.UNLOCK_BATCH_MQ, part)
                     self._to_unlock.difference_update(part)
         except TransportError as error:
-            log.info("group %s unlocks queues at broker %s later: %s", self._group, address, error)
+            log.info(
+                "group %s could not unlock queues at broker %s, and tries again when it is connected: %s",
+                self._group,
+                address,
+                error,
+            )
             return {queue.broker_name for queue in queues}
         except RaptorMQError as error:
             log.info("group %s could not unlock queues at broker %s: %s", self._group, address, error)
@@ -254,7 +263,7 @@ class QueueLocks:
                 refused(self._lost)
 
     def _expired(self) -> list[MessageQueue]:
-        """Forget and return the queues that another member may have read since the last confirmation."""
+        """Remove and return the queues that another member may have read since the last confirmation."""
         latest = asyncio.get_running_loop().time() - _EXPIRED_S
         expired = [queue for queue, confirmed_at in self._confirmed_at.items() if confirmed_at <= latest]
         for queue in expired:
@@ -264,21 +273,25 @@ class QueueLocks:
 
 _UNLOCKED_WAIT_S = 0.2
 _COMMIT_MARGIN_S = 1.0
-"""Time for the last commit and for requests under way."""
+"""Time allowed for the last commit and for pending requests."""
 _UNLOCK_CHUNK = 100
-"""Queues whose offsets are committed before their locks are released."""
+"""Number of queues whose offsets are committed together before their locks are released."""
 
 
 class Handover:
-    """The queues that one member is giving up, and those that it is waiting for.
+    """Queues that one member is revoking or waiting for.
 
     Args:
-        locks: the queue locks of the group; `None` when every member reads all queues.
+        locks: the queue locks of the group; None if every member reads all queues.
         commits: commits offsets.
-        timeout: seconds that running listener calls get, unless the locks are exclusive.
+        timeout: time limit in seconds for running listener calls, unless the locks are exclusive.
+        calls: notifies the application of revoked queues.
     """
 
-    def __init__(self, locks: QueueLocks | None, commits: OffsetCommitter, timeout: float) -> None:
+    def __init__(
+        self, locks: QueueLocks | None, commits: OffsetCommitter, timeout: float, calls: RebalanceCalls
+    ) -> None:
+        self._calls = calls
         self._locks = locks
         self._commits = commits
         self._timeout = timeout
@@ -286,17 +299,18 @@ class Handover:
         self._revoking: dict[MessageQueue, QueueReader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: dict[str, dict[MessageQueue, float]] = {}
-        """By topic, when the wait for a queue ends, in loop time; infinite while another member holds its lock."""
+        """By topic, the loop time at which the wait for each queue ends; infinite while another member holds its
+        lock."""
         self._unlocked: set[MessageQueue] = set()
-        """Pending queues that had no lock when they were first requested."""
+        """Pending queues that had no lock at the first request."""
 
     @property
     def pending_topics(self) -> set[str]:
-        """The topics with queues that are not acquired yet."""
+        """Topics with queues that are not acquired yet."""
         return {topic for topic, queues in self._pending.items() if queues}
 
     def revoke(self, readers: Iterable[QueueReader]) -> None:
-        """Give queues up, in the background."""
+        """Revoke queues in the background."""
         readers = list(readers)
         for reader in readers:
             reader.revoke()
@@ -310,24 +324,25 @@ class Handover:
                 task.add_done_callback(self._tasks.discard)
 
     async def wait(self) -> None:
-        """Wait until all revoked queues are given up."""
+        """Wait until all revoked queues are released."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _revoke_all(self, readers: Sequence[QueueReader]) -> None:
         unreached: set[str] = set()
-        for first in range(0, len(readers), _UNLOCK_CHUNK):  # the first queues do not wait for the last
+        for first in range(0, len(readers), _UNLOCK_CHUNK):  # release the first queues without waiting for the last
             await self._revoke_batch(readers[first : first + _UNLOCK_CHUNK], unreached)
 
     async def _revoke_batch(self, readers: Sequence[QueueReader], unreached: set[str]) -> None:
-        """Give queues up; adds the brokers that are not reached to `unreached`, and does not try them again."""
+        """Release queues. Unreachable brokers are added to `unreached` and not contacted again."""
 
         def reachable() -> list[QueueReader]:
             return [reader for reader in readers if reader.queue.broker_name not in unreached]
 
         waits_for_end = self._exclusive
         await asyncio.gather(*(reader.wait_for_calls(self._timeout, until_end=waits_for_end) for reader in readers))
+        await self._calls.revoked(reader.queue for reader in readers)
         unreached |= await self._commits.commit(reachable())
-        # The next member must not begin while a call runs that could not be ended: the lock ends by itself.
+        # The next member must not start while a call ignores its cancellation. In this case the lock is left to expire.
         unlocked = [reader.queue for reader in readers if not (self._exclusive and reader.is_abandoned)]
         for reader in readers:
             reader.drop()
@@ -338,18 +353,18 @@ class Handover:
             del self._revoking[reader.queue]
 
     def locked_until(self, queue: MessageQueue) -> float:
-        """Return until when calls for a queue may begin, in loop time."""
+        """Return the loop time until which calls for a queue may start."""
         return self._locks.locked_until(queue) if self._locks is not None else math.inf
 
     async def acquire(
         self, topic: str, queues: Sequence[MessageQueue], unowned: set[MessageQueue]
     ) -> list[MessageQueue]:
-        """Lock queues and return those that can be read now; the caller asks for the others again soon.
+        """Lock queues. Return those that can be read now; the caller must call again soon for the others.
 
         Args:
             topic: the topic of the queues.
             queues: all queues that this member has to read and does not read yet.
-            unowned: queues of the topic whose owner the brokers do not know any more.
+            unowned: queues of the topic whose owner has left the group.
         """
         wanted, pending = set(queues), self._pending.setdefault(topic, {})
         await self._cancel_pending(pending, [queue for queue in pending if queue not in wanted])

@@ -1,11 +1,11 @@
-"""Requests that administrators send to a consumer through its broker: reset (220), offsets (221), running info (307),
-consuming one message (309).
+"""Handling of administrative requests that reach a consumer through its broker: reset of offsets (220), offsets (221),
+running information (307), consumption of one message (309).
 
-`ConsumerInspection` answers for the consumers of one client. `dump_stacks` returns the stacks of the threads and tasks
-of this process, which `mqadmin consumerStatus -s` shows. The text has the form of RocketMQ's `UtilAll.jstack`: one line
-for each thread or task, then one line for each call, innermost first.
+`ConsumerInspection` handles the requests for the consumers of one client. `dump_stacks` returns the stacks of the
+threads and tasks of this process, which `mqadmin consumerStatus -s` shows. The text has the form of RocketMQ's
+`UtilAll.jstack`: one line for each thread or task, then one line for each call, innermost first.
 
-Neighbour: `consumer.push_consumer` attaches this to its `cluster.client_instance`. Source: RocketMQ
+See also: `consumer.push_consumer` attaches this to its `cluster.client_instance`. Source: RocketMQ
 `ClientRemotingProcessor`, `ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`, `UtilAll.jstack`.
 """
 
@@ -40,12 +40,12 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
 
 MAX_TASKS = 500
-"""Most tasks that are described; of further ones only the number is given."""
+"""Maximum number of tasks in a dump. For further tasks only the number is included."""
 _MAX_CALLS = 50
 
 
 def dump_stacks() -> str:
-    """Return the stacks of all threads, and of the tasks of the running loop."""
+    """Return the stacks of all threads and of all tasks of the running loop."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     lines: list[str] = []
     for ident, frame in sys._current_frames().items():  # noqa: SLF001 - there is no public function
@@ -121,7 +121,7 @@ class InspectedConsumer(Protocol):
     """A consumer that can be inspected."""
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue at other offsets. Must not block."""
+        """Continue at the given offsets. Must not block."""
 
     def running_info(self) -> RunningInfo:
         """Describe the state of the consumer."""
@@ -142,7 +142,7 @@ class ConsumerInspection:
         router.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, self.consume_directly)
 
     def reset(self, _: Connection, command: RemotingCommand, header: ResetOffsetRequestHeader) -> RemotingCommand:
-        """220: continue at the offsets of the body."""
+        """Handle 220: continue at the offsets in the body."""
         offsets = decode_offsets(command.body)
         self._consumer(header.group).reset(
             {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
@@ -152,7 +152,7 @@ class ConsumerInspection:
     def consumer_status(
         self, _: Connection, command: RemotingCommand, header: ConsumerStatusRequestHeader
     ) -> RemotingCommand:
-        """221: the committed offsets of the consumer in the queues of a topic."""
+        """Handle 221: return the consumer's committed offsets in the queues of a topic."""
         queues = self._consumer(header.group).running_info().queues
         offsets = {queue: state.commit_offset for queue, state in queues.items() if queue.topic == header.topic}
         return response_to(command, body=encode_progress(offsets))
@@ -160,14 +160,15 @@ class ConsumerInspection:
     def running_info(
         self, _: Connection, command: RemotingCommand, header: ConsumerRunningInfoRequestHeader
     ) -> RemotingCommand:
-        """307: queues, subscriptions and settings of the consumer; on request the stacks of its threads and tasks."""
+        """Handle 307: return queues, subscriptions and settings of the consumer, optionally with the stacks of its
+        threads and tasks."""
         stacks = dump_stacks() if header.jstack_enable else None
         return response_to(command, body=self._consumer(header.consumer_group).running_info().to_json(stacks))
 
     async def consume_directly(
         self, _: Connection, command: RemotingCommand, header: ConsumeMessageDirectlyRequestHeader
     ) -> RemotingCommand:
-        """309: consume the message of the body now; nothing is committed and nothing is sent back."""
+        """Handle 309: consume the message in the body now, without a commit and without a redelivery."""
         consumer = self._consumer(header.consumer_group)
         queue = MessageQueue(header.topic or "", header.broker_name or "", 0)
         messages = decode_messages(command.body, queue, keys=self._instance.config.keys)

@@ -1,23 +1,23 @@
-"""Lanes: messages that have to be consumed one after the other. Pure.
+"""Lanes: messages that must be consumed sequentially. No I/O.
 
-A lane has the messages of one key, or of one queue, that are fetched and not consumed. At most one call runs for a
-lane. Lanes exist only while they have messages, so their number is bounded by the number of unfinished messages::
+A lane contains the fetched and unconsumed messages of one key, or of one queue. At most one call per lane runs at a
+time. A lane exists only while it has messages, so the number of lanes is bounded by the number of unfinished messages::
 
     lane "account 7"   m3 m9 m12 --> next call          (its call may fail: the lane waits and tries m3 again)
     lane "account 8"   m4 -------> next call            (not affected)
     lane without key   m5 m6 m11 -> next call
 
-A lane belongs to a key itself and not to a hash of it. Two keys never share a lane, and nothing about a lane depends on
-the process. Order within a lane is the order of `Lanes.add`: that of the queue, because a queue is read in order.
-Messages of one key that are in several queues share the lane in the order in which they were fetched.
+Lanes are identified by the key itself instead of a hash, so two keys never share a lane. The order within a lane is the
+order of `Lanes.add`, which is the order of the queue. Messages of one key from several queues are in the order in which
+they were fetched.
 
-Messages of a queue that is blocked, because it is paused or its lock is not confirmed, are set aside, and the lane goes
-on with those of other queues. They return to the front of the lane when the queue is released.
+Messages of a blocked queue (paused, or without a confirmed lock) are set aside, and the lane continues with messages of
+other queues. They are put back to the front of the lane when the queue is released.
 
-A failed call of several messages is repeated message by message: only the message that fails is retried and, in the
-end, given up.
+A failed call of several messages is repeated message by message, so that only the failing message is retried and
+eventually given up.
 
-Neighbours: `consumer.ordered_pool` calls the listeners. Source: shards of Confluent's parallel consumer (KEY order);
+See also: `consumer.ordered_pool` calls the listeners. Source: shards of Confluent's parallel consumer (KEY order);
 RocketMQ `ConsumeMessageOrderlyService` for order by queue.
 """
 
@@ -32,7 +32,7 @@ from raptormq.protocol.message import MessageExt
 
 
 def message_key(message: MessageExt) -> str | None:
-    """Return the key by which a message is ordered: the sharding key, else the text of all its keys, else `None`."""
+    """Return the ordering key of a message: the sharding key, or else the text of all its keys, or else None."""
     properties = message.properties
     return properties.get(names.SHARDING_KEY) or properties.get(names.KEYS) or None
 
@@ -43,13 +43,13 @@ class _Process(Protocol):
 
 
 P = TypeVar("P", bound=_Process)
-"""The state of a queue whose messages are not consumed any more once it is closed."""
+"""State of a queue. After it is closed, its messages are not consumed."""
 R = TypeVar("R", bound=Hashable)
-"""What reads the queue."""
+"""The reader of the queue."""
 
 
 class Waiting(NamedTuple, Generic[R, P]):
-    """A message in a lane, and where it came from."""
+    """A message in a lane, with its source."""
 
     reader: R
     process_queue: P
@@ -66,23 +66,23 @@ class Lane(Generic[R, P]):
         """Topic, and key or queue."""
         self._waiting: deque[Waiting[R, P]] = deque()
         self._in_call = 0
-        """Number of the first messages that are in a call, or in one that has failed."""
+        """Number of first messages that are in a running or failed call."""
         self._singly = 0
-        """Number of messages that were part of a failed call and are repeated by themselves."""
+        """Number of messages of a failed call that are repeated individually."""
         self._aside: dict[R, list[Waiting[R, P]]] = {}
         """The messages of blocked queues."""
         self.is_scheduled = False
-        """A worker has the lane, or will get it."""
+        """True while the lane is scheduled or processed by a worker."""
 
     def add(self, waiting: Waiting[R, P]) -> None:
         """Append a message."""
         self._waiting.append(waiting)
 
     def next(self, limit: int) -> Sequence[Waiting[R, P]]:
-        """Return the messages of the next call without removing them; none when the lane is empty.
+        """Return the messages of the next call without removing them; empty if the lane is empty.
 
-        They are of one queue and at most `limit`. Messages of a closed queue are removed: they belong to its next
-        reader.
+        All are from one queue; there are at most `limit`. Messages of a closed queue are removed, because the next
+        reader delivers them.
         """
         waiting = self._waiting
         self._in_call = 0
@@ -113,7 +113,7 @@ class Lane(Generic[R, P]):
         self._singly = max(self._singly - count, 0)
 
     def split(self, count: int) -> None:
-        """Repeat the first messages, whose call has failed, one by one."""
+        """Repeat the first messages individually after their call has failed."""
         self._singly = count
 
     def set_aside(self, reader: R) -> None:
@@ -136,7 +136,7 @@ class Lane(Generic[R, P]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no messages at all."""
+        """Return whether the lane has no messages, including those set aside."""
         return not self._waiting and not self._aside
 
 
@@ -145,7 +145,7 @@ class Lanes(Generic[R, P]):
 
     Args:
         name_of: returns the lane of a message, by topic and key or queue.
-        schedule: called for a lane that has to be given to a worker. A worker gets a lane once at a time.
+        schedule: function that gives a lane to a worker. A lane is scheduled at most once at a time.
     """
 
     def __init__(
@@ -173,8 +173,8 @@ class Lanes(Generic[R, P]):
             self._start(lane)
 
     def next(self, lane: Lane[R, P], limit: int, is_blocked: Callable[[R], bool]) -> Sequence[Waiting[R, P]]:
-        """Return the messages of the next call of a lane, as `Lane.next`. Without any, the lane is not scheduled any
-        more.
+        """Return the messages of the next call of a lane, like `Lane.next`. If there are none, the lane is no longer
+        scheduled.
         """
         while found := lane.next(limit):
             reader = found[0].reader
@@ -187,7 +187,7 @@ class Lanes(Generic[R, P]):
         return ()
 
     def proceed(self, lane: Lane[R, P]) -> None:
-        """Schedule a lane whose call has ended, if it has further messages."""
+        """Schedule a lane after a call, if it has further messages."""
         if lane.has_waiting:
             self._schedule(lane)
         else:

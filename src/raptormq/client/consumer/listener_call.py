@@ -1,13 +1,13 @@
-"""One call of a listener: its time-out, what it may return, and what its failures mean.
+"""One call of a listener: its timeout, its permitted results, and the consequences of failures.
 
-`ListenerCaller` returns the messages that have to be delivered again. A listener that turns out to be a plain function
-is disabled and not called again: its messages are not at fault, and wait for another subscription. A batch listener
-gets a whole batch in one call and may return the indexes of the messages that failed.
+`ListenerCaller` returns the messages to redeliver. A listener that turns out to be a plain function is disabled; its
+messages wait for another subscription. A batch listener receives a whole batch in one call and may return the indexes
+of the failed messages.
 
-`EagerCoroutine` runs a coroutine at once, up to its first wait. Most listeners count, compute or write to memory, and
-end without waiting. These need neither a time-out nor another worker.
+`EagerCoroutine` runs a coroutine immediately, up to its first wait. Most listeners end without waiting; these need
+neither a timeout nor another worker.
 
-Neighbours: `consumer.listener_pool` schedules the calls. Source: RocketMQ `ConsumeMessageConcurrentlyService`; none for
+See also: `consumer.listener_pool` schedules the calls. Source: RocketMQ `ConsumeMessageConcurrentlyService`; none for
 `EagerCoroutine` (Python 3.12 has eager tasks).
 """
 
@@ -20,6 +20,7 @@ from types import CoroutineType, TracebackType
 from typing import Any, TypeVar, cast
 
 from raptormq.client.consumer.failure_log import FailureLog
+from raptormq.client.interceptors import ConsumeChain, ConsumeStatus
 from raptormq.client.listener_checks import require_awaitable
 from raptormq.client.message import DecodedMessages, MessageBatch
 from raptormq.client.results import ConsumeResult
@@ -32,7 +33,7 @@ from raptormq.protocol.topic_names import retry_topic
 log = get_logger(__name__)
 
 LISTENER_FAILED = "listener failed"
-"""Event of the log line about a failed call."""
+"""Event name in the log line about a failed call."""
 
 T = TypeVar("T")
 
@@ -41,18 +42,18 @@ Listener = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]
 later.
 """
 BatchListener = Callable[[MessageBatch], Awaitable[ConsumeResult | Iterable[int] | None]]
-"""The same for whole batches; it may also return the indexes of the messages that have to be delivered again."""
+"""The same for whole batches. It may also return the indexes of the messages to redeliver."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeBatches:
-    """A listener that gets whole batches."""
+    """A batch listener."""
 
     listener: BatchListener
 
 
 class EagerCoroutine(Generator[Any, Any, T]):
-    """Runs a coroutine up to its first wait; awaited once, it continues from there.
+    """Runs a coroutine up to its first wait. Awaiting the object continues the coroutine; this is possible once.
 
     The constructor raises what the coroutine raises before its first wait.
     """
@@ -65,7 +66,7 @@ class EagerCoroutine(Generator[Any, Any, T]):
         self._was_awaited = False
         self.is_done = False
         self.result = cast("T", None)
-        """What the coroutine has returned, if `is_done`."""
+        """Result of the coroutine, if `is_done`."""
         try:
             self._waits_for = coroutine.send(None)
         except StopIteration as stop:
@@ -75,7 +76,7 @@ class EagerCoroutine(Generator[Any, Any, T]):
         return self
 
     def send(self, value: Any) -> Any:
-        """Return what the coroutine waits for, starting with its first wait; ends when the coroutine ends."""
+        """Return the future that the coroutine waits for, starting with its first wait."""
         if self.is_done:
             raise StopIteration(self.result)
         if self._was_awaited:
@@ -84,7 +85,7 @@ class EagerCoroutine(Generator[Any, Any, T]):
         return self._waits_for
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None, /) -> Any:
-        """Raise in the coroutine the error that its wait has ended with, such as a cancellation."""
+        """Raise an error in the coroutine, such as a cancellation of its wait."""
         self._was_awaited = True
         return self.coroutine.throw(kind if value is None else value)
 
@@ -104,8 +105,9 @@ class ListenerCaller:
         group: the consumer group.
         timeout: seconds that a call may take.
         listener_of: returns the listener of a topic, `None` when the topic is not subscribed any more.
-        before_wait: called when a listener has to wait for something.
-        survives_cancel: whether a cancelled task goes on, because only its listener wanted to end it.
+        before_wait: called before a listener waits.
+        survives_cancel: returns whether a cancelled task continues, because its listener cancelled it.
+        interceptors: called around each call.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class ListenerCaller:
         listener_of: Callable[[str], Listener | WholeBatches | None],
         before_wait: Callable[[], None],
         survives_cancel: Callable[[asyncio.Task[Any]], bool],
+        interceptors: ConsumeChain,
     ) -> None:
         self._group = group
         self._retry_topic = retry_topic(group)
@@ -122,13 +125,14 @@ class ListenerCaller:
         self._listener_of = listener_of
         self._before_wait = before_wait
         self.failures = FailureLog(log, group)
-        """Where failed calls are logged."""
+        """Log of failed calls."""
         self._survives_cancel = survives_cancel
+        self._interceptors = interceptors
         self._disabled: dict[str, Listener | WholeBatches] = {}
-        """By topic, listeners that are plain functions."""
+        """Disabled listeners by topic."""
 
     def is_disabled(self, topic: str) -> bool:
-        """Whether the listener of a topic is not called any more, because it is a plain function."""
+        """Return whether the listener of a topic is disabled because it is a plain function."""
         listener = self._disabled.get(topic) if self._disabled else None
         return listener is not None and listener is self._listener_of(topic)
 
@@ -139,7 +143,7 @@ class ListenerCaller:
         return getattr(function, "__qualname__", repr(function))
 
     async def call(self, messages: Sequence[MessageExt]) -> Sequence[MessageExt]:
-        """Call the listener and return the messages to deliver again; none when all are consumed.
+        """Call the listener. Return the messages to redeliver; empty if all were consumed.
 
         Messages from the retry topic get their original topic back.
 
@@ -153,40 +157,64 @@ class ListenerCaller:
         topic = topic_of(messages)
         listener = self._listener_of(topic)
         if listener is None:
-            log.warning("group %s has no listener for topic %s any more", self._group, topic)
+            log.warning(
+                "group %s no longer has a listener for topic %s: its fetched messages are not consumed",
+                self._group,
+                topic,
+            )
             return messages
-        return messages if self.is_disabled(topic) else await self._call(topic, listener, messages)
+        if self.is_disabled(topic):
+            return messages
+        if not self._interceptors:
+            return (await self._call(topic, listener, messages))[0]
+        context = self._interceptors.begin(topic, messages)
+        failed, error = messages, None
+        try:
+            failed, error = await self._call(topic, listener, messages)
+        except BaseException as cancelled:
+            error = cancelled
+            raise
+        finally:
+            status = ConsumeStatus.RETRIED if failed else ConsumeStatus.CONSUMED
+            self._interceptors.end(context, status, failed, error)
+        return failed
 
     async def _call(
         self, topic: str, listener: Listener | WholeBatches, messages: Sequence[MessageExt]
-    ) -> Sequence[MessageExt]:
-        """Call a listener; any failure of it means that all messages are delivered again."""
+    ) -> tuple[Sequence[MessageExt], BaseException | None]:
+        """Call a listener. Return the messages to redeliver, which are all of them after any failure, and the error."""
+        failure: BaseException
         try:
             if isinstance(listener, WholeBatches):
                 batch = messages if isinstance(messages, MessageBatch) else DecodedMessages(messages)
-                return _failed(batch, await self._in_time(listener.listener(batch)))
+                return _failed(batch, await self._in_time(listener.listener(batch))), None
             result = await self._in_time(listener(list(messages)))
             if result is None or result is ConsumeResult.SUCCESS:
-                return ()
+                return (), None
             if result is not ConsumeResult.RECONSUME_LATER:
                 raise _wrong_result("a listener", result, "None or a ConsumeResult")
+            return messages, None
         except _PlainListener as error:
             self._disabled[topic] = listener
-            log.error("topic %s is not consumed any more by group %s here: %s", topic, self._group, error)
+            failure = error
+            log.error("topic %s is no longer consumed by this member of group %s: %s", topic, self._group, error)
         except _WrongResult as error:
-            # To the application it is a TypeError; the name of the subclass and its traceback say nothing.
-            self.failures.failed(LISTENER_FAILED, messages, TypeError(str(error)), traceback=False)
+            # Reported as TypeError, because the subclass and its traceback have no meaning for the application.
+            failure = TypeError(str(error))
+            self.failures.failed(LISTENER_FAILED, messages, failure, traceback=False)
         except asyncio.CancelledError as error:
             # Without a request to cancel this task, an awaitable of the listener was cancelled.
             if (task := asyncio.current_task()) is None or (task.cancelling() and not self._survives_cancel(task)):
                 raise
+            failure = error
             self.failures.failed("listener cancelled, by itself or by what it awaited", messages, error)
         except Exception as error:  # noqa: BLE001 - logged with the place of the messages
+            failure = error
             self.failures.failed(LISTENER_FAILED, messages, error)
-        return messages
+        return messages, failure
 
     async def _in_time(self, call: Awaitable[T]) -> T:
-        """Await a call and return its result; raises its error, and `TimeoutError` when it takes too long."""
+        """Await a call and return its result. Raises its error, or `TimeoutError` after the timeout."""
         if type(call) is CoroutineType:
             begun: EagerCoroutine[T] = EagerCoroutine(call)
             call = begun
@@ -210,7 +238,7 @@ def topic_of(messages: Sequence[MessageExt]) -> str:
 
 
 def _failed(messages: MessageBatch, result: ConsumeResult | Iterable[int] | None) -> Sequence[MessageExt]:
-    """Return the messages that a batch listener has not consumed, each once.
+    """Return the messages that a batch listener has not consumed, without duplicates.
 
     Raises:
         _WrongResult: the listener has returned none of the values that `BatchListener` allows.
@@ -231,12 +259,12 @@ def _wrong_result(what: str, result: object, allowed: str) -> _WrongResult:
 
 
 def _indexes(result: Iterable[int], count: int) -> set[int] | None:
-    """Return the indexes, each once; None when a value is not an index, such as one truth value per message."""
+    """Return the distinct indexes; None if a value is not an index, such as a list of booleans."""
     places = range(count)
     try:
         given = list(result)
         indexes = {places[each] for each in given}
-        # A negative index would count from the end, which no listener means.
+        # Negative indexes, which count from the end, are an error.
         if any(isinstance(each, bool) or each < 0 for each in given):
             return None
     except (IndexError, TypeError):

@@ -1,4 +1,4 @@
-"""Calls listeners for messages in any order, and decides what happens to the messages of each call.
+"""Calls listeners without a message order, and handles the outcome of each call.
 
 Fetched messages become a `ConsumeRequest`, which a worker of the `ListenerPool` processes::
 
@@ -12,8 +12,8 @@ Fetched messages become a `ConsumeRequest`, which a worker of the `ListenerPool`
 The listener is not callable when it is a plain function (`consumer.listener_call`). A request is abandoned when its
 queue has been reset or handed over during the call.
 
-Neighbours: `consumer.queue_reader` submits messages and learns which are completed, `consumer.workers` runs the calls,
-`consumer.send_back` returns failed messages to the broker; `consumer.ordered_pool` is used in place of this for
+See also: `consumer.queue_reader` submits messages and is notified of completed ones, `consumer.workers` runs the
+calls, `consumer.send_back` returns failed messages to the broker; `consumer.ordered_pool` is used in place of this for
 messages in order. Source: RocketMQ `ConsumeMessageConcurrentlyService`.
 """
 
@@ -30,30 +30,32 @@ from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.consumer.workers import ConsumeRequest, Workers
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.client.message import DecodedMessages, MessageBatch
 from raptormq.protocol.message import MessageExt
 
 
 class Outcome(enum.Enum):
-    """What a listener call means for its messages."""
+    """Outcome of a listener call for its messages."""
 
     CONSUMED = enum.auto()
-    """All messages are done."""
+    """All messages are consumed."""
     FAILED = enum.auto()
-    """Some or all have to be delivered again."""
+    """Some or all messages must be redelivered."""
     NOT_CALLABLE = enum.auto()
     """The listener is a plain function: the messages wait for another subscription."""
     ABANDONED = enum.auto()
-    """They failed, and the queue has another reader, which gets them anyway."""
+    """The call failed, but the queue has another reader, which receives the messages."""
 
 
 class ListenerPool(Workers[ConsumeRequest]):
     """Runs the listeners of a consumer without an order.
 
     Args:
-        config: how many calls at a time, how many messages per call, and how long a call may take.
+        config: number of concurrent calls, messages per call, and timeout of a call.
         group: the consumer group.
         listener_of: returns the listener of a topic, `None` when the topic is not subscribed any more.
+        interceptors: called around each call.
         redelivery: takes the messages that failed.
     """
 
@@ -62,9 +64,10 @@ class ListenerPool(Workers[ConsumeRequest]):
         config: ConsumerConfig,
         group: str,
         listener_of: Callable[[str], Listener | WholeBatches | None],
+        interceptors: ConsumeChain,
         redelivery: Redelivery,
     ) -> None:
-        super().__init__(config, group, listener_of)
+        super().__init__(config, group, listener_of, interceptors)
         self._redelivery = redelivery
         self._paused: defaultdict[QueueReader, list[ConsumeRequest]] = defaultdict(list)
         """The requests of paused queues."""
@@ -87,7 +90,7 @@ class ListenerPool(Workers[ConsumeRequest]):
         return item
 
     def resume(self, reader: QueueReader) -> None:
-        """Continue with the messages of a queue that was paused, or is not read any more."""
+        """Continue with the submitted messages of a queue after a pause, or discard them when it is no longer read."""
         for request in self._paused.pop(reader, ()):
             self._queue.put(request)
 
@@ -109,7 +112,7 @@ class ListenerPool(Workers[ConsumeRequest]):
 
     @staticmethod
     def _complete(request: ConsumeRequest, unless: frozenset[int] = frozenset()) -> None:
-        """Complete the batch of a request, or each of its messages except those at some offsets."""
+        """Complete the batch of a request, or all its messages except those at the given offsets."""
         if request.batch_offset is not None:
             request.reader.complete(request.process_queue, request.batch_offset)
             return
@@ -118,7 +121,7 @@ class ListenerPool(Workers[ConsumeRequest]):
                 request.reader.complete(request.process_queue, message.queue_offset)
 
     async def _send_back(self, request: ConsumeRequest, failed: Sequence[MessageExt]) -> None:
-        """Return failed messages to the broker; those that it does not accept are retried here."""
+        """Return failed messages to the broker. Messages that it does not accept are retried by this client."""
         self._queue.share()
         accepted = await asyncio.gather(*map(self._redelivery.send_back, failed))
         kept = [message for message, is_accepted in zip(failed, accepted, strict=True) if not is_accepted]

@@ -1,4 +1,4 @@
-"""The offsets of a broadcasting consumer, which are stored on its own machine.
+"""Offset file of a broadcasting consumer on its own machine.
 
 The file `<folder>/<client id>/<group>/offsets.json` has the format of the Java client, and in addition the ids of the
 topics that the offsets belong to (`raptormq.protocol.topic_ids`). The Java client ignores these ids, and drops them
@@ -10,7 +10,7 @@ Without a `ClientConfig.instance_name` the client id is the Java client's for br
 next process continues where this one was. Consumers that run at the same time use `<ip>@DEFAULT-2` and so on; each
 holds a lock on the file `lock` beside its offsets.
 The file is written and read like the tables of a broker (`raptormq.json_file`): durably, with the previous version in
-`offsets.json.bak`. Neighbours: `consumer.offset_commits` writes, `consumer.queue_reader` reads. Source: RocketMQ
+`offsets.json.bak`. See also: `consumer.offset_commits` writes, `consumer.queue_reader` reads. Source: RocketMQ
 `LocalFileOffsetStore`.
 """
 
@@ -30,12 +30,12 @@ from raptormq.protocol.bodies.queue_offsets import TopicIds, encode_offset_file,
 from raptormq.protocol.message import MessageQueue
 
 DEFAULT_NAME = "DEFAULT"
-"""Second half of the client id of a client without an instance name."""
+"""Second half of the client id without a configured instance name."""
 _FILES = DiskFiles()
 
 
 def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
-    """Return the first id that no consumer on this machine uses, and the descriptor that locks it."""
+    """Return the first client id that no other consumer on this machine uses, and the descriptor of its lock."""
     for number in count(1):
         name = client_id if number == 1 else f"{client_id}-{number}"
         try:
@@ -61,11 +61,11 @@ def _free_id(folder: Path, client_id: str, group: str) -> tuple[str, int]:
 
 
 _locks: dict[LocalOffsets, int] = {}
-"""The descriptors by which those of this process hold their files."""
+"""Descriptors of the locks of this process."""
 
 
 def _close_inherited_locks() -> None:
-    """Close the locks in a forked child, which would otherwise hold them until it ends."""
+    """Close inherited locks in a forked child, which would otherwise keep them until it ends."""
     for lock in _locks.values():
         os.close(lock)
     _locks.clear()
@@ -78,8 +78,8 @@ class LocalOffsets:
     """The offsets of one consumer.
 
     Raises:
-        ClientError: the file and its backup cannot be read (the text says what to do), or its folder cannot be made or
-            has no locks.
+        ClientError: The file and its backup cannot be read (the message says what to do), or its folder cannot be
+            created or does not support locks.
     """
 
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
@@ -89,9 +89,9 @@ class LocalOffsets:
         without = "without them it begins where ConsumerConfig.consume_from says"
         self._file = JsonFile(str(self.path), _FILES, key="offsetTable", without=without)
         self._deleted_topics: set[str] = set()
-        """Ids of deleted topics: readers that do not know yet still store offsets of them."""
+        """Ids of deleted topics, for which readers may still store offsets."""
         self._next_write: asyncio.Task[OSError | None] | None = None
-        """The write that stored offsets go into; it has not begun."""
+        """The next write, which has not started."""
         self._last_write: asyncio.Task[OSError | None] | None = None
         """The last write that was scheduled."""
         try:
@@ -107,16 +107,16 @@ class LocalOffsets:
         self._unlock()
 
     def get(self, queue: MessageQueue) -> int | None:
-        """Return the offset to continue at, None for a new queue."""
+        """Return the stored offset; None for a new queue."""
         return self._offsets.get(queue)
 
     def topic_id(self, queue: MessageQueue) -> str | None:
-        """Return the id of the topic that the offset of a queue belongs to, None if it is not known."""
+        """Return the topic id of the stored offset of a queue; None if unknown."""
         return self._topic_ids.get((queue.topic, queue.broker_name))
 
     def forget(self, queue: MessageQueue, topic_id: str) -> bool:
-        """Forget the offsets of a deleted topic at a broker; False when there are none. They leave the file with the
-        next write; until then the file names their topic id.
+        """Remove the offsets of a deleted topic on a broker. Return False if there are none. They are removed from the
+        file with the next write; until then the file contains their topic id.
         """
         place = queue.topic, queue.broker_name
         self._deleted_topics.add(topic_id)
@@ -129,9 +129,9 @@ class LocalOffsets:
         return bool(known)
 
     async def store(self, queue: MessageQueue, offset: int, topic_id: str | None = None) -> None:
-        """Store an offset in the topic with this id, which may be unknown; it is in the file on return. Offsets that
-        arrive during a write share the next one, and its failure. A write continues when this call is cancelled:
-        nothing stops the thread that writes.
+        """Store an offset of the topic with this id, which may be unknown. On return, the offset is in the file.
+        Offsets that arrive during a write are combined into the next write. A write continues if this call is
+        cancelled, because its thread cannot be stopped.
 
         Raises:
             ClientError: the file could not be written.
@@ -153,7 +153,8 @@ class LocalOffsets:
             raise ClientError(f"the offsets cannot be written to {self.path}: {error.strerror}") from error
 
     async def _write_after(self, previous: asyncio.Task[OSError | None] | None) -> OSError | None:
-        """Write after the previous write; an error is returned, because the caller may have been cancelled."""
+        """Write after the previous write has ended. An error is returned instead of raised, because the caller may have
+        been cancelled."""
         if previous is not None:
             await asyncio.wait([previous])
         self._next_write = None
@@ -170,6 +171,6 @@ class LocalOffsets:
     def _unlock(self) -> None:
         lock = _locks.pop(self, None)
         if lock is not None:
-            with suppress(OSError):  # a child that is being forked has a copy, which close would leave locked
+            with suppress(OSError):  # close alone would not unlock if a forked child has a copy
                 fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)

@@ -1,13 +1,13 @@
-"""Commits the offsets of a group: every few seconds, when a queue is given up, and on stop.
+"""Commits the offsets of a group periodically, when a queue is revoked, and on stop.
 
-`OffsetCommitter` has the committed offsets of one consumer's queues.
+`OffsetCommitter` commits the offsets of one consumer.
 
 `commit_in_order` defines the order: one queue of each topic first, then the other queues of the broker, a bounded
 number at a time; brokers in parallel. Apache RocketMQ loses one of two first commits of a group that arrive at the same
 time: each creates the table of the topic's offsets, and the later table replaces the earlier one. After the first
 response the table exists.
 
-Neighbours: `consumer.process_queue` knows the offset of a queue, `cluster.broker_call` sends it to the broker;
+See also: `consumer.process_queue` computes the offset of a queue, `cluster.broker_call` sends it to the broker;
 `consumer.pull_consumer` commits in the same order. Source: RocketMQ `RemoteBrokerOffsetStore`.
 """
 
@@ -32,16 +32,16 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 AT_A_TIME = 64
-"""Commits under way at one broker. One at a time would take minutes for 10,000 queues of a busy broker."""
+"""Maximum number of concurrent commits per broker. Sequential commits would take minutes for 10,000 queues of a busy
+broker."""
 
 
 async def commit_in_order(
     process_queue: Mapping[MessageQueue, T], commit: Callable[[MessageQueue, T], Awaitable[None]]
 ) -> dict[MessageQueue, RaptorMQError]:
-    """Call `commit(queue, value)` for every queue and return the failures by queue.
+    """Call `commit(queue, value)` for every queue. Return the failures by queue.
 
-    A broker that cannot be reached is not tried again for each of its queues: they all get the failure of the first
-    one.
+    After a connection error, the other queues of the broker get the same failure without another attempt.
     """
     by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
     for queue in process_queue:
@@ -98,15 +98,15 @@ class OffsetCommitter:
         self._group = group
         self._interval = interval
         self._committed: dict[MessageQueue, tuple[ProcessQueue, int]] = {}
-        """The last committed offset of each queue, with its process queue: after a reset there is another one, and the
-        broker knows another offset.
+        """Last committed offset of each queue, with its process queue. A reset creates another process queue and
+        changes the broker's offset.
         """
         self._committed_topics: set[tuple[str, str]] = set()
-        """Brokers and topics with a commit that succeeded, see `commit_in_order`."""
+        """Brokers and topics with a successful commit, see `commit_in_order`."""
         self._commit_locks: dict[tuple[str, str] | MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """One commit at a time for each queue; the first commits of a topic at a broker one after the other."""
+        """Locks for sequential commits per queue, and for the first commits of a topic on a broker."""
         self._logged: set[str] = set()
-        """Failures that were logged since the last commit without a failure."""
+        """Failures logged since the last successful commit."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, readers: Callable[[], Iterable[QueueReader]]) -> None:
@@ -119,10 +119,16 @@ class OffsetCommitter:
             await cancel_all([self._task])
 
     async def commit(self, readers: Iterable[QueueReader]) -> set[str]:
-        """Commit the offsets that have changed. A failure is logged and the next commit covers it.
+        """Commit changed offsets. A failure is logged and repeated by the next commit.
 
         Returns the names of the brokers that could not be reached.
         """
+        failures = await self.commit_now(readers)
+        self._log_failures(failures)
+        return {queue.broker_name for queue, error in failures.items() if isinstance(error, TransportError | NoRoute)}
+
+    async def commit_now(self, readers: Iterable[QueueReader]) -> dict[MessageQueue, RaptorMQError]:
+        """Commit changed offsets. Return the failures by queue; they are repeated by the next commit."""
         changed = {reader.queue: reader for reader in readers if self._changed(reader) is not None}
 
         async def commit(queue: MessageQueue, reader: QueueReader) -> None:
@@ -130,18 +136,17 @@ class OffsetCommitter:
             async with self._commit_locks[
                 queue if place in self._committed_topics or self._local is not None else place
             ]:
-                # Read inside the lock: the queue may belong to another member now, whose offset must not be set back.
+                # Read the offset inside the lock, because the queue may have moved to another member, whose offset must
+                # not be overwritten.
                 if (now := self._changed(reader)) is not None:
                     await self._commit_one(queue, *now)
                     self._committed[queue] = now
                     self._committed_topics.add(place)
 
-        failures = await (commit_in_order if self._local is None else _commit_at_once)(changed, commit)
-        self._log_failures(failures)
-        return {queue.broker_name for queue, error in failures.items() if isinstance(error, TransportError | NoRoute)}
+        return await (commit_in_order if self._local is None else _commit_at_once)(changed, commit)
 
     def _log_failures(self, failures: Mapping[MessageQueue, RaptorMQError]) -> None:
-        """Log failures, one line for a broker and not for each of its queues."""
+        """Log failures with one line per broker."""
         if not failures:
             self._logged.clear()
         for text, queues in _by_text(failures).items():
@@ -153,13 +158,13 @@ class OffsetCommitter:
                 )
 
     def forget(self, queue: MessageQueue) -> None:
-        """Forget the committed offset of a queue that was given up."""
+        """Remove the committed offset of a revoked queue."""
         self._committed.pop(queue, None)
         if (turn := self._commit_locks.get(queue)) is not None and not turn.locked():
             del self._commit_locks[queue]
 
     def _changed(self, reader: QueueReader) -> tuple[ProcessQueue, int] | None:
-        """Return what has to be committed for a queue, if anything."""
+        """Return the offset to commit for a queue; None if it has not changed."""
         if reader.process_queue is None:
             return None
         now = reader.process_queue, reader.process_queue.commit_offset
@@ -185,7 +190,7 @@ class OffsetCommitter:
 async def _commit_at_once(
     process_queue: Mapping[MessageQueue, QueueReader], commit: Callable[[MessageQueue, QueueReader], Awaitable[None]]
 ) -> dict[MessageQueue, RaptorMQError]:
-    """Commit all offsets in parallel, as `commit_in_order` does in order: they go to one file, in one write."""
+    """Commit all offsets concurrently, so that they share one write of the offset file."""
     failures: dict[MessageQueue, RaptorMQError] = {}
 
     async def commit_one(queue: MessageQueue) -> None:

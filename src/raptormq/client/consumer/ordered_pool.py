@@ -11,14 +11,14 @@ Fetched messages wait in lanes (`consumer.lanes`), and a worker of the `OrderedP
        |                          |     STOP --------> consumer stops, nothing is committed
        `------------------------------- retry pause <---------------'
 
-A lane that waits occupies no worker, so a failing key delays no other one. The committed offset is the smallest
-unfinished one, so a key that is retried keeps the offset of its queue back until it is done.
+A waiting lane uses no worker, so a failing key does not delay others. The committed offset is the smallest unfinished
+offset, so a key in retry holds back the committed offset of its queue.
 
-A call begins only while the lock of its queue is valid (`consumer.handover`). A queue that goes to another member is
-unlocked after its running call has ended; the rest of its messages is abandoned, and the next owner starts with them.
+A call starts only while the lock of its queue is valid (`consumer.handover`). A revoked queue is unlocked after its
+running call has ended. Its remaining messages are discarded; the next owner starts with them.
 
-Neighbours: `consumer.listener_pool` is used without an order; `consumer.send_back` makes dead letters. Source:
-RocketMQ `ConsumeMessageOrderlyService`; Confluent's parallel consumer for order by key.
+See also: `consumer.listener_pool` is used without an order; `consumer.send_back` sends dead letters. Source: RocketMQ
+`ConsumeMessageOrderlyService`; Confluent's parallel consumer for order by key.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.consumer.workers import ConsumeRequest, Workers
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.errors import ConsumptionStopped
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
@@ -49,11 +50,12 @@ class OrderedPool(Workers[MessageLane]):
     """Runs the listeners of a consumer with an order.
 
     Args:
-        config: order, calls at a time, messages per call, and what happens after failures.
+        config: order, number of concurrent calls, messages per call, and handling of failures.
         group: the consumer group.
         listener_of: returns the listener of a topic, `None` when the topic is not subscribed any more.
-        redelivery: takes the messages that become dead letters.
-        stopped: called once, with the reason, when a message could not be consumed and the policy is to stop.
+        interceptors: called around each call.
+        redelivery: sends dead letters.
+        stopped: called once with the reason if a message could not be consumed and the policy is STOP.
     """
 
     def __init__(
@@ -61,10 +63,11 @@ class OrderedPool(Workers[MessageLane]):
         config: ConsumerConfig,
         group: str,
         listener_of: Callable[[str], Listener | WholeBatches | None],
+        interceptors: ConsumeChain,
         redelivery: Redelivery,
         stopped: Callable[[ConsumptionStopped], None],
     ) -> None:
-        super().__init__(config, group, listener_of)
+        super().__init__(config, group, listener_of, interceptors)
         self._redelivery = redelivery
         self._stopped = stopped
         self._backoff = Backoff(config.retry_pause, config.longest_retry_pause)
@@ -75,13 +78,14 @@ class OrderedPool(Workers[MessageLane]):
         self._clock = asyncio.get_running_loop().time
 
     def submit(self, reader: QueueReader, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        """Append messages of one queue, in order, to their lanes; returns at once."""
+        """Append messages of one queue, in order, to their lanes. Does not block."""
         add = self._lanes.add
         for message in messages:
             add(reader, process_queue, message)
 
     def resume(self, reader: QueueReader) -> None:
-        """Continue with the messages of a queue that was paused or not locked, or is not read any more."""
+        """Continue with the submitted messages of a queue after a pause or a missing lock, or discard them when it is
+        no longer read."""
         self._lanes.release(reader)
 
     @staticmethod
@@ -120,7 +124,7 @@ class OrderedPool(Workers[MessageLane]):
         if not failed:
             self._complete(item, request)
             return
-        if request.process_queue.is_closed:  # the next reader of the queue delivers them
+        if request.process_queue.is_closed:  # the next reader delivers them
             self._lanes.proceed(item)
             return
         topic, times = messages[0].topic, messages[0].reconsume_times
@@ -144,7 +148,7 @@ class OrderedPool(Workers[MessageLane]):
         self._lanes.proceed(lane)
 
     async def _is_given_up(self, message: MessageExt) -> bool:
-        """Apply the policy to a message whose retries are used up; false when it has to be consumed after all."""
+        """Apply the policy to a message whose retries are exhausted. Return False if it must be retried."""
         place = f"message {message.message_id}, offset {message.queue_offset} of {message.queue}"
         failed = f"{place}, failed {message.reconsume_times + 1} times in group {self._group}"
         match self._config.on_failure:

@@ -1,7 +1,7 @@
-"""The queues that an application has paused. Pure.
+"""Queues paused by the application. No I/O.
 
-Neighbours: `consumer.push_consumer` keeps them across rebalances and restarts of a consumer. Source: Kafka's
-`Consumer.pause`, which forgets a pause when the queue is revoked.
+`consumer.push_consumer` keeps them across rebalances and restarts of a consumer. Kafka's `Consumer.pause`, in contrast,
+loses a pause when the queue is revoked.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from raptormq.protocol.message import MessageQueue
 
 
 class PausedQueues:
-    """All queues except some, or some queues."""
+    """A set of queues, or the complement of a set."""
 
     def __init__(self) -> None:
         self._all = False
         self._queues: set[MessageQueue] = set()
-        """The paused queues, or with `_all` the queues that were resumed since."""
+        """Paused queues; with `_all`, the exceptions that were resumed."""
 
     def pause(self, queues: Iterable[MessageQueue] | None) -> None:
         """Pause some queues, or with `None` all of them."""

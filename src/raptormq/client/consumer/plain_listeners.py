@@ -1,4 +1,4 @@
-"""Plain functions as listeners: called in the event loop, in threads or in processes.
+"""Adapters for plain functions as listeners, called in the event loop, in threads or in processes.
 
     consumer.subscribe("orders", "*", in_executor(handle, ThreadPoolExecutor(20)))
     consumer.subscribe("orders", "*", in_executor(handle, lambda: ProcessPoolExecutor(4)))
@@ -7,7 +7,7 @@ A function that runs in a thread or a process cannot be interrupted. A call that
 the consumer stops, therefore ends when the function has ended. Until then its messages are not delivered again, and
 their queue is not given up.
 
-Neighbours: `consumer.listener_call` awaits the result. Source: none, Java's listeners are plain and have threads.
+See also: `consumer.listener_call` awaits the result. Java's listeners are plain functions in threads.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PlainListener = Callable[[list[MessageExt]], ConsumeResult | None]
 
 
 def in_loop(function: PlainListener) -> Listener:
-    """Return a listener that calls a plain function in the event loop. The function must not block: while it runs,
-    nothing else does.
+    """Return a listener that calls a plain function in the event loop. The function must not block, because the event
+    loop runs nothing else meanwhile.
 
     Raises:
         ClientError: the function cannot be called.
@@ -50,7 +50,7 @@ def in_executor(function: PlainListener, executor: Executor | Callable[[], Execu
             At most `ConsumerConfig.concurrency` calls run at a time.
 
     Raises:
-        ClientError: the function cannot be called, or the executor is none.
+        ClientError: the function cannot be called, or `executor` is not an executor.
     """
     _require_callable(function)
     if not isinstance(executor, Executor) and not callable(executor):

@@ -1,19 +1,19 @@
-"""The unfinished messages of one assigned queue, and the offset that may be committed. Pure.
+"""The unfinished messages of one assigned queue, and the offset that may be committed. No I/O.
 
-`ProcessQueue` has the messages that were fetched and are not completed. Messages are completed in any order, but a
-group has one committed offset per queue. That offset is the smallest one that is not completed: after a crash some
-completed messages are delivered again, and none is lost (at least once)::
+`ProcessQueue` tracks fetched messages until they are completed. Messages are completed in any order, but a group has
+one committed offset per queue. The committed offset is the smallest offset that is not completed. After a crash some
+completed messages are redelivered, and none is lost (at least once)::
 
     fetched     10 11 12 13 14 15 | next_offset = 16
     completed    x  x     x  x
     commit_offset = 12 ----^
 
-Messages for a batch listener are added as one run, known by the offset of its first message.
+Messages for a batch listener are added as one run, identified by the offset of its first message.
 
-`RunningCalls` counts the listener calls that have messages of the queue, and reports when the last one has ended.
+`RunningCalls` counts the running listener calls with messages of the queue, and signals when the last one has ended.
 
-Neighbours: `consumer.queue_reader` adds messages while there is room, and waits for the calls before it gives its queue
-up; `consumer.listener_pool` reports calls and completion. Source: RocketMQ `ProcessQueue`; none for `RunningCalls`.
+See also: `consumer.queue_reader` adds messages within the flow limits, and waits for the calls before it gives up its
+queue; `consumer.listener_pool` reports calls and completion. Source: RocketMQ `ProcessQueue`; none for `RunningCalls`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dataclasses import dataclass
 
 
 class RunningCalls:
-    """The number of listener calls that run now."""
+    """Counter of running listener calls."""
 
     __slots__ = ("_idle", "count", "is_abandoned")
 
     def __init__(self) -> None:
         self.count = 0
         self.is_abandoned = False
-        """A call that is not counted any more may still run, because it ignores its cancellation."""
+        """True if a call that is no longer counted may still run, because it ignores its cancellation."""
         self._idle: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
@@ -39,7 +39,7 @@ class RunningCalls:
         self.count += 1
 
     def end(self) -> None:
-        """Count one call less; the last one wakes those who wait."""
+        """Uncount a call. The last one wakes the waiters."""
         self.count -= 1
         if not self.count and self._idle is not None:
             if not self._idle.done():
@@ -47,7 +47,8 @@ class RunningCalls:
             self._idle = None
 
     async def wait_idle(self, timeout: float | None) -> bool:
-        """Wait until no call runs, at most `timeout` seconds, without limit if `None`; false when some still run."""
+        """Wait up to `timeout` seconds until no call runs; without a limit if None. Return False if calls are still
+        running."""
         if not self.count:
             return True
         if self._idle is None:
@@ -58,14 +59,15 @@ class RunningCalls:
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """Limits at which fetching from a queue pauses until the listeners catch up."""
+    """Limits on unfinished messages, above which fetching from a queue pauses."""
 
     max_messages: int
     """Unfinished messages; positive."""
     max_bytes: int
     """Bytes of their bodies; positive."""
     max_span: int
-    """Distance between the smallest unfinished offset and the next one to fetch; bounds what is repeated after a crash.
+    """Distance between the smallest unfinished offset and the next offset to fetch; limits the redelivered messages
+    after a crash.
     """
 
 
@@ -80,15 +82,15 @@ class ProcessQueue:
         self._next_offset = start_offset
         self._order: deque[int] = deque()
         self._sizes: dict[int, tuple[int, int]] = {}
-        """Number and bytes of the unfinished messages of each run, by its first offset."""
+        """Number and bytes of the messages of each unfinished run, by its first offset."""
         self._messages = 0
         self._bytes = 0
         self.calls = RunningCalls()
-        """Listener calls that have messages of this queue."""
+        """Running listener calls with messages of this queue."""
         self.revoked = False
-        """The queue goes to another member: nothing more is submitted, but completed messages still count."""
+        """True after the queue was revoked: no more messages are submitted, but completions are still recorded."""
         self.dropped = False
-        """The queue is read from another position: nothing more is submitted, and completed messages do not count."""
+        """True after a reset to another position: no more messages are submitted, and completions are ignored."""
 
     @property
     def is_closed(self) -> bool:
@@ -102,7 +104,7 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int:
-        """Offset from which another member has to continue: the smallest unfinished one, or the next to fetch."""
+        """Offset at which another member must continue: the smallest unfinished offset, or the next offset to fetch."""
         return self._order[0] if self._order else self._next_offset
 
     @property
@@ -116,7 +118,7 @@ class ProcessQueue:
         return self._bytes
 
     def add(self, offset: int, size: int, count: int = 1, last_offset: int | None = None) -> bool:
-        """Add a fetched message or run; false when it was added before and must not be submitted again.
+        """Add a fetched message or run. Return False if it was already added and must not be submitted again.
 
         Args:
             offset: offset of the message, or of the first message of a run.
@@ -134,11 +136,11 @@ class ProcessQueue:
         return True
 
     def advance(self, next_offset: int) -> None:
-        """Record that every message before `next_offset` was fetched or filtered out; never moves backwards."""
+        """Record that all messages before `next_offset` were fetched or filtered out. The offset never decreases."""
         self._next_offset = max(self._next_offset, next_offset)
 
     def complete(self, offset: int) -> None:
-        """Complete what was added at `offset`; does nothing for an offset that is not unfinished."""
+        """Complete the message or run at `offset`; no effect if it is not unfinished."""
         done = self._sizes.pop(offset, None)
         if done is None:
             return
@@ -148,7 +150,7 @@ class ProcessQueue:
             self._order.popleft()
 
     def is_full(self, limits: FlowLimits) -> bool:
-        """Whether fetching has to pause."""
+        """Return whether fetching must pause."""
         return (
             self._messages >= limits.max_messages
             or self._bytes >= limits.max_bytes

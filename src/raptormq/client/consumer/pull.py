@@ -1,6 +1,6 @@
-"""One pull: the request, and its result as it came (`PullResult`).
+"""A pull request and its undecoded result (`PullResult`).
 
-Neighbours: `consumer.pull_consumer` and `consumer.queue_reader` decide what to pull; `message.decoding` decodes.
+See also: `consumer.pull_consumer` and `consumer.queue_reader` decide what to pull; `message.decoding` decodes.
 Source: RocketMQ `PullAPIWrapper`, code 11.
 """
 
@@ -24,23 +24,23 @@ from raptormq.transport.pool import ConnectionPool
 
 
 class PullStatus(enum.Enum):
-    """What a pull found."""
+    """Result of a pull."""
 
     FOUND = ResponseCode.SUCCESS
     """Messages."""
     NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
-    """The offset is the end of the queue."""
+    """The offset is the end of the queue; there are no messages."""
     NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
-    """Messages, but none with a wanted tag: continue at `next_offset` at once."""
+    """No message with a wanted tag; continue immediately at `next_offset`."""
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
     """The offset is outside the queue, or was reset by an administrator: continue at `next_offset`."""
 
 
 UNHELD_PAUSE_S = 0.2
-"""Pause after a pull that the broker could not hold; without it an idle queue would be pulled thousands of times a
-second.
+"""Pause after an empty pull that the broker did not hold. Without it an idle queue would be pulled thousands of times
+per second.
 """
-# Plain integers: an operator of IntFlag costs a microsecond, once per pull.
+# Plain integers, because an operation on an IntFlag takes a microsecond per pull.
 _SUSPEND, _SUBSCRIPTION, _COMMIT_OFFSET = map(int, (PullFlag.SUSPEND, PullFlag.SUBSCRIPTION, PullFlag.COMMIT_OFFSET))
 _STATUSES = {int(status.value): status for status in PullStatus}
 
@@ -52,7 +52,7 @@ class PullResult:
     queue: MessageQueue
     status: PullStatus
     next_offset: int
-    """Where the next pull starts."""
+    """Start offset of the next pull."""
     min_offset: int
     max_offset: int
     body: bytes
@@ -60,21 +60,21 @@ class PullResult:
     suggested_broker_id: int = 0
     """Id of the broker replica to pull from next; 0 is the master."""
     offset: int = 0
-    """Where this pull started. In the middle of an inner batch, `body` holds the whole batch and `messages` returns the
-    rest.
+    """Start offset of this pull. If it is inside an inner batch, `body` contains the whole batch, and `messages`
+    returns the remaining messages.
     """
     keys: EncryptionKeys | None = None
-    """Keys that encrypted messages are decrypted with."""
+    """Keys for decrypting messages."""
     topic_id: str | None = None
     """Id of the topic, if the pull asked for it or named it and the broker supports ids."""
 
     def messages(self) -> list[MessageExt]:
         """Decode the records.
 
-        A broker compares only the hashes of tags: compare the tags themselves before use.
+        Brokers compare only the hashes of tags, so the caller must compare the tags.
 
         Raises:
-            RecordError: the records are damaged, or a body cannot be decompressed.
+            RecordError: The records are damaged, or a body cannot be decompressed.
             KeyMissing: a message is encrypted with a key that the client does not have.
         """
         return decode_messages(self.body, self.queue, self.offset, self.keys)
@@ -87,7 +87,7 @@ class PullResult:
 
 
 LATE_RESPONSE_S = 5.0
-"""Brokers check this often for pulls whose hold is over, RocketMQ's and ours."""
+"""Interval at which brokers check for held pulls that have expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +100,15 @@ class PullRequest:
     max_count: int
     subscription: Subscription
     send_subscription: bool
-    """False when the broker knows the subscription from heartbeats (push consumers)."""
+    """False if the subscription is announced by heartbeats (push consumers)."""
     suspend_ms: int = 0
     """How long the broker may hold the request while the queue has nothing new; 0 returns at once."""
     max_bytes: int | None = None
-    """A hint; brokers have limits of their own and always return at least one message."""
+    """A hint; brokers have their own limits and always return at least one message."""
     commit_offset: int | None = None
     """Offset to commit with the pull."""
     keys: EncryptionKeys | None = None
-    """Keys for the result, which encrypted messages are decrypted with."""
+    """Keys for decrypting the result."""
     topic_id: str | None = None
     """Id of the topic, or `TOPIC_ID_QUERY` to ask for it; see `raptormq.protocol.topic_ids`."""
 
@@ -165,9 +165,9 @@ async def pull(
     Args:
         pool: the connections.
         address: address of the broker.
-        pull_request: what to pull.
-        timeout: seconds; longer than the hold by `LATE_RESPONSE_S` and the time on the network.
-        unheld_pause: pause in seconds when the broker has not held the request and nothing was found.
+        pull_request: the parameters of the pull.
+        timeout: timeout in seconds. It must exceed the hold by `LATE_RESPONSE_S` plus the network latency.
+        unheld_pause: pause in seconds if nothing was found and the broker did not hold the request.
 
     Raises:
         TransportError: no response in time, or the connection broke.

@@ -7,7 +7,7 @@
         await consumer.commit()
 
 Queues are not shared with other members of the group, but committed offsets are the group's. `pull` returns the stored
-records undecoded, for readers that decode many at once. Neighbours: `consumer.pull`, `consumer.queue_reader`. Source:
+records undecoded, for readers that decode many at once. See also: `consumer.pull`, `consumer.queue_reader`. Source:
 RocketMQ `DefaultLitePullConsumer`.
 """
 
@@ -152,11 +152,11 @@ class PullConsumer(QueueQueries):
 
         Raises:
             NoRoute: no broker that has the queue is up.
-            TransportError: the broker did not answer in time.
+            TransportError: the broker did not respond in time.
             ServerError: the broker refuses; 31002 when the topic has another id.
             ClientClosed: not started, or closed.
         """
-        instance = self._running()
+        instance = self._started_instance()
         if timeout is None:
             timeout = instance.config.request_timeout + (suspend_ms / 1000 + LATE_RESPONSE_S if suspend_ms else 0)
         checked_timeout(timeout)
@@ -218,11 +218,11 @@ class PullConsumer(QueueQueries):
         return self._positions.get(queue)
 
     async def poll(self, timeout: float = 5.0) -> list[MessageExt]:
-        """Return the next messages of the assigned queues, in order per queue; empty when none came within `timeout`
+        """Return the next messages of the assigned queues, in order per queue; empty if none arrived within `timeout`
         seconds.
 
-        Every queue has one request under way, also between polls. A broker that cannot be reached is tried again every
-        second; that is an error only if it lasts until the timeout and no other queue has messages.
+        Every queue has one pending request, also between polls. Requests to an unreachable broker are repeated every
+        second. An outage is an error only if it lasts until the timeout and no other queue has messages.
 
         Raises:
             TransportError, NoRoute: a queue could not be reached, and no other queue had messages.
@@ -233,7 +233,7 @@ class PullConsumer(QueueQueries):
             ConfigError: the timeout is not a number from 0.
             ClientClosed: not started, or closed.
         """
-        self._running()
+        self._started_instance()
         check_setting("timeout", timeout, SecondsOrZero)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
@@ -259,7 +259,7 @@ class PullConsumer(QueueQueries):
             ClientError: the consumer has no group.
             TransportError, ServerError, NoRoute: a broker did not accept a position; all others were tried.
         """
-        offsets, group = self._running().offsets, self._require_group()
+        offsets, group = self._started_instance().offsets, self._require_group()
 
         async def store(queue: MessageQueue, offset: int) -> None:
             topic_id = self._topic_ids.get(queue)
@@ -280,7 +280,7 @@ class PullConsumer(QueueQueries):
             try:
                 wanted, next_offset = self._readable(task.result(), queue, may_fail=not messages)
             except (TransportError, NoRoute) as failure:
-                log.info("%s cannot be read now: %s", queue, failure)
+                log.info("%s cannot be read, and is tried again: %s", queue, failure)
                 self._failures[queue] = failure.with_traceback(
                     None
                 )  # otherwise it keeps the messages of this poll in memory
@@ -332,7 +332,7 @@ class PullConsumer(QueueQueries):
         ) from error
 
     async def _pull_next(self, queue: MessageQueue) -> PullResult:
-        instance = self._running()
+        instance = self._started_instance()
         if queue in self._failures:
             await asyncio.sleep(_RETRY_PAUSE_S)
         offset = self._positions[queue]
@@ -364,14 +364,16 @@ class PullConsumer(QueueQueries):
         except ServerError as error:
             if error.code != ResponseCode.TOPIC_RECREATED:
                 raise
-            log.warning("%s: %s; poll continues where consume_from says, not at offset %d", queue, error.remark, offset)
+            log.warning(
+                "%s: %s; poll continues as set by consume_from instead of at offset %d", queue, error.remark, offset
+            )
             self._positions[queue] = None
             return await self._pull_next(queue)
         self._topic_ids[queue] = result.topic_id
         return result
 
     async def _start_offset(self, address: str, queue: MessageQueue) -> QueueOffset:
-        offsets = self._running().offsets
+        offsets = self._started_instance().offsets
         return await start_offset(offsets, address, self._group, queue, self._consume_from, self._consume_from_ms)
 
     def _drop_pull(self, queue: MessageQueue) -> None:
@@ -380,7 +382,7 @@ class PullConsumer(QueueQueries):
         if task is not None and not task.cancel() and not task.cancelled():
             task.exception()  # mark the failure as retrieved
 
-    def _running(self) -> ClientInstance:
+    def _started_instance(self) -> ClientInstance:
         if self._instance is None:
             raise ClientClosed("the consumer is not started, or closed")
         require_loop(self._instance.loop)

@@ -1,6 +1,6 @@
 """Queries about queues, assigned or not: which queues a topic has, and where they start and end.
 
-Neighbours: `consumer.pull_consumer` reads the queues, `cluster.broker_call` sends the requests. Source: RocketMQ
+See also: `consumer.pull_consumer` reads the queues, `cluster.broker_call` sends the requests. Source: RocketMQ
 `MQAdminImpl`.
 """
 
@@ -30,33 +30,33 @@ class QueueQueries(Startable):
     _group: str | None
 
     @abstractmethod
-    def _running(self) -> ClientInstance: ...
+    def _started_instance(self) -> ClientInstance: ...
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, in order.
 
         Raises:
             NoRoute: the topic does not exist, or no broker that has it is up.
-            TransportError: no name server answers.
+            TransportError: no name server responds.
             ClientClosed: not started, or closed.
         """
-        return list((await self._running().routes.find(topic)).read_queues)
+        return list((await self._started_instance().routes.find(topic)).read_queues)
 
     async def topic_id(self, queue: MessageQueue) -> str | None:
         """Return the id that the broker of a queue has given to its topic; a topic that is deleted and recreated gets
         another id. `None` when it has none: Apache RocketMQ has no ids.
         """
-        offsets = self._running().offsets
+        offsets = self._started_instance().offsets
         return (await self._call_broker(queue, lambda address: offsets.max_offset(address, queue))).topic_id
 
     async def min_offset(self, queue: MessageQueue, *, topic_id: str | None = None) -> int:
         """Return the offset of the queue's first message."""
-        offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
+        offsets, meant = self._started_instance().offsets, topic_id or TOPIC_ID_QUERY
         return (await self._call_broker(queue, lambda address: offsets.min_offset(address, queue, meant))).offset
 
     async def max_offset(self, queue: MessageQueue, *, topic_id: str | None = None) -> int:
         """Return the offset that the queue's next message will get."""
-        offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
+        offsets, meant = self._started_instance().offsets, topic_id or TOPIC_ID_QUERY
         return (await self._call_broker(queue, lambda address: offsets.max_offset(address, queue, meant))).offset
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, topic_id: str | None = None) -> int:
@@ -64,7 +64,7 @@ class QueueQueries(Startable):
         there is none; raises `ConfigError` for a value that is not a time.
         """
         check_setting("timestamp_ms", timestamp_ms, Milliseconds)
-        offsets, meant = self._running().offsets, topic_id or TOPIC_ID_QUERY
+        offsets, meant = self._started_instance().offsets, topic_id or TOPIC_ID_QUERY
 
         async def ask(address: str) -> int:
             return (await offsets.offset_by_time(address, queue, timestamp_ms, meant)).offset
@@ -75,12 +75,12 @@ class QueueQueries(Startable):
         """Return the committed offset of the group, `None` when it never committed (0 from brokers before RocketMQ 5 on
         a young topic); errors are those of `commit`, too.
         """
-        offsets, group = self._running().offsets, self._require_group()
+        offsets, group = self._started_instance().offsets, self._require_group()
         found = await self._call_broker(queue, lambda address: offsets.committed(address, group, queue))
         return None if found is None else found.offset
 
     async def _call_broker(self, queue: MessageQueue, call: Callable[[str], Awaitable[T]]) -> T:
-        return await call_broker(self._running().routes, queue, call)
+        return await call_broker(self._started_instance().routes, queue, call)
 
     def _require_group(self) -> str:
         if self._group is None:

@@ -1,35 +1,35 @@
-"""Reads one assigned queue: where to start, one pull after another, and which messages are completed.
+"""Reads one assigned queue: determines the start offset, pulls sequentially, and tracks completed messages.
 
-`QueueReader` pulls. Fetched messages go to the `submit` function; fetching pauses while too many of them are
-unfinished. An error never ends a reader: it pauses and tries again.
+`QueueReader` pulls messages and passes them to the `submit` function. Fetching pauses while too many messages are
+unfinished. After an error the reader pauses and retries.
 
-`start_offset` returns where a group starts in a queue: at its committed offset, else where its settings say. The
-response of a broker to a group without a committed offset depends on the age of the queue. While the first message of
-the queue is still stored, the broker returns offset 0, so a group misses nothing of a young topic; otherwise it returns
-"not found" and the settings decide. Readers that were given a start position ask for the committed offset only. Brokers
-know no offsets of broadcasting members, so there the settings alone decide, on young topics too.
+`start_offset` returns the start offset of a group in a queue: the committed offset, or else the offset according to the
+settings. The response of a broker to a group without a committed offset depends on the age of the queue. While the
+first message of the queue is still stored, the broker returns offset 0, so a group misses nothing of a young topic;
+otherwise it returns "not found" and the settings decide. Readers with an explicit start position only query the
+committed offset. Brokers store no offsets of broadcasting members, so for these the settings decide, on young topics
+too.
 
 `CrcRetry` decides what happens to a record whose body does not match its CRC. The record is fetched once more, and
-skipped when it is damaged again. The first time it may have been damaged on the way or in a cache of the broker. The
-second time it is damaged on disk, and waiting would block the queue for ever. Any other record that cannot be read was
-sent like that.
+skipped when it is damaged again. The first time, it may have been damaged in transit or in a cache of the broker. The
+second time, it is damaged on disk, and waiting would block the queue forever. Other unreadable records were sent in
+that form and are not fetched again.
 
 `PullPace` sets how long the readers of a consumer pause between pulls. The pause applies to batch listeners, once the
-end of the queue was reached. A pull costs the same whatever it returns, so the readers collect several batches per
-pull: while all readers together pull more often than wanted, their pause grows, and it shrinks as soon as less
-arrives::
+end of the queue was reached. The cost of a pull hardly depends on its size, so readers collect several batches per
+pull. While the total pull rate exceeds the target, the pause increases; below the target it decreases::
 
     pause    5 ms while few pulls are made          <= 25 ms, whatever arrives
     next pause = this pause x pulls per second / wanted pulls per second
 
-A queue whose pull has waited for `RARE_S` or longer returns one batch whatever the pause, and is pulled again at once.
+A queue whose pull has waited for `RARE_S` or longer is pulled again without a pause.
 
 The broker holds the pulls of idle queues, and readers repeat them when the hold is over. Thousands of idle queues would
 keep a consumer and its broker busy, so their pulls are held longer::
 
     hold = pulls that wait / idle pulls per second    >= as configured, <= four times that
 
-Neighbours: `consumer.rebalance` starts and revokes readers, `consumer.listener_pool` completes messages,
+See also: `consumer.rebalance` starts and revokes readers, `consumer.listener_pool` completes messages,
 `consumer.process_queue` counts them, `message.decoding` verifies CRCs; `consumer.pull_consumer` uses `start_offset` and
 `CrcRetry`, too. Source: RocketMQ `PullMessageService`, `DefaultMQPushConsumerImpl.pullMessage`,
 `RebalancePushImpl.computePullFromWhereWithException`; none for the pace, RocketMQ pulls at once (pullInterval).
@@ -49,6 +49,7 @@ from raptormq.client.consumer.broker_outages import BrokerOutages, Failure
 from raptormq.client.consumer.local_offsets import LocalOffsets
 from raptormq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from raptormq.client.consumer.pull import UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
+from raptormq.client.description import QueueDescription, ReadState
 from raptormq.client.message import MessageBatch, decode_batches
 from raptormq.errors import ChecksumError, KeyMissing, RaptorMQError, RecordError, ServerError
 from raptormq.logs import get_logger
@@ -75,10 +76,10 @@ async def start_offset(
     *,
     zero_on_young_topic: bool = False,
 ) -> QueueOffset:
-    """Return the first offset to read; without a group the settings alone decide.
+    """Return the first offset to read. Without a group it depends only on the settings.
 
     Raises:
-        TransportError, ServerError: the broker does not answer, or refuses.
+        TransportError, ServerError: the broker does not respond, or refuses.
     """
     if group is not None:
         committed = await offsets.committed(address, group, queue, zero_on_young_topic=zero_on_young_topic)
@@ -94,7 +95,7 @@ async def start_offset(
 
 
 class CrcRetry:
-    """Remembers the last record of one queue whose body did not match its CRC."""
+    """Tracks the last record of a queue whose body did not match its CRC."""
 
     __slots__ = ("_offset",)
 
@@ -102,7 +103,7 @@ class CrcRetry:
         self._offset = -1
 
     def should_retry_crc(self, offset: int, error: Exception) -> bool:
-        """Whether the record at ``offset``, unreadable because of ``error``, has to be fetched once more."""
+        """Return whether to fetch the record at ``offset`` again, which is unreadable because of ``error``."""
         return isinstance(error, ChecksumError) and offset != self._offset
 
     def remember(self, offset: int) -> None:
@@ -113,16 +114,16 @@ class CrcRetry:
 SHORTEST_S = 0.005
 LONGEST_S = 0.025
 WANTED_PER_S = 800.0
-"""Pulls of all queues of a consumer; at 100 MB/s each returns 128 KiB."""
+"""Target pull rate per second over all queues of a consumer; at 100 MB/s each pull returns 128 KiB."""
 RARE_S = 10 * LONGEST_S
 IDLE_PER_S = 200.0
-"""Pulls of idle queues whose hold ends, for one consumer."""
+"""Target rate of expiring holds per second for one consumer."""
 LONGEST_HOLDS = 4
 _WINDOW_S = 0.05
 
 
 class PullPace:
-    """The pause of all readers of one consumer, and the hold of their pulls; times are in seconds of loop time."""
+    """Pause between pulls and hold time of pulls, shared by all readers of one consumer. Times are in seconds."""
 
     __slots__ = ("_began", "_pulls", "pause", "waiting")
 
@@ -134,11 +135,11 @@ class PullPace:
         self._pulls = 0
 
     def pause_after(self, pull_seconds: float) -> float:
-        """Return the pause after a pull that took `waited` seconds; 0 when a pause would not collect more."""
+        """Return the pause after a pull that took `waited` seconds; 0 if a pause would not collect more messages."""
         return self.pause if pull_seconds < RARE_S else 0.0
 
     def pulled(self, now: float) -> None:
-        """Count a pull, and update the pause when enough pulls were counted to know their rate."""
+        """Count a pull, and update the pause when enough pulls were counted to determine their rate."""
         self._pulls += 1
         seconds = now - self._began
         if seconds < _WINDOW_S:
@@ -148,13 +149,13 @@ class PullPace:
         self._began, self._pulls = now, 0
 
     def hold(self, configured: float) -> float:
-        """Return how long the broker has to hold a pull that finds nothing."""
+        """Return the hold time for empty pulls."""
         return min(max(configured, self.waiting / IDLE_PER_S), LONGEST_HOLDS * configured)
 
 
 _BACKOFF = Backoff(0.1, 5.0)
 _WHOLE_PULL_BYTES = 1024 * 1024
-"""Bytes that a pull requests for batch listeners, whatever the number of messages."""
+"""Bytes per pull for batch listeners, independent of the number of messages."""
 _FORGOTTEN = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -173,44 +174,54 @@ Submit = Callable[["QueueReader", ProcessQueue, Sequence[MessageExt]], None]
 
 @dataclass(frozen=True, slots=True)
 class ReaderContext:
-    """What all queue readers of one consumer share."""
+    """Shared objects of all queue readers of one consumer."""
 
     instance: ClientInstance
     """Connections, routes and heartbeats."""
     config: ConsumerConfig
-    """How much to fetch and where to start."""
+    """Fetch limits and start position."""
     group: str
     submit: Submit
-    """Takes fetched messages that passed the tag check: those of one pull, or one batch at a time. Must not block."""
+    """Receives fetched messages with matching tags: those of one pull, or one batch. Must not block."""
     local: LocalOffsets | None
-    """Offsets of a broadcasting consumer; `None` when the broker keeps them."""
+    """Offsets of a broadcasting consumer; None if the broker stores them."""
     pace: PullPace
     outages: BrokerOutages
     resume: Callable[[QueueReader], None]
-    """Continues with submitted messages after a pause of the queue, or discards them when it is not read any more."""
+    """Continues with submitted messages after a pause, or discards them when the queue is no longer read."""
 
 
 class QueueReader:
-    """Reads one queue of one consumer, from assignment until it is dropped.
+    """Reader of one queue, from its assignment until it is dropped.
 
     Args:
-        context: what it shares with the other readers of the consumer.
+        context: objects shared with the other readers of the consumer.
         queue: the queue to read.
         subscription: the wanted tags.
         whole: whether batches are submitted, and completed, as a whole.
+        ready: the first pull waits for its end; `None` to pull at once.
     """
 
     def __init__(
-        self, context: ReaderContext, queue: MessageQueue, subscription: Subscription, whole: Callable[[], bool]
+        self,
+        context: ReaderContext,
+        queue: MessageQueue,
+        subscription: Subscription,
+        whole: Callable[[], bool],
+        ready: asyncio.Task[None] | None = None,
     ) -> None:
         self.queue = queue
         self.subscription = subscription
         self.process_queue: ProcessQueue | None = None
-        """The unfinished messages; `None` until the start offset is known, and after the queue was dropped."""
+        """Unfinished messages; None until the start offset is known, and after the queue was dropped."""
         self.is_paused = False
-        """The application has paused the queue: nothing is fetched and no call begins."""
+        """True while the application has paused the queue: nothing is fetched, and no call starts."""
         self.locked_until = math.inf
-        """Until when calls may begin, in loop time; the end of the queue lock of an ordered consumer."""
+        """Loop time until which calls may start; the end of the queue lock of an ordered consumer."""
+        self._max_offset: int | None = None
+        """End of the queue at the last pull."""
+        self._error: str | None = None
+        """Why the last pull has failed."""
         config = context.config
         self._instance = context.instance
         self._resume = context.resume
@@ -221,6 +232,7 @@ class QueueReader:
         self._pace = context.pace
         self._outages = context.outages
         self._whole = whole
+        self._ready = ready
         self._limits = FlowLimits(config.max_messages_per_queue, config.max_bytes_per_queue, config.span_limit)
         self._has_room = asyncio.Event()
         self._crc_retry = CrcRetry()
@@ -228,12 +240,13 @@ class QueueReader:
         self._task = background(self._run(), f"reader of {queue}")
 
     def complete(self, process_queue: ProcessQueue, offset: int) -> None:
-        """Complete the message, or the batch, at `offset`; `process_queue` is the one that it was submitted with."""
+        """Complete the message or batch at `offset`. `process_queue` is the process queue at the time of its
+        submission."""
         process_queue.complete(offset)
         self._has_room.set()
 
     def reset_to(self, offset: int) -> None:
-        """Continue at another offset: submitted messages do not count any more, and a pull under way is cancelled."""
+        """Continue at another offset. Submitted messages are discarded, and a running pull is cancelled."""
         if self.process_queue is not None:
             self.process_queue.dropped = True
         self.process_queue = ProcessQueue(offset)
@@ -242,41 +255,73 @@ class QueueReader:
         self._resume(self)
 
     def pause(self) -> None:
-        """Stop fetching and submitting; calls that run go on, and what they complete counts."""
+        """Stop fetching and submitting. Running calls continue, and their completions are recorded."""
         self.is_paused = True
 
     def confirm_lock(self, until: float) -> None:
-        """Continue, if calls were blocked, and begin no call after `until` of the loop's clock."""
+        """Unblock calls, and start no call after `until` (loop time)."""
         self.locked_until = until
         if not self.is_paused:
             self._resume(self)
 
     def resume(self) -> None:
-        """Continue after `pause`; does nothing for a queue that is not paused."""
+        """Continue after `pause`; no effect if the queue is not paused."""
         self.is_paused = False
         self._has_room.set()
         self._resume(self)
 
     def revoke(self) -> None:
-        """Stop reading and submitting, because the queue goes to another member; completed messages still count."""
+        """Stop reading and submitting, because the queue was revoked. Completions are still recorded."""
         if self.process_queue is not None:
             self.process_queue.revoked = True
         self._task.cancel()
         self._resume(self)
 
+    def describe(self) -> QueueDescription:
+        """Return a snapshot."""
+        process_queue = self.process_queue
+        if process_queue is None:
+            return QueueDescription(self.queue, self._state, None, None, self._max_offset, 0, 0, 0, self._error)
+        return QueueDescription(
+            self.queue,
+            self._state,
+            process_queue.commit_offset,
+            process_queue.next_offset,
+            self._max_offset,
+            process_queue.unfinished_messages,
+            process_queue.unfinished_bytes,
+            process_queue.calls.count,
+            self._error,
+        )
+
+    @property
+    def _state(self) -> ReadState:
+        if self.is_paused:
+            return ReadState.PAUSED
+        if self._error is not None:
+            return ReadState.FAILING
+        if self.process_queue is None:
+            return ReadState.STARTING
+        return ReadState.FULL if self.is_full else ReadState.READING
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether nothing is fetched because of the flow limits."""
+        return self.process_queue is not None and self.process_queue.is_full(self._limits)
+
     @property
     def is_busy(self) -> bool:
-        """Whether listener calls with messages of the queue are running."""
+        """Return whether listener calls with messages of the queue are running."""
         return self.process_queue is not None and self.process_queue.calls.count > 0
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether a call that could not be ended may still have messages of the queue."""
+        """Return whether a call that ignored its cancellation may still use messages of the queue."""
         return self.process_queue is not None and self.process_queue.calls.is_abandoned
 
     async def wait_for_calls(self, timeout: float, *, until_end: bool = False) -> None:
-        """Wait until no listener call has messages of a revoked queue, at most `timeout` seconds; with `until_end` as
-        long as it takes.
+        """Wait up to `timeout` seconds until no listener call has messages of a revoked queue; with `until_end` without
+        a limit.
         """
         await cancel_all([self._task])
         if self.process_queue is None or await self.process_queue.calls.wait_idle(timeout):
@@ -285,10 +330,14 @@ class QueueReader:
             log.warning("group %s keeps %s until a listener has consumed messages of it", self._group, self.queue)
             await self.process_queue.calls.wait_idle(None)
         else:
-            log.warning("group %s gives up %s while a listener still has messages of it", self._group, self.queue)
+            log.warning(
+                "group %s releases %s while a listener still has messages of it: they may be consumed twice",
+                self._group,
+                self.queue,
+            )
 
     def drop(self) -> None:
-        """Forget the offset: what was not committed belongs to the next owner, or to a topic that was deleted."""
+        """Forget the offset. Offsets that are not committed belong to the next owner, or to a deleted topic."""
         if self.process_queue is not None:
             self.process_queue.dropped = True
         self.process_queue = None
@@ -297,6 +346,8 @@ class QueueReader:
         failures, is_forgotten = 0, False
         failure: Failure | None
         clock = asyncio.get_running_loop().time
+        if self._ready is not None:
+            await asyncio.wait([self._ready])
         while True:
             try:
                 if self.process_queue is None:
@@ -309,11 +360,12 @@ class QueueReader:
                 finally:
                     self._pace.waiting -= 1
                 was_end = result.next_offset >= result.max_offset
+                self._max_offset = result.max_offset
                 try:
                     self._handle_result(self.process_queue, result)
                 finally:
                     del result  # otherwise each of thousands of idle readers keeps its last pull result in memory
-                failures, is_forgotten, failure = 0, False, None
+                failures, is_forgotten, failure, self._error = 0, False, None, None
                 pause = self._pull_pause(clock() - pull_began) if was_end else 0.0
                 self._outages.note_response(self.queue)
             except RaptorMQError as error:
@@ -331,6 +383,7 @@ class QueueReader:
                 failure = Failure.of(error, has_route=self._instance.routes.cached(self.queue.topic) is not None)
                 if is_forgotten:
                     failure = failure._replace(text=f"{failure.text} ({_OTHER_SUBSCRIPTIONS})")
+                self._error = failure.text
                 self._broker_id = MASTER_ID
             if is_forgotten:
                 await self._instance.heartbeats.send_all()
@@ -350,8 +403,8 @@ class QueueReader:
         topic_id = self.process_queue.topic_id if self.process_queue is not None else None
         if self._local is not None and topic_id is not None and self._local.forget(self.queue, topic_id):
             log.warning(
-                "topic %s of %s was deleted and recreated: its offsets in %s are not valid any more, group %s starts"
-                " where consume_from says",
+                "topic %s of %s was deleted and recreated: its offsets in %s are no longer valid, and group %s"
+                " starts as set by consume_from",
                 *(self.queue.topic, self.queue.broker_name, self._local.path, self._group),
             )
 

@@ -1,12 +1,12 @@
-"""Assigns queues to this consumer and keeps the assignment up to date: the members of the group, the allocation, and
-the readers.
+"""Assigns queues to this consumer and updates the assignment: group members, allocation and readers.
 
-`Rebalancer` has the readers. It rebalances every 20 s; at once when a broker reports that the members have changed
-(code 40), or when a route or the subscriptions change; and soon again while a topic or its brokers cannot be found, or
-another member still holds a queue that was assigned here.
+`Rebalancer` owns the readers. It rebalances every 20 s, and immediately when a broker reports a change of the members
+(code 40) or when a route or the subscriptions change. It retries soon while a topic or its brokers cannot be found, or
+while another member holds the lock of an assigned queue.
 
-Two members must not read one queue when a broker restarts. Each member divides the queues that it knows among the
-members that it knows. While these views differ, so do the allocations. A restart changes the views in three ways::
+Two members must not read the same queue, also when a broker restarts. Each member divides the queues in its view among
+the members in its view. While the views differ, the allocations differ, too. A restart changes the views in three
+ways::
 
     its queues leave the routes and come back     for 2 min after a connection was lost, every round refreshes the
                                                   routes, and readers of its queues stay with their offsets, because
@@ -15,17 +15,16 @@ members that it knows. While these views differ, so do the allocations. A restar
     it knows no members when it comes back        earlier members count for a while (`GroupMembers`)
     another member still reads a queue            that member holds the queue lock (`consumer.handover`)
 
-`GroupMembers` knows the members of the group. Every member that any broker of a topic knows counts. A restarted broker
-knows none: while the connection to it is new, members from before the loss that have not been seen since count as well.
-Only brokers that answer are considered. A frozen broker may know a member that is gone, and must not keep the others
-from that member's queues; it is not waited for when another broker has answered.
+`GroupMembers` determines the members of the group: all members that any broker of a topic reports. A restarted broker
+reports none. While the connection to it is new, members from before the connection loss are included, too. Only
+responding brokers are considered. A frozen broker may report a former member, which must not block that member's
+queues; it is not waited for once another broker has responded.
 
-`allocate_averagely` computes which member reads which queues, by the "AVG" strategy. It is pure. There is no
-coordinator: every member computes the same result from the same two lists, so members in different languages can share
-a group only when they agree on the order of the lists and on the arithmetic.
+A strategy of `raptormq.client.allocation` divides the queues among the members. There is no coordinator: every member
+computes the same shares from the same two lists.
 
-Neighbours: `consumer.handover` revokes and acquires queues, `consumer.queue_reader` reads them. Source: RocketMQ
-`RebalanceService`, `RebalanceImpl`, `AllocateMessageQueueAveragely`, `findConsumerIdList`.
+See also: `consumer.handover` revokes and acquires queues, `consumer.queue_reader` reads them. Source: RocketMQ
+`RebalanceService`, `RebalanceImpl`, `findConsumerIdList`.
 """
 
 from __future__ import annotations
@@ -38,9 +37,11 @@ from typing import NamedTuple
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster import GRACE_S, ClientInstance, TopicQueues, require_success
+from raptormq.client.config import ConsumerConfig, MessageModel
 from raptormq.client.consumer.handover import Handover
 from raptormq.client.consumer.queue_reader import QueueReader
-from raptormq.errors import ClientClosed, NoRoute, RaptorMQError, RequestTimeout, ServerError
+from raptormq.client.consumer.rebalance_calls import RebalanceCalls
+from raptormq.errors import ClientClosed, ClientError, NoRoute, RaptorMQError, RequestTimeout, ServerError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import Subscription, decode_consumer_ids
 from raptormq.protocol.codes import RequestCode
@@ -53,50 +54,26 @@ from raptormq.transport.timing import Backoff, wait_event
 log = get_logger(__name__)
 
 
-def allocate_averagely(queues: Iterable[MessageQueue], client_ids: Iterable[str], client_id: str) -> list[MessageQueue]:
-    """Return the queues that `client_id` reads, in order.
-
-    Every queue is allocated to exactly one of `client_ids`. Shares are contiguous and differ by at most one queue; the
-    first members get the larger ones. A client that is not in the list reads nothing: the broker does not know it yet.
-    """
-    members = sorted(set(client_ids), key=_utf16)
-    ordered = sorted(set(queues), key=lambda queue: (_utf16(queue.topic), _utf16(queue.broker_name), queue.queue_id))
-    if client_id not in members or not ordered:
-        return []
-    index = members.index(client_id)
-    share, larger_shares = divmod(len(ordered), len(members))
-    if index < larger_shares:
-        start = index * (share + 1)
-        return ordered[start : start + share + 1]
-    start = index * share + larger_shares
-    return ordered[start : start + share]
-
-
-def _utf16(text: str) -> bytes:
-    # Java compares UTF-16 units, Python code points; they differ for characters beyond U+FFFF.
-    return text.encode("utf-16-be", "surrogatepass")
-
-
 class GroupMembers:
-    """The members of one group, besides the client of `instance` itself."""
+    """Members of one group, in addition to the client of `instance`."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
         self._responses: dict[str, list[str]] = {}
-        """The members that each broker knows, by its address."""
+        """Members reported by each broker, by its address."""
         self._failures: dict[str, RaptorMQError] = {}
-        """The error of each broker that did not answer, by its address."""
+        """Errors of unresponsive brokers, by address."""
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._absent: dict[str, set[str]] = {}
-        """By topic, earlier members that no broker has reported since the loss."""
+        """By topic, members from before a connection loss that no broker has reported since."""
 
     def connection_lost(self, before: Mapping[str, Collection[str]]) -> None:
-        """Keep the earlier members of each topic: a broker may have forgotten them."""
+        """Keep the current members of each topic, because a restarted broker does not report them."""
         self._absent = {topic: set(members) for topic, members in before.items()}
 
     def ask(self, topics: Collection[TopicQueues]) -> None:
-        """Ask the brokers of all these topics again."""
+        """Query the brokers of these topics again."""
         self.stop()
         self._responses, self._failures = {}, {}
         addresses = {address for found in topics for address in _addresses(found)}
@@ -109,19 +86,19 @@ class GroupMembers:
             asking.cancel()
 
     async def of(self, found: TopicQueues) -> list[str]:
-        """Return the members of the group according to the brokers of a topic, which `ask` has asked.
+        """Return the members of the group according to the brokers of a topic, after `ask`.
 
-        Waits a second for brokers that do not answer, and for `ClientConfig.request_timeout` when none does.
+        Waits one second for unresponsive brokers, or `ClientConfig.request_timeout` if none responds.
 
         Raises:
-            RaptorMQError: no broker of the topic has answered.
+            RaptorMQError: no broker of the topic has responded.
         """
         asked = _addresses(found)
         pending = {self._asking[at] for at in asked if not self._asking[at].done()}
         if pending:
             _, pending = await asyncio.wait(
                 pending, timeout=GRACE_S
-            )  # the others know the same members, except for a moment
+            )  # the other brokers report the same members, apart from short delays
         while pending and not any(at in self._responses for at in asked):
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         responded = [at for at in asked if at in self._responses]
@@ -141,8 +118,8 @@ class GroupMembers:
             async with asyncio.timeout(timeout):
                 members = await self._members_at(address, timeout)
                 if self._instance.client_id not in members:
-                    # The broker was restarted, or does not know this client yet. Only this broker gets the heartbeat:
-                    # a frozen broker would delay the others.
+                    # The broker was restarted, or has not registered this client yet. Send a heartbeat only to this
+                    # broker, because a frozen broker would delay the others.
                     await self._instance.heartbeats.send(address)
                     members = await self._members_at(address, timeout)
         except TimeoutError:
@@ -160,7 +137,7 @@ class GroupMembers:
         try:
             return decode_consumer_ids(require_success(response, address).body)
         except ServerError as error:
-            log.info("broker %s knows no members of %s yet: %s", address, self._group, error)
+            log.info("broker %s does not know group %s yet: %s", address, self._group, error)
             return []
 
 
@@ -170,79 +147,80 @@ def _addresses(found: TopicQueues) -> list[str]:
 
 _MISSING_PAUSE_S = 1.0
 _PENDING_BACKOFF = Backoff(0.05, 0.5)
-"""Nothing reports that a queue was unlocked; that may take as long as a listener call."""
+"""Retry interval for queue locks of other members, because an unlock is not reported."""
 _LOSS_S = 120.0
-"""For this long after a connection was lost, its broker may be away, come back, or be replaced."""
+"""Time after a connection loss during which the broker may be unavailable, return, or be replaced."""
 _LOSS_BACKOFF = Backoff(0.2, 5.0)
 _AT_A_TIME = 64
-"""Topics that are rebalanced before the event loop gets its turn."""
+"""Number of topics that are rebalanced before yielding to the event loop."""
 MISSING_WARNING_S = 30.0
-"""Seconds between two warnings about a topic that was never read."""
+"""Interval in seconds of warnings about a topic that could never be read."""
 _REFRESH_S = 0.5
-"""Wait for the routes after a loss; a later response triggers the next round."""
+"""Time to wait for the routes after a connection loss. A later response triggers the next round."""
 
 
 class _View(NamedTuple):
-    """The members of the group, and the queues of a topic that were divided among them."""
+    """Members of the group, and the queues of a topic that were divided among them."""
 
     members: Sequence[str]
     queues: Sequence[MessageQueue]
 
 
 class Rebalancer:
-    """The readers of one consumer.
+    """Assigns queues and owns the readers of one consumer.
 
     Args:
         instance: connections, routes and heartbeats.
         group: the consumer group.
-        interval: seconds between two rounds.
+        config: interval of rebalances and strategy; a broadcasting consumer reads every queue.
         subscriptions: returns the subscriptions by topic, in every round.
-        new_reader: starts the reader of a queue.
+        new_reader: starts the reader of a queue, after the end of a task.
         handover: revokes and acquires queues.
-        shared: false for a broadcasting consumer, which reads every queue.
+        calls: notifies the application of assigned and lost queues.
     """
 
     def __init__(
         self,
         instance: ClientInstance,
         group: str,
-        interval: float,
+        config: ConsumerConfig,
         subscriptions: Callable[[], Mapping[str, Subscription]],
-        new_reader: Callable[[MessageQueue, Subscription], QueueReader],
+        new_reader: Callable[[MessageQueue, Subscription, asyncio.Task[None] | None], QueueReader],
         handover: Handover,
-        *,
-        shared: bool = True,
+        calls: RebalanceCalls,
     ) -> None:
         self._instance = instance
         self._group = group
-        self._interval = interval
+        self._interval = config.rebalance_interval
+        self._strategy = config.allocate_strategy
         self._subscriptions = subscriptions
         self._new_reader = new_reader
         self._handover = handover
-        self._shared = shared
+        self._calls = calls
+        self._shared = config.message_model is MessageModel.CLUSTERING
         self._members = GroupMembers(instance, group)
         self._views: dict[str, _View] = {}
-        """By topic, the members and queues of the round before."""
+        """Members and queues of the previous round, by topic."""
         self._readers: dict[str, dict[MessageQueue, QueueReader]] = defaultdict(dict)
-        """By topic: a round over a thousand topics must not look at all queues for each of them."""
+        """Readers by topic, so that a round over many topics does not scan all readers for each topic."""
         self._announced: tuple[dict[str, Subscription], set[str]] = {}, set()
         self._causes: dict[str, RaptorMQError] = {}
-        """By topic, why the last round could not assign its queues."""
+        """Error of the last round, by topic."""
         self._is_stopped = False
         self._is_starting = False
-        """Whether `wait_for_topics` reports what is missing."""
+        """True while `wait_for_topics` reports missing topics."""
         self._warned_at: dict[str, float] = {}
-        """By topic that was never read, when (loop time) a warning was logged."""
+        """Loop time of the last warning, by topic that was never read."""
         self._round_done = asyncio.Event()
         self._wanted = asyncio.Event()
         self._lost_at = -math.inf
-        """When a connection was lost, in loop time."""
+        """Loop time of the last connection loss."""
         self._rounds_since_loss = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def readers(self) -> list[QueueReader]:
-        """The readers of all queues that are assigned now."""
+        """Readers of all assigned queues."""
         return [reader for readers in self._readers.values() for reader in readers.values()]
 
     def trigger(self) -> None:
@@ -250,18 +228,21 @@ class Rebalancer:
         self._wanted.set()
 
     def connection_lost(self) -> None:
-        """Rebalance now, and often for a while."""
+        """Rebalance now, and more often for some time."""
         self._lost_at, self._rounds_since_loss = asyncio.get_running_loop().time(), 0
         self._members.connection_lost({topic: view.members for topic, view in self._views.items()})
         self.trigger()
 
     def locks_lost(self, queues: Collection[MessageQueue]) -> None:
-        """Stop reading queues that another member has locked and reads from its own offset; they may come back."""
+        """Stop reading queues that another member has locked. They may be assigned again."""
+        lost: list[MessageQueue] = []
         for queue in queues:
             if (reader := self._readers[queue.topic].pop(queue, None)) is not None:
                 log.warning("group %s: another member has taken over %s", self._group, queue)
                 reader.revoke()
                 reader.drop()
+                lost.append(queue)
+        self._calls.lost(lost)
         self.trigger()
 
     def locks_confirmed(self, queues: Collection[MessageQueue]) -> None:
@@ -275,11 +256,11 @@ class Rebalancer:
         self._task = background(self._run(), f"rebalancing of {self._group}")
 
     async def wait_for_topics(self, topics: Collection[str], timeout: float) -> None:
-        """Wait until the queues of all these topics were divided among the members once.
+        """Wait until the queues of these topics have been divided among the members once.
 
         Raises:
             NoRoute: a topic does not exist, or no broker of it is up, for `timeout` seconds.
-            RequestTimeout: no name server, or no broker of a topic, has answered.
+            RequestTimeout: no name server, or no broker of a topic, has responded.
             ServerError: a server refuses.
             ClientClosed: `stop` was called in the meantime.
         """
@@ -298,18 +279,20 @@ class Rebalancer:
             self._is_starting = False
 
     def _start_error(self, topic: str, timeout: float) -> RaptorMQError:
-        """Return the error for a topic that could not be read for `timeout` seconds after the start."""
+        """Return the error for a topic that could not be read within `timeout` seconds after the start."""
         cause = self._causes.get(topic)
         what = f"group {self._group} could not start reading topic {topic} within {timeout:g} s (start_timeout)"
         if isinstance(cause, ServerError):
             return ServerError(cause.code, f"{what}: {cause.remark}")
+        if type(cause) is ClientError:
+            return ClientError(f"{what}: {cause}")
         if isinstance(cause, NoRoute):
             return NoRoute(f"{what}: {cause}; allow_missing_topics=True starts before a topic exists")
-        return RequestTimeout(f"{what}: {cause or 'no server has answered'}")
+        return RequestTimeout(f"{what}: {cause or 'no server has responded'}")
 
     def _warn_of_missing(self, topics: Iterable[str], now: float) -> float:
-        """Log a warning for each topic that was never read, every `MISSING_WARNING_S`; returns the seconds until the
-        next one is due.
+        """Log a warning for each topic that was never read, every `MISSING_WARNING_S`. Return the seconds until the
+        next warning.
         """
         missing = [] if self._is_starting else [topic for topic in topics if topic not in self._views]
         self._warned_at = {topic: self._warned_at.get(topic, -math.inf) for topic in missing}
@@ -328,6 +311,7 @@ class Rebalancer:
         self._members.stop()
         self._revoke(reader.queue for reader in self.readers)
         await self._handover.wait()
+        await self._calls.wait()
 
     async def _run(self) -> None:
         pause, pending_rounds = 0.0, 0
@@ -349,20 +333,20 @@ class Rebalancer:
                 pause = min(pause, _LOSS_BACKOFF.pause(self._rounds_since_loss))
                 self._rounds_since_loss += 1
             if self._handover.pending_topics:
-                # A round over many queues takes time itself.
+                # a round over many queues takes time
                 pause = min(pause, max(_PENDING_BACKOFF.pause(pending_rounds), clock() - began))
                 pending_rounds += 1
             else:
                 pending_rounds = 0
 
     async def _rebalance(self, after_loss: bool) -> bool:
-        """Update all readers; false when something was missing."""
+        """Update all readers. Return False if a topic could not be updated."""
         subscriptions = dict(self._subscriptions())
         if after_loss:  # without name servers the cached routes are used
             await self._instance.routes.refresh_within(subscriptions, _REFRESH_S)
         routes = await self._routes(subscriptions)
         if self._announced != (subscriptions, set(routes)):
-            # A broker refuses pulls with a subscription that no heartbeat has announced.
+            # Brokers reject pulls with a subscription that was not announced by a heartbeat.
             await self._instance.heartbeats.send_all()
             self._announced = subscriptions, set(routes)
         if self._shared:
@@ -382,20 +366,20 @@ class Rebalancer:
         return complete
 
     async def _routes(self, topics: Iterable[str]) -> dict[str, TopicQueues]:
-        """Return the routes of the topics that can be read."""
+        """Return the routes of the readable topics."""
 
         async def find(topic: str) -> TopicQueues | None:
             try:
                 return await self._instance.routes.find(topic)
             except RaptorMQError as error:
                 self._causes[topic] = error
-                log.info("group %s cannot read %s now: %s", self._group, topic, error)
+                log.info("group %s cannot read topic %s, and tries again: %s", self._group, topic, error)
                 return None
 
         return {found.topic: found for found in await asyncio.gather(*map(find, topics)) if found is not None}
 
     async def _rebalance_topic(self, subscription: Subscription, found: TopicQueues, after_loss: bool) -> bool:
-        """Update the readers of one topic; false when that failed."""
+        """Update the readers of one topic. Return False after a failure."""
         try:
             await self._assign(subscription, found, after_loss)
             self._causes.pop(found.topic, None)
@@ -407,35 +391,61 @@ class Rebalancer:
 
     async def _assign(self, subscription: Subscription, found: TopicQueues, after_loss: bool) -> None:
         members = await self._members.of(found) if self._shared else [self._instance.client_id]
-        share = allocate_averagely(found.read_queues, members, self._instance.client_id)
-        wanted = set(share)  # of perhaps 10,000 queues
+        share = self._share_of(self._instance.client_id, found.topic, found.read_queues, members)
+        wanted = set(share)  # possibly 10,000 queues
 
         def must_revoke(queue: MessageQueue, reader: QueueReader) -> bool:
             if reader.subscription != subscription:
-                return True  # the broker may hold a pull with the old tags
+                return True  # the broker may hold a pull with the previous tags
             return queue not in wanted and not (after_loss and queue.broker_name not in found.brokers)
 
         own = self._readers[found.topic]
         self._revoke(queue for queue, reader in own.items() if must_revoke(queue, reader))
         missing = [queue for queue in share if queue not in own]
-        for queue in await self._handover.acquire(found.topic, missing, self._unowned(found, members)):
+        acquired = await self._handover.acquire(found.topic, missing, self._unowned(found, members))
+        ready = self._calls.assigned(acquired)
+        for queue in acquired:
             log.info("group %s: %s reads %s", self._group, self._instance.client_id, queue)
-            own[queue] = self._new_reader(queue, subscription)
+            own[queue] = self._new_reader(queue, subscription, ready)
             own[queue].locked_until = self._handover.locked_until(queue)
         self._views[found.topic] = _View(members, found.read_queues)
 
     def _unowned(self, found: TopicQueues, members: list[str]) -> set[MessageQueue]:
-        """Return the queues that no member can still read: those of members that are gone, or all when this is the only
+        """Return the queues that no other member can be reading: those of former members, or all if this is the only
         member.
         """
         if members == [self._instance.client_id]:
             return set(found.read_queues)
+        if not self._strategy.is_shared:
+            return set()
         before = self._views.get(found.topic, _View([], ()))
         gone = set(before.members) - set(members)
-        return {queue for member in gone for queue in allocate_averagely(before.queues, before.members, member)}
+        return {
+            queue for member in gone for queue in self._share_of(member, found.topic, before.queues, before.members)
+        }
+
+    def _share_of(
+        self, member: str, topic: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return the queues of a member; a broadcasting consumer is its only member.
+
+        Raises:
+            ClientError: the strategy, or a function of the application that it calls, has failed.
+        """
+        if not self._shared:
+            return list(queues)
+        try:
+            share = self._strategy.allocate(queues, members, member)
+            if unknown := set(share) - set(queues):
+                raise ClientError(f"it has returned {min(unknown)}, which is not a queue of the topic")
+        except Exception as error:
+            raise ClientError(
+                f"{type(self._strategy).__name__} could not divide the queues of topic {topic}: {error!r}"
+            ) from error
+        return share
 
     def _revoke(self, queues: Iterable[MessageQueue]) -> None:
         readers = [self._readers[queue.topic].pop(queue) for queue in list(queues)]
         for reader in readers:
-            log.info("group %s: %s gives up %s", self._group, self._instance.client_id, reader.queue)
+            log.info("group %s: %s releases %s", self._group, self._instance.client_id, reader.queue)
         self._handover.revoke(readers)

@@ -1,11 +1,11 @@
-"""A queue of work for several workers, which are woken one at a time.
+"""Work queue for several workers, which are woken one at a time.
 
-A worker that is woken takes items until the queue is empty. Only a worker that has to wait for something wakes the
-next one (`WorkQueue.share`), so a hundred items that need no waiting cost one turn of the event loop and not a hundred.
-After `TURN_S` the workers yield to the event loop: heartbeats, commits and responses must not wait for a thousand
+A woken worker takes items until the queue is empty. Only a worker that is about to wait wakes the next one
+(`WorkQueue.share`), so a hundred items that need no waiting take one iteration of the event loop instead of a hundred.
+After `TURN_S` the workers yield to the event loop, so that heartbeats, commits and responses are not delayed by many
 items.
 
-Neighbour: `consumer.listener_pool` queues listener calls. Source: none.
+See also: `consumer.listener_pool` queues listener calls. Source: none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""How long the workers keep the event loop, except for the item that is being processed."""
+"""Maximum time for which the workers occupy the event loop, without the current item."""
 
 
 class WorkQueue(Generic[T]):
@@ -27,11 +27,11 @@ class WorkQueue(Generic[T]):
     def __init__(self) -> None:
         self._items: deque[T] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
-        """One future for each worker that waits for an item."""
+        """Futures of the workers that wait for an item."""
         self._is_waking = False
-        """A worker was woken and has not run yet."""
+        """True if a worker was woken and has not run yet."""
         self._turn_began: float | None = None
-        """When the first worker took an item in this turn of the event loop; `None` when none has."""
+        """Time at which the first worker took an item in this iteration of the event loop; None if none has."""
 
     def put(self, item: T) -> None:
         """Append an item."""
@@ -40,8 +40,8 @@ class WorkQueue(Generic[T]):
             self.share()
 
     async def take(self) -> T:
-        """Remove and return the first item; wait while the queue is empty. A worker that has to wait while it processes
-        the item calls `share` before.
+        """Remove and return the first item; wait while the queue is empty. A worker must call `share` before it waits
+        during the processing of the item.
         """
         while not self._items or self._is_turn_over():
             await self._wait_for_item()
@@ -53,14 +53,14 @@ class WorkQueue(Generic[T]):
         try:
             await wake_up
         except asyncio.CancelledError:
-            if wake_up.done() and not wake_up.cancelled():  # this worker was woken: wake another one in its place
+            if wake_up.done() and not wake_up.cancelled():  # this woken worker was cancelled: wake another one
                 self._is_waking = False
                 self.share()
             raise
         self._is_waking = False
 
     def _is_turn_over(self) -> bool:
-        """Whether all workers together have kept the event loop for `TURN_S` in this turn of it."""
+        """Return whether the workers have occupied the event loop for `TURN_S` in this iteration."""
         now = time.monotonic()
         if self._turn_began is None:
             self._turn_began = now
@@ -73,10 +73,10 @@ class WorkQueue(Generic[T]):
             self.share()
 
     def share(self) -> None:
-        """Wake another worker if there are items left."""
+        """Wake another worker if items are left."""
         while self._items and self._idle:
             wake_up = self._idle.popleft()
-            if not wake_up.done():  # its worker was cancelled otherwise
+            if not wake_up.done():  # a cancelled future belongs to a cancelled worker
                 wake_up.set_result(None)
                 self._is_waking = True
                 return

@@ -1,10 +1,10 @@
-"""The workers of a consumer: a fixed number of listener calls at a time, what a listener may do to the task that runs
-it, and how the calls end.
+"""Workers of a consumer: a fixed number of tasks that call listeners, with the handling of cancellations and the
+shutdown.
 
-`Workers` takes items of work from a `WorkQueue`, calls the listener for the messages of each and lets a subclass decide
-what the result means. A listener that cancels its own task ends its call and not the worker.
+`Workers` takes items from a `WorkQueue` and calls the listener for their messages; a subclass handles the result. A
+listener that cancels its own task ends its call, but not the worker.
 
-Neighbours: `consumer.listener_pool` for messages in any order, `consumer.ordered_pool` for messages in order,
+See also: `consumer.listener_pool` for messages in any order, `consumer.ordered_pool` for messages in order,
 `consumer.listener_call` calls the listener, `consumer.work_queue` wakes the workers. Source: the thread pools of
 RocketMQ's `ConsumeMessageService`.
 """
@@ -12,6 +12,7 @@ RocketMQ's `ConsumeMessageService`.
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from raptormq.client.consumer.listener_call import Listener, ListenerCaller, Who
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.work_queue import WorkQueue
+from raptormq.client.description import WorkerDescription
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.logs import get_logger
 from raptormq.protocol.message import MessageExt
 
@@ -31,65 +34,74 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _CANCELLED_S = 1.0
-"""How long a consumer that stops waits for the listeners that it has cancelled."""
+"""Time limit for cancelled listeners during the stop of a consumer."""
 
 
 @dataclass(slots=True)
 class ConsumeRequest:
-    """Messages for one listener call, and the queue they came from."""
+    """Messages for one listener call, with their queue."""
 
     reader: QueueReader
     process_queue: ProcessQueue
     messages: Sequence[MessageExt]
     batch_offset: int | None = None
-    """Offset under which all messages are completed together; `None` when each is completed by itself."""
+    """Offset of a run whose messages are completed together; None if they are completed individually."""
+    began: float = 0.0
+    """Time at which the call began, in seconds of a monotonic clock."""
 
 
 class Workers(ABC, Generic[T]):
     """Runs the listeners of one consumer.
 
     Args:
-        config: how many calls at a time, and how long a call may take.
+        config: number of concurrent calls, and timeout of a call.
         group: the consumer group.
         listener_of: returns the listener of a topic, `None` when the topic is not subscribed any more.
+        interceptors: called around each call.
     """
 
     def __init__(
-        self, config: ConsumerConfig, group: str, listener_of: Callable[[str], Listener | WholeBatches | None]
+        self,
+        config: ConsumerConfig,
+        group: str,
+        listener_of: Callable[[str], Listener | WholeBatches | None],
+        interceptors: ConsumeChain,
     ) -> None:
         self._config = config
         self._group = group
         self._listener_of = listener_of
         self._queue: WorkQueue[T] = WorkQueue()  # bounded by the flow limits of the readers
-        self._caller = ListenerCaller(group, config.consume_timeout, listener_of, self._queue.share, self._survives)
+        self._caller = ListenerCaller(
+            group, config.consume_timeout, listener_of, self._queue.share, self._survives, interceptors
+        )
         self._timers: set[asyncio.TimerHandle] = set()
         self._running: dict[asyncio.Task[Any], ConsumeRequest] = {}
-        """The request that each busy worker processes."""
+        """Current request of each busy worker."""
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
         self.workers: list[asyncio.Task[None]] = []
         """The tasks that call listeners."""
         self._bystander: asyncio.Task[None] | None = None
-        """A task that `asyncio.run` cancels at its end like all tasks, and a listener that cancels its own task does
+        """Sentinel task. `asyncio.run` cancels it at its end, like all tasks; a listener that cancels its own task does
         not.
         """
 
     @abstractmethod
     def submit(self, reader: QueueReader, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        """Queue messages of one queue, in order, or a batch that is completed as a whole; returns at once."""
+        """Enqueue messages of one queue, in order, or a batch that is completed as a whole. Does not block."""
 
     @abstractmethod
     def resume(self, reader: QueueReader) -> None:
-        """Continue with the messages of a queue that was paused, or is not read any more."""
+        """Continue with the submitted messages of a queue after a pause, or discard them when it is no longer read."""
 
     @abstractmethod
     def _request(self, item: T) -> ConsumeRequest | None:
-        """Return the next call of an item; `None` when there is nothing to call for now."""
+        """Return the next request of an item; None if there is none now."""
 
     @abstractmethod
     async def _finish(self, item: T, request: ConsumeRequest, failed: Sequence[MessageExt]) -> None:
-        """Complete or retry the messages of a call; `failed` are those that the listener has not consumed."""
+        """Complete or retry the messages of a call. `failed` has the messages that the listener has not consumed."""
 
     def start(self) -> None:
         """Start the workers."""
@@ -99,14 +111,26 @@ class Workers(ABC, Generic[T]):
         ]
         self._bystander = background(sleep_forever(), f"listeners of {self._group}")
 
+    def describe(self) -> tuple[WorkerDescription, ...]:
+        """Return the state of each worker."""
+        now = time.monotonic()
+        return tuple(self._describe(worker, now) for worker in self.workers)
+
+    def _describe(self, worker: asyncio.Task[None], now: float) -> WorkerDescription:
+        request = self._running.get(worker)
+        if request is None:
+            return WorkerDescription(worker.get_name(), None, None, 0, 0.0)
+        topic, count = topic_of(request.messages), len(request.messages)
+        return WorkerDescription(worker.get_name(), topic, request.reader.queue, count, now - request.began)
+
     async def consume_directly(self, message: MessageExt) -> bool:
-        """Call the listener for a message that an administrator has sent; true when it was consumed."""
+        """Call the listener for a message from an administrator. Return True if it was consumed."""
         return not await self._caller.call([message])
 
     async def stop(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the running calls, then cancel them; no further call begins.
+        """Wait up to `timeout` seconds for the running calls, then cancel them. No further call starts.
 
-        A listener that ignores the cancellation is left running. Its messages are not completed until it ends.
+        A listener that ignores the cancellation keeps running. Its messages are not completed until it ends.
         """
         self._stopping = True
         for timer in self._timers:
@@ -138,6 +162,7 @@ class Workers(ABC, Generic[T]):
             if request is None or self._stopping:
                 del item, request
                 continue
+            request.began = time.monotonic()
             self._running[worker] = request
             self._idle.clear()
             request.process_queue.calls.begin()
@@ -149,10 +174,10 @@ class Workers(ABC, Generic[T]):
             finally:
                 self._end_call(worker)
                 failed = ()
-                del item, request  # the messages keep the whole pull result in memory
+                del item, request  # the messages would keep the whole pull result in memory
 
     def _end_call(self, worker: asyncio.Task[Any]) -> None:
-        """Stop counting the call of a worker; does nothing when `stop` has done so already."""
+        """Uncount the call of a worker; no effect if `stop` has done so."""
         request = self._running.pop(worker, None)
         if request is not None:
             request.process_queue.calls.end()
@@ -160,7 +185,7 @@ class Workers(ABC, Generic[T]):
             self._idle.set()
 
     def _put_later(self, item: T, delay: float) -> None:
-        """Queue an item again after `delay` seconds."""
+        """Enqueue an item again after `delay` seconds."""
         if self._stopping:
             return
 
@@ -172,16 +197,16 @@ class Workers(ABC, Generic[T]):
         self._timers.add(timer)
 
     def _survives(self, task: asyncio.Task[Any]) -> bool:
-        """Whether a cancelled task goes on: it is a worker, and only its listener wanted to end it."""
+        """Return whether a cancelled task continues, because it is a worker and its listener cancelled it."""
         is_end = self._stopping or self._bystander is None or self._bystander.cancelling()
         return not is_end and task in self.workers
 
     async def _uncancel(
         self, worker: asyncio.Task[Any], messages: Sequence[MessageExt], failed: Sequence[MessageExt]
     ) -> Sequence[MessageExt]:
-        """Undo the cancellation of a worker by its listener; returns the messages to deliver again."""
+        """Undo the cancellation of a worker by its listener. Return the messages to redeliver."""
         try:
-            await asyncio.sleep(0)  # raises a cancellation that is still pending, which `uncancel` may not remove
+            await asyncio.sleep(0)  # raises a pending cancellation that `uncancel` did not remove
         except asyncio.CancelledError as error:
             if not self._survives(worker):
                 raise

@@ -1,10 +1,11 @@
 """Messages before sending and after receiving: validation, encoding, decoding, encryption, batches.
 
-No network: every function here depends on its arguments only.
+Free of network access; every function depends only on its arguments.
 """
 
 from __future__ import annotations
 
+from raptormq.client.message.copying import values_of
 from raptormq.client.message.decoding import decode_batches, decode_messages, message_count
 from raptormq.client.message.encryption import Encryptor, decrypt
 from raptormq.client.message.message_batch import DecodedMessages, MessageBatch
@@ -22,6 +23,7 @@ from raptormq.client.message.send_request import (
     prepare_batch,
     prepare_merged,
     prepare_message,
+    prepare_redelivery,
     prepare_single,
     split_messages,
     with_sharding_key,
@@ -62,7 +64,9 @@ __all__ = [
     "prepare_batch",
     "prepare_merged",
     "prepare_message",
+    "prepare_redelivery",
     "prepare_single",
     "split_messages",
+    "values_of",
     "with_sharding_key",
 ]

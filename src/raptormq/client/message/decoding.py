@@ -1,7 +1,7 @@
-"""Decodes stored records into messages for applications: decrypted, decompressed, and unpacked from inner batches.
-Pure.
+"""Decoding of stored records into messages for applications: decryption, decompression, and unpacking of inner batches.
+No I/O.
 
-Neighbours: `consumer.pull` returns the records, `message.message_batch` has the batches, consumers deliver the
+See also: `consumer.pull` returns the records, `message.message_batch` has the batches, consumers deliver the
 messages. Source: RocketMQ `MessageDecoder`, `PullAPIWrapper`.
 """
 
@@ -29,12 +29,12 @@ from raptormq.protocol.properties import decode_properties, find_property
 from raptormq.protocol.record import Bytes, StoredMessage, SysFlag, decode_record, decode_view
 from raptormq.protocol.record_spans import RecordSpan, locate_records
 
-# A plain integer: operators of IntFlag cost a microsecond each, once per message.
+# A plain integer, because operations on an IntFlag take a microsecond per message.
 _COMPRESSED = int(SysFlag.COMPRESSED)
 
 Unreadable = Callable[[StoredMessage, RecordError | KeyMissing], bool]
 """Called for a body that does not match its CRC (ChecksumError), or cannot be decrypted, decompressed or unpacked.
-Returns whether to skip the record and continue, or to stop before it.
+Returns True to skip the record, False to stop before it.
 """
 
 
@@ -61,8 +61,8 @@ def decode_batches(
     *,
     lazily: bool = True,
 ) -> list[MessageBatch]:
-    """Return the messages of a pull, each inner batch by itself, and the messages between two inner batches as one
-    batch.
+    """Return the messages of a pull in batches: one per inner batch, and one per sequence of messages between inner
+    batches.
 
     Args:
         body: stored records back to back.
@@ -70,10 +70,9 @@ def decode_batches(
         first_offset: where the pull started; a broker returns a whole batch for an offset in its middle, and the
             messages before that offset are left out.
         tags: wanted tags, all when empty.
-        unreadable: decides about a body that cannot be read; by default that is an error.
+        unreadable: handler of unreadable bodies; the default raises.
         keys: keys that encrypted bodies are decrypted with.
-        lazily: messages that were stored one by one are decoded on access where possible; slower when all of them are
-            accessed.
+        lazily: decode individually stored messages on access if possible; slower if all are accessed.
 
     Raises:
         RecordError: the records are damaged or cut, or a body cannot be decompressed.
@@ -120,7 +119,7 @@ def _record_at(data: memoryview, position: int) -> tuple[StoredMessage, memoryvi
 
 
 def message_count(record: StoredMessage) -> int:
-    """Return how many queue offsets a record takes, as brokers count: one unless its properties mark it as a batch."""
+    """Return the number of queue offsets of a record: one, unless its properties mark it as a batch."""
     try:
         return inner_count(record.properties) if record.sys_flag & INNER_BATCH == INNER_BATCH else 1
     except RecordError:
@@ -128,9 +127,7 @@ def message_count(record: StoredMessage) -> int:
 
 
 class _SingleMessages:
-    """The messages between two inner batches: only their positions while all of them are plain, decoded messages
-    otherwise.
-    """
+    """The messages between two inner batches: their positions while all are plain, otherwise decoded messages."""
 
     def __init__(self, data: memoryview, queue: MessageQueue) -> None:
         self._data = data
@@ -139,7 +136,7 @@ class _SingleMessages:
         self._messages: list[MessageExt] = []
 
     def locate(self, position: int) -> int:
-        """Add the plain records from `position` on; return the position of the first record that has to be decoded."""
+        """Add the plain records from `position` on. Return the position of the first record that must be decoded."""
         if self._messages:
             return position
         spans, position = locate_records(self._data, position)
@@ -153,7 +150,7 @@ class _SingleMessages:
         self._messages.append(message)
 
     def take(self) -> list[MessageBatch]:
-        """Return the messages as one batch, if there are any, and start again."""
+        """Return the messages as one batch, if there are any, and reset."""
         spans, self._spans = self._spans, []
         messages, self._messages = self._messages, []
         if spans:
@@ -174,7 +171,7 @@ def _message(
 def _inner_batch(
     record: StoredMessage, record_body: memoryview, queue: MessageQueue, first_offset: int, keys: EncryptionKeys | None
 ) -> MessageBatch | None:
-    """Return the messages of an inner batch from `first_offset`; `None` when there are none."""
+    """Return the messages of an inner batch from `first_offset`; None if there are none."""
     plain = decompress(record_body, record.sys_flag) if record.sys_flag & _COMPRESSED else None
     key_id = find_property(record.properties, names.ENCRYPTION_KEY_ID)
     if key_id is not None and is_encrypted_body(record_body if plain is None else plain):
@@ -185,7 +182,7 @@ def _inner_batch(
     data = record_body if plain is None else memoryview(plain)
     count = inner_count(record.properties)
     spans = locate_messages(data, count)
-    if plain is not None:  # no broker has verified its contents
+    if plain is not None:  # brokers do not verify encrypted or compressed contents
         check_messages(plain, spans)
     skipped = max(first_offset - record.queue_offset, 0)
     if skipped >= count:

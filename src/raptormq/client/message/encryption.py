@@ -1,7 +1,7 @@
 """Encrypts messages before sending and decrypts them after receiving, with `raptormq.protocol.encryption`.
 
-Keys may come from a class of the application: whatever it raises or returns, the client raises an error of its own.
-Neighbours: `producer.sender` encrypts messages, `producer.batch_encoding` whole batches; `message.decoding` and
+Key sources may be classes of the application. Their exceptions and invalid results are converted into client errors.
+See also: `producer.sender` encrypts messages, `producer.batch_encoding` whole batches; `message.decoding` and
 `producer.request_reply` decrypt.
 """
 
@@ -23,14 +23,14 @@ from raptormq.protocol.record import Bytes
 
 
 class Encryptor:
-    """Encrypts with the current key."""
+    """Encrypts messages and batches with the current key."""
 
     def __init__(self, keys: EncryptionKeys, config: ProducerConfig) -> None:
         self._keys = keys
         self._config = config
 
     def encrypt(self, outgoing: SendRequest) -> SendRequest:
-        """Return a message, or each message of a batch, encrypted; what is already encrypted stays as it is.
+        """Encrypt a message, or each message of a batch. Already encrypted bodies are not changed.
 
         Raises:
             ConfigError: there is no key to encrypt with.
@@ -50,7 +50,7 @@ class Encryptor:
         return replace(outgoing, body=body, sys_flag=0, properties=outgoing.properties + mark, encrypted=True)
 
     def encrypt_whole(self, outgoing: SendRequest) -> SendRequest:
-        """Return a batch encrypted as a whole.
+        """Encrypt a batch as a whole.
 
         Raises:
             ConfigError: there is no key to encrypt with.
@@ -67,13 +67,13 @@ class Encryptor:
 
 
 _verified: set[tuple[str, bytes]] = set()
-"""Keys, with their names, that have decrypted a body."""
+"""Keys (name and bytes) that have successfully decrypted a body."""
 
 
 def decrypt(body: Bytes, keys: EncryptionKeys | None) -> bytes:
-    """Return the plain body of an encrypted one.
+    """Decrypt a body.
 
-    A key that fails before it has ever decrypted a body counts as the wrong key under the right name: otherwise a
+    If a key fails that has never decrypted a body, it is assumed to be a wrong key with the right name. Otherwise a
     client with a wrong key would skip all messages as damaged.
 
     Raises:
@@ -125,7 +125,7 @@ def _known(keys: EncryptionKeys, key_id: str) -> bytes:
         _check(key)
     except KeyMissing:
         raise
-    except Exception as error:  # our own errors, too: readers handle a missing key and nothing else
+    except Exception as error:  # also for errors of the client, because readers handle only KeyMissing
         raise KeyMissing(f"the key {key_id!r} cannot be read: {error!r}") from error
     return key
 

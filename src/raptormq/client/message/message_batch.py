@@ -1,11 +1,10 @@
 """`MessageBatch`: messages of one queue that are delivered together and decoded on access.
 
-There are three kinds. `InnerBatch` is a batch as it was stored; only the positions of its messages are known until they
-are accessed. `PlainRecords` and `DecodedMessages` are messages that were stored one by one and came with one pull:
-plain ones are decoded on access, compressed or encrypted ones were decoded before.
-Neighbours: `message.decoding` creates batches, `consumer.listener_pool` passes them to listeners. Source: RIP-26, whose
-inner batches the Java client always unpacks. There, all messages have the position and the offset id of the batch;
-here, they have those that RaptorMQ's brokers give them.
+There are three kinds. `InnerBatch` is a batch that is stored whole; its messages are decoded on access. `PlainRecords`
+and `DecodedMessages` are individually stored messages of one pull: plain ones are decoded on access, compressed or
+encrypted ones were decoded before. See also: `message.decoding` creates batches, `consumer.listener_pool` passes them
+to listeners. Source: RIP-26. In the Java client all messages of an inner batch have the position and the offset id of
+the batch; here they have those that RaptorMQ's brokers assign.
 """
 
 from __future__ import annotations
@@ -33,31 +32,31 @@ class MessageBatch(Sequence[MessageExt], abc.ABC):
 
     @property
     def topic(self) -> str:
-        """The topic of the messages; cheap."""
+        """Topic of the messages, without decoding."""
         return self[0].topic
 
     @property
     def born_timestamp(self) -> int:
-        """When the first message was sent, in milliseconds since 1970; cheap for a batch stored whole."""
+        """Born timestamp of the first message, in ms since 1970; without decoding for a batch that is stored whole."""
         return self[0].born_timestamp
 
     @property
     @abc.abstractmethod
     def offsets(self) -> Sequence[int]:
-        """The queue offset of every message, with gaps where tags or the start of a pull have left messages out."""
+        """Queue offsets of all messages, with gaps for messages excluded by tags or by the start of the pull."""
 
     @property
     @abc.abstractmethod
     def body_bytes(self) -> int:
-        """Length of all bodies together, or a little more; cheap."""
+        """Approximate total size of the bodies, without decoding; never too small."""
 
     @abc.abstractmethod
     def bodies(self) -> Iterator[bytes | memoryview]:
-        """Yield the decompressed bodies, without copying those of an inner batch and without decoding properties."""
+        """Yield the decompressed bodies, without decoding properties; bodies of an inner batch are not copied."""
 
     @abc.abstractmethod
     def with_tags(self, tags: Iterable[str]) -> MessageBatch | None:
-        """Return the messages that have one of the tags; `None` when none has."""
+        """Return the messages with one of the tags; None if there are none."""
 
     @abc.abstractmethod
     def _message(self, index: int) -> MessageExt:
@@ -82,7 +81,7 @@ class MessageBatch(Sequence[MessageExt], abc.ABC):
 
 
 class DecodedMessages(MessageBatch):
-    """Messages that were stored one by one."""
+    """Individually stored messages."""
 
     __slots__ = ("_messages",)
 
@@ -114,7 +113,7 @@ class DecodedMessages(MessageBatch):
 
 
 class PlainRecords(MessageBatch):
-    """Messages that were stored one by one, neither compressed nor encrypted.
+    """Individually stored messages that are neither compressed nor encrypted.
 
     Args:
         data: the body of the pull result.
@@ -153,7 +152,7 @@ class PlainRecords(MessageBatch):
 
 
 class InnerBatch(MessageBatch):
-    """A batch that is stored whole, or the part of it that a consumer wants.
+    """A batch that is stored whole, or a selection of its messages.
 
     Args:
         record: the record with the batch; its body is not used.
@@ -241,12 +240,12 @@ class InnerBatch(MessageBatch):
 
     def _properties(self, index: int) -> dict[str, str]:
         text = self._data[self._spans.body_ends[index] + 2 : self._spans.ends[index]]
-        # Text that is not UTF-8 was sent like that; Java replaces it too, and an error this late would not help.
+        # Invalid UTF-8 is replaced, like in Java, because it was sent in that form.
         return decode_properties(str(text, "utf-8", "replace"))
 
 
 def stored_message(record: StoredMessage, body: bytes, properties: dict[str, str], queue: MessageQueue) -> MessageExt:
-    """Return a message that was stored by itself, with its plain body."""
+    """Return an individually stored message with its decoded body."""
     stored_at = offset_id(record.store_host, record.physical_offset)
     return MessageExt(
         record.topic,

@@ -1,14 +1,15 @@
-"""Prepares messages for sending: validated, compressed, with a unique id and encoded properties. Pure.
+"""Preparation of messages for sending: validation, compression, unique ids and encoding of properties. No I/O.
 
-Every error in a message is found here, before a byte is sent. `prepare_message` prepares one message, `prepare_batch` a
-list, `prepare_single` and `prepare_merged` the messages of an AutoBatch batch.
+All errors in a message are detected here, before anything is sent. `prepare_message` prepares one message,
+`prepare_batch` a list, `prepare_redelivery` a copy for the retry topic of a group, `prepare_single` and
+`prepare_merged` the messages of an AutoBatch batch.
 
-`merge_keys` returns the keys of a batch from those of its messages. A broker finds the messages of a batch that is
-compressed or encrypted as a whole by the keys of the batch; Apache RocketMQ does so for every batch.
+`merge_keys` merges the keys of messages into those of a batch. For a batch that is compressed or encrypted as a whole,
+brokers index only the keys of the batch; Apache RocketMQ does so for every batch.
 
-`split_messages` splits a list of messages into lists that fit one request each.
+`split_messages` splits a list of messages into lists for one request each.
 
-Neighbours: `producer.producer` adds queue and broker, and its `Producer.send_batch` sends each of the split lists;
+See also: `producer.producer` adds queue and broker, and its `Producer.send_batch` sends each of the split lists;
 `producer.accumulator` merges keys within the same limit. Source: RocketMQ `Validators`,
 `MessageBatch.generateFromList`, `DefaultMQProducerImpl.tryToCompressMessage`, `ProduceAccumulator.MessageAccumulation`
 for keys, and the ``ListSplitter`` of RocketMQ's batch example.
@@ -29,21 +30,21 @@ from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, encode_ba
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.compression import compress
 from raptormq.protocol.encryption import encryption_overhead
-from raptormq.protocol.message import DELAY_PROPERTIES, Message, MessageQueue
+from raptormq.protocol.message import DELAY_PROPERTIES, Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.tags import TAG_SEPARATOR
-from raptormq.protocol.topic_names import NOT_SENDABLE, check_topic, is_derived_topic
+from raptormq.protocol.topic_names import NOT_SENDABLE, check_group, check_topic, is_derived_topic, retry_topic
 
 MAX_KEYS_CHARS = 4096
-"""Most characters of the keys of one batch with their separators; at up to 4 bytes each they fit the properties."""
+"""Maximum characters of the keys of a batch, including separators; with up to 4 bytes each they fit into the
+properties."""
 
 
 def merge_keys(messages: Iterable[Message]) -> list[str]:
-    """Return the keys of all messages, once each and in order, up to the first one that exceeds the limit of a batch.
+    """Return the distinct keys of all messages in order, up to the limit of a batch.
 
-    A list is sent as one batch or not at all. Keys that do not fit are left out and the batch is not refused: keys
-    serve to find messages, and the message is worth more.
+    Keys that do not fit are omitted instead of rejecting the batch, because they only serve for lookups.
     """
     chars = 0
     united: dict[str, None] = {}
@@ -59,7 +60,7 @@ def merge_keys(messages: Iterable[Message]) -> list[str]:
 
 DEFAULT_MAX_BYTES = 1024 * 1024
 _UNIQUE_KEY_BYTES = 66
-"""Name, separators and longest value (an IPv6 address) of the unique id that sending adds."""
+"""Size of the unique id property: name, separators and longest value (with an IPv6 address)."""
 
 
 def split_messages(
@@ -117,6 +118,10 @@ _SETTABLE = DELAY_PROPERTIES | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
 _REFUSED = names.SYSTEM - _SETTABLE
+_REDELIVERED = frozenset(
+    {names.TAGS, names.KEYS, names.SHARDING_KEY, names.UNIQUE_KEY, names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID}
+)
+"""System properties that a redelivered message keeps."""
 _INSTEAD = {
     names.KEYS: "keys=",
     names.TAGS: "tags=",
@@ -126,12 +131,12 @@ _INSTEAD = {
     names.CORRELATION_ID: "Producer.request",
     names.REPLY_TO_CLIENT: "Producer.request",
 }
-"""The argument or class to use in place of a reserved property name."""
+"""Reserved property name -> argument or class to use instead."""
 
 
 @dataclass(slots=True)
 class SendRequest:
-    """The contents of a send request, whichever broker gets it."""
+    """Contents of a send request, independent of the broker."""
 
     code: RequestCode
     topic: str
@@ -140,17 +145,17 @@ class SendRequest:
     flag: int
     properties: str
     message_id: str
-    """Unique id; for a list the ids of all its messages, joined with commas."""
+    """Unique id; for a list, the ids of all messages, joined with commas."""
     born_ms: int
-    """Milliseconds since 1970 when the application sent it; the same for all attempts."""
+    """Born timestamp in ms since 1970; the same for all attempts."""
     reconsume_times: int = 0
     """Number of deliveries, for a message that a consumer sends to its retry topic."""
     max_reconsume_times: int | None = None
-    """Their limit, after which the broker moves the message to the dead letter queue."""
+    """Maximum number of deliveries, after which the broker moves the message to the dead letter queue."""
     inner_ids: Sequence[str] = ()
     """Unique ids of the messages of a batch."""
     merged: bool = False
-    """The batch comes from AutoBatch and is not a list of the application."""
+    """True for a batch of AutoBatch, False for a list of the application."""
     encrypted: bool = False
     """The body is encrypted."""
 
@@ -161,7 +166,7 @@ class SendRequest:
 
 
 def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
-    """Return a body, compressed if it is long and shrinks, and its sysFlag."""
+    """Return a body, compressed if it is large enough and shrinks, and its sysFlag."""
     return compress(body, config.compression) if len(body) >= config.compress_over_bytes > 0 else (body, 0)
 
 
@@ -187,9 +192,41 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     )
 
 
+def prepare_redelivery(message: MessageExt, group: str, config: ProducerConfig) -> SendRequest:
+    """Prepare a copy of a stored message for the retry topic of a consumer group. The copy keeps id, tag, keys,
+    sharding key, original topic and properties of the application; its deliveries are counted anew.
+
+    Raises:
+        MessageError: there is no group name, the body is too large, or the message was encrypted and the copy would
+            not be.
+    """
+    given: object = message
+    if not isinstance(given, MessageExt):
+        raise MessageError(f"a received message is expected, not {type(given).__name__}")
+    check_group(group)
+    found = message.properties
+    if names.ENCRYPTION_KEY_ID in found and not config.encrypt:
+        raise MessageError(f"message {message.message_id} was encrypted: redeliver it with encrypt=True")
+    if len(message.body) > config.max_message_bytes:
+        raise body_too_large(len(message.body), config)
+    kept = {name: value for name, value in found.items() if name not in names.SYSTEM or name in _REDELIVERED}
+    origin = {names.RETRY_TOPIC: message.topic, names.ORIGIN_MESSAGE_ID: message.message_id}
+    body, sys_flag = compressed(message.body, config)
+    return SendRequest(
+        RequestCode.SEND_MESSAGE_V2,
+        retry_topic(group),
+        body,
+        sys_flag,
+        message.flag,
+        encode_properties(origin | kept),
+        message.message_id,
+        message.born_timestamp,
+    )
+
+
 def with_sharding_key(message: Message, key: str) -> Message:
-    """Return a copy of a message with its sharding key, by which consumers keep the order. An empty key selects a queue
-    and is no property, as properties have values.
+    """Return a copy of a message with a sharding key, which consumers use for ordering. An empty key only selects a
+    queue, because properties must not be empty.
 
     Raises:
         MessageError: this is not a message, or it has another sharding key.
@@ -223,7 +260,7 @@ def check_encrypted_size(outgoing: SendRequest, config: ProducerConfig) -> SendR
 
 @lru_cache(maxsize=4096)
 def is_mergeable_topic(topic: str) -> bool:
-    """Whether messages to a topic may be merged; those to retry and dead letter topics may not.
+    """Return whether messages to a topic may be merged; messages to retry and dead letter topics may not.
 
     Raises:
         MessageError: see `check_sendable`.
@@ -233,7 +270,8 @@ def is_mergeable_topic(topic: str) -> bool:
 
 
 def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
-    """Whether a message may be merged: it has no delay and no priority, and a queue if it has a sharding key."""
+    """Return whether a message may be merged: it has no delay, no priority, and, with a sharding key, an explicit
+    queue."""
     if message.is_individual:
         return False
     return queue is not None or names.SHARDING_KEY not in message.properties
@@ -241,7 +279,7 @@ def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
 
 @lru_cache(maxsize=4096)
 def plain_properties(tags: str | None, wait_stored: bool) -> bytes:
-    """Return the properties of a message that has at most a tag, up to the value of its unique id.
+    """Return the encoded properties, up to the value of the unique id, of a message with at most a tag.
 
     Raises:
         MessageError: the tag is not valid.
@@ -250,7 +288,7 @@ def plain_properties(tags: str | None, wait_stored: bool) -> bytes:
 
 
 def message_properties(message: Message) -> tuple[str | None, bytes]:
-    """Return the unique id that the application has set, and the properties of a message up to the value of that id.
+    """Return the unique id set by the application, and the encoded properties up to the value of the unique id.
 
     Raises:
         MessageError: the properties break a rule of the broker.
@@ -262,7 +300,7 @@ def message_properties(message: Message) -> tuple[str | None, bytes]:
 def prepare_single(
     topic: str, record: tuple[int, bytes, str], sys_flag: int, message_id: str, now_ms: int, config: ProducerConfig
 ) -> SendRequest:
-    """Prepare the only message of a batch, as flag, body and properties, for sending by itself."""
+    """Prepare the only message of a batch, given as flag, body and properties, as a single message."""
     flag, body, properties = record
     if not sys_flag:
         body, sys_flag = compressed(body, config)
@@ -299,8 +337,8 @@ def prepare_batch(
 ) -> SendRequest:
     """Prepare a list of messages as one request; none of them is compressed.
 
-    A batch that may be compressed or encrypted as a whole gets the keys of its messages, see `merge_keys`: no broker
-    finds them inside.
+    A batch that may be compressed or encrypted as a whole gets the merged keys of its messages (see `merge_keys`),
+    because brokers cannot read them inside the batch.
 
     Raises:
         MessageError: a message breaks a rule, or the list breaks one of lists; the text names the rule.
@@ -326,7 +364,9 @@ def prepare_batch(
         names.UNIQUE_KEY: ids.next_id(now_ms),
     }
     if first.tags and all(message.tags == first.tags for message in messages):
-        batch_properties[names.TAGS] = first.tags  # otherwise a broker that stores the list whole finds no tag
+        batch_properties[names.TAGS] = (
+            first.tags
+        )  # a broker that stores the list whole needs the tag in the properties of the batch
     if config.encrypt or (config.compress_batches and config.compress_over_bytes > 0):
         united = merge_keys(messages)
         if united:
@@ -368,7 +408,7 @@ def _records(
     """Yield the records of a batch and collect their unique ids."""
     topic, wait_stored = messages[0].topic, messages[0].wait_stored
     next_id, note = ids.next_id, message_ids.append
-    tags, keys, common = None, None, b""  # messages of a list often share tag and key: their text is encoded once
+    tags, keys, common = None, None, b""  # messages of a list often share tag and key, so the encoded text is cached
     for message in messages:
         if message.topic != topic:
             raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
@@ -395,7 +435,7 @@ def _common_properties(message: Message) -> str:
     if not message.properties and not message.keys and not message.delay and message.priority is None:
         try:
             return _tag_properties(message.tags, message.wait_stored)
-        except TypeError:  # not text, and not hashable
+        except TypeError:  # not a string and not hashable
             raise invalid_message(message) from None
     if message.properties and not _REFUSED.isdisjoint(message.properties):
         raise _reserved_names(sorted(_REFUSED & message.properties.keys()))

@@ -1,8 +1,7 @@
-"""Validates the parts of a message before it joins others: an invalid message must not spoil a batch or a connection.
-Pure.
+"""Validation of messages before they are added to a batch or sent. No I/O.
 
-Neighbours: `producer.producer`, `message.send_request` and `producer.accumulator` validate; topics and properties are
-checked in `message.send_request`. Source: none, Java's compiler does it.
+See also: `producer.producer`, `message.send_request` and `producer.accumulator` validate; topics and properties are
+checked in `message.send_request`. Java clients need no such checks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _QUEUE_IDS = range(2**31)
 
 
 def as_bytes(body: object) -> bytes:
-    """Return a body as bytes; other buffers are copied, so that later changes have no effect.
+    """Return a body as bytes. Other buffers are copied.
 
     Raises:
         MessageError: it is not a buffer.
@@ -32,8 +31,8 @@ def as_bytes(body: object) -> bytes:
 
 
 def has_optional_fields(message: Message) -> bool:
-    """Whether a message has a flag, keys, properties, a delay or a priority; an invalid flag counts, and is refused
-    later.
+    """Return whether a message has a flag, keys, properties, a delay or a priority. An invalid flag also counts; it is
+    rejected later.
     """
     flag = message.flag
     if type(flag) is not int or flag != 0 or message.priority is not None:
@@ -100,7 +99,7 @@ def as_messages(messages: object) -> Sequence[Message]:
 
 
 def check_destination(queue: object, topic: str, key: object = None) -> None:
-    """Check the queue that a message is sent to, and the key that selects one; None means any.
+    """Validate the queue of a send, or the key that selects a queue; None means any queue.
 
     Raises:
         MessageError: the queue is not a queue, belongs to another topic or has an invalid id; or the key is not text.

@@ -1,22 +1,22 @@
-"""AutoBatch: merges messages that are sent one by one into batches (RIP-27).
+"""AutoBatch: merges individually sent messages into batches (RIP-27).
 
 A client has one :class:`Accumulator`, which counts the bytes and the batches of all its producers. A
-:class:`BatchQueue` holds the open batches of the producers that have the same group and the same configuration. The
-messages of a batch have the same topic, queue (or none), tag, wait flag and compression. A batch without a queue is
-sent to one queue as a whole.
+:class:`BatchQueue` contains the open batches of the producers with the same group and configuration. The messages of a
+batch have the same topic, queue (or none), tag, wait flag and compression. A batch without a queue is sent to one queue
+as a whole.
 
-Every batch belongs to a :class:`BatchGroup`, which has the timer. Batches for the queues of one broker share a group,
-and become one request when the group is due. A batch without a queue has a group of its own::
+Every batch belongs to a :class:`BatchGroup`, which has the timer. Batches for the queues of one broker share a group
+and are sent with one request when the timer fires. A batch without a queue has its own group::
 
     add -> OPEN -- the batch is full ---------------------> CLOSED: sent by itself
              |---- the group is due or full, or flush ----> CLOSED: all batches of the group are sent together
     CLOSED -- answered, failed or cancelled --> COMPLETED: every waiter has its outcome, the bytes are released
 
-Some messages are not merged and are sent at once by themselves: delayed messages, messages to retry topics, ordered
-messages without a queue, bodies as large as a whole batch, and messages whose properties leave no room for those that
-the broker adds. While the limits of the client are reached, no message is merged.
+Some messages are sent immediately without merging: delayed messages, messages to retry topics, ordered messages without
+a queue, bodies as large as a whole batch, and messages whose properties leave no room for those that the broker adds.
+While the limits of the client are reached, no message is merged.
 
-Neighbours: `producer.producer` adds messages, `producer.open_batch` encodes them, `producer.batch_sender` sends the
+See also: `producer.producer` adds messages, `producer.open_batch` encodes them, `producer.batch_sender` sends the
 batches. Source: RocketMQ `ProduceAccumulator`.
 """
 
@@ -62,26 +62,26 @@ from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, PAIR_SEPARATOR
 
 MAX_MERGED_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 1024
-"""Largest properties of a message that is merged. The broker adds properties of its own; where these do not fit, it
-refuses the whole batch.
+"""Maximum size of the properties of a merged message. The broker adds its own properties, and rejects the whole batch
+if they do not fit.
 """
 
 MAX_MERGED_TAG_CHARS = 2048
-"""Longest tag of a message that is merged. A batch has the tag and the keys of all its messages (`MAX_KEYS_CHARS`) in
-its properties; at up to 4 bytes a character both fit.
+"""Maximum length of the tag of a merged message. A batch has the tag and the merged keys (`MAX_KEYS_CHARS`) in its
+properties; with up to 4 bytes per character both fit.
 """
 
 
 class Accumulator:
-    """Counts what the batch queues of one client hold, and shares each queue among its producers."""
+    """Limits of AutoBatch for one client, and its batch queues, which producers share."""
 
     def __init__(self, room: SendRoom) -> None:
         self.room = room
-        """Counts the messages of the batches among all that have no outcome."""
+        """Limit of messages in flight, which includes messages in batches."""
         self.held_bytes = 0
-        """Bytes of the messages that wait for their batch to be sent or answered."""
+        """Bytes of messages in open or unanswered batches."""
         self.open_groups = 0
-        """Groups of batches that are open; each becomes at least one request."""
+        """Number of open groups; each results in at least one request."""
         self._queues: dict[tuple[str, ProducerConfig], BatchQueue] = {}
 
     @classmethod
@@ -98,9 +98,7 @@ class Accumulator:
         kinds: BatchSupport,
         queue_batches: QueueBatchesSender,
     ) -> BatchQueue:
-        """Return the batch queue of the producers with this group and configuration; `BatchQueue.release` gives it
-        back.
-        """
+        """Return the batch queue for a group and configuration. Release it with `BatchQueue.release`."""
         batch_queue = self._queues.get((group, config))
         if batch_queue is None:
             batch_queue = BatchQueue(self, config, ids, send, kinds, queue_batches)
@@ -109,12 +107,12 @@ class Accumulator:
         return batch_queue
 
     def forget(self, batch_queue: BatchQueue) -> None:
-        """Drop a batch queue that no producer uses."""
+        """Remove an unused batch queue."""
         self._queues = {key: known for key, known in self._queues.items() if known is not batch_queue}
 
 
 class BatchQueue:
-    """The open batches of the producers that have one group and one configuration."""
+    """Open batches of the producers with the same group and configuration."""
 
     def __init__(
         self,
@@ -135,16 +133,16 @@ class BatchQueue:
         self._batch_support = kinds
         self._queue_batches = queue_batches
         self._sender = BatchSender(config, ids, send, queue_batches, self._discard)
-        # The encryptor compresses by itself.
+        # the encryptor compresses
         compresses = config.compress_batches and config.compress_over_bytes > 0 and not config.encrypt
         self._compress_over_bytes = config.compress_over_bytes if compresses else config.batch_max_bytes
         self._loop = asyncio.get_running_loop()
         self._new_future: Callable[[], asyncio.Future[SendResult]] = self._loop.create_future
         self._open: dict[BatchKey, OpenBatch] = {}
         self._broker_groups: dict[GroupKey, BatchGroup] = {}
-        """The open groups that batches may still join."""
+        """Open groups."""
         self._sends: dict[asyncio.Task[None], int] = {}
-        """The sends under way, each with the number of `release` calls that wait for it."""
+        """Pending sends, each with the number of `release` calls that wait for it."""
         self.users = 0
 
     @overload
@@ -154,8 +152,8 @@ class BatchQueue:
     def add(self, message: Message, queue: MessageQueue | None, callback: Waiter) -> Waiter | None: ...
 
     def add(self, message: Message, queue: MessageQueue | None, callback: Waiter | None = None) -> Waiter | None:
-        """Add a message to its batch and return who gets the result: the callback, or a new future. Return None when
-        the message has to be sent by itself. `callback` may also be a future that exists already.
+        """Add a message to its batch. Return the waiter for its result: the callback, or a new future. Return None if
+        the message must be sent individually. `callback` may also be an existing future.
 
         Raises:
             MessageError: the message breaks a rule.
@@ -194,11 +192,17 @@ class BatchQueue:
         elif batch is None or batch.size + batch.plain_overhead + length > self._max_message_bytes:
             batch = self._open_batch(key, batch)
 
-        waiter: Waiter = self._new_future() if callback is None else callback
-        batch.futures += isinstance(waiter, asyncio.Future)
+        if callback is None:
+            waiter: Waiter = self._new_future()
+            batch.futures += 1
+        else:
+            waiter = callback
+            batch.futures += isinstance(callback, asyncio.Future)
         size = batch.add(body, waiter) if special is None else batch.add_special(body, waiter, special)
         shared.held_bytes += size
-        shared.room.enter(1, size)
+        room = shared.room  # its `enter` in place
+        room.messages += 1
+        room.bytes += size
         group = batch.group
         group.size += size
         if batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
@@ -208,8 +212,8 @@ class BatchQueue:
         return waiter
 
     def _find_special(self, message: Message, key: BatchKey) -> tuple[OpenBatch, bytes, Special] | None:
-        """Return the batch, the body and the properties of a message that has more than a tag, or is compressed by
-        itself; None when it is not merged.
+        """Return the batch, the body and the properties of a message with more than a tag, or with a compressed body;
+        None if it must not be merged.
         """
         topic, queue = key[:2]
         check_optional_fields(message)
@@ -236,7 +240,7 @@ class BatchQueue:
         return batch, body, special
 
     def _may_open(self, key: BatchKey) -> bool:
-        """Whether a batch may be opened: it joins an open group, or the client may have one more group.
+        """Return whether a batch may be opened: it joins an open group, or the limit of groups permits another one.
 
         Raises:
             MessageError: the queue is not a queue, or belongs to another topic.
@@ -248,7 +252,7 @@ class BatchQueue:
         return queue is not None and (queue.broker_name, wait_stored) in self._broker_groups
 
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
-        """Open a batch, in place of one that has no room."""
+        """Open a batch; it replaces a full batch."""
         require_loop(self._loop)
         topic, queue, tags, wait_stored, _ = key
         if not isinstance(wait_stored, bool):
@@ -262,7 +266,7 @@ class BatchQueue:
         return batch
 
     def _group_for(self, queue: MessageQueue | None, wait_stored: bool) -> BatchGroup:
-        """Return the open group of the queue's broker, or open one."""
+        """Return the open group of the queue's broker; open one if there is none."""
         key = None
         if queue is not None and self._queue_batches.serves(queue.broker_name):
             key = queue.broker_name, wait_stored
@@ -281,17 +285,16 @@ class BatchQueue:
             self._close_group(next(iter(self._open.values())).group)
 
     async def release(self, timeout: float) -> None:
-        """Give the batch queue back: all open batches are sent, and this waits at most `timeout` seconds for the sends
-        under way.
+        """Release the batch queue: send all open batches, and wait up to `timeout` seconds for pending sends.
 
-        A batch may have messages of every producer that used the queue when it was closed. A send that has no answer
-        after `timeout` fails with `ClientClosed` only when no producer uses the queue and no other `release` waits for
-        that send. So nothing stays pending after the last `release`, even if it is cancelled.
+        A batch may contain messages of several producers. A send without a response after `timeout` fails with
+        `ClientClosed` only if no producer uses the queue and no other `release` waits for that send. After the last
+        `release` nothing is pending, even if it was cancelled.
         """
         self.flush()
         self.users -= 1
         if not self.users:
-            self._shared.forget(self)  # the next producer gets a queue without the sends under way
+            self._shared.forget(self)  # the next producer gets a new queue without these sends
         if not self._sends:
             return
         own = list(self._sends)
@@ -310,7 +313,7 @@ class BatchQueue:
             await asyncio.wait(abandoned)
 
     def _close_batch(self, batch: OpenBatch) -> None:
-        """Close a batch that is full and send it by itself; the rest of its group stays open."""
+        """Close a full batch and send it individually; the remaining batches of its group stay open."""
         del self._open[batch.key]
         group = batch.group
         del group.batches[batch]
@@ -337,11 +340,11 @@ class BatchQueue:
     def _start_send(self, work: Coroutine[Any, Any, None], batches: Sequence[OpenBatch]) -> None:
         task = self._loop.create_task(work)
         self._sends[task] = 0
-        # A callback and not the end of the task: a task that is cancelled before its first step runs no code.
+        # Use a callback, because a task that is cancelled before its first step runs no code.
         task.add_done_callback(lambda done: self._end_send(done, batches))
 
     def _end_send(self, task: asyncio.Task[None], batches: Iterable[OpenBatch]) -> None:
-        """Complete what a send has left: its error goes to every waiter that has no outcome."""
+        """Complete a send: its error is passed to all waiters without an outcome."""
         del self._sends[task]
         closed = ClientClosed(CLOSED)
         error = closed if task.cancelled() else task.exception() or closed
@@ -350,7 +353,7 @@ class BatchQueue:
             fail_all(batch.take_waiters(), error)
 
     def _discard(self, batch: OpenBatch) -> None:
-        """Free the messages of a batch that is completed."""
+        """Free the messages of a completed batch."""
         messages, batch.added = batch.added, 0
         size = batch.discard()
         self._shared.held_bytes -= size
@@ -358,5 +361,5 @@ class BatchQueue:
 
 
 def _is_mergeable_tag(tag: object) -> bool:
-    """Whether a tag is short enough; a tag that is not text is refused later."""
+    """Return whether a tag is short enough. A tag that is not a string is rejected later."""
     return not isinstance(tag, str) or len(tag) <= MAX_MERGED_TAG_CHARS

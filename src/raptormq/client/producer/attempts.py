@@ -1,12 +1,12 @@
-"""The attempts of one send: how long each may take, whether there is another one, and after which pause. Pure.
+"""Retry policy of one send: timeout of each attempt, number of attempts, and pauses. No I/O.
 
-One deadline covers all attempts. An attempt that is not the last gets half of the remaining time, so that a silent
+One deadline covers all attempts. Each attempt except the last gets half of the remaining time, so that an unresponsive
 broker leaves time for the next one. A send survives the restart of its broker if its timeout is long enough::
 
     refused, broken, silent    further attempts, as many as `retries`
     no broker reached          attempts until the deadline, but none without retries
 
-Neighbours: `producer.sender` and `producer.queue_batches` send. Source: RocketMQ counts all attempts
+See also: `producer.sender` and `producer.queue_batches` send. Source: RocketMQ counts all attempts
 (`DefaultMQProducerImpl`); Kafka's ``delivery.timeout.ms`` ends them by time and not by number.
 """
 
@@ -20,10 +20,10 @@ _BACKOFF = Backoff(0.05, 0.5)
 
 
 class Attempts:
-    """The attempts that one send has left.
+    """Remaining attempts of one send.
 
     Args:
-        retries: further attempts after the first failure.
+        retries: maximum number of retries.
         deadline: in seconds of `clock`.
     """
 
@@ -42,7 +42,8 @@ class Attempts:
         return left / 2 if self._retries_left else left
 
     def next_pause(self, *, no_broker_reached: bool, other_broker: bool = False) -> float | None:
-        """Count a failed attempt and return the seconds to pause before the next, or None when there is no next.
+        """Count a failed attempt. Return the pause in seconds before the next attempt; None if there is no further
+        attempt.
 
         An attempt at another broker needs no pause.
         """

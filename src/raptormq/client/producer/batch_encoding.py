@@ -1,15 +1,14 @@
-"""Compresses or encrypts batches as a whole, for topics whose broker stores them whole (queue type BatchCQ), and
-compresses lists message by message for other topics.
+"""Compression and encryption of batches: as a whole for topics whose broker stores them whole (queue type BatchCQ),
+message by message for other topics.
 
-Code 320 has plain records, which the broker counts. A batch whose records the broker cannot count is sent in the form
-that it is stored in: as one message (310) that is an inner batch, drawn in `raptormq.protocol.inner_batch`. Apache
-RocketMQ accepts it on topics that store batches whole and refuses it on others; the batch is then sent as plain
-records, so nothing is lost when the topic has changed its type.
+Code 320 contains plain records, which the broker counts. A batch that the broker cannot read is sent in its stored
+form: as one message (310) that is an inner batch, described in `raptormq.protocol.inner_batch`. Apache RocketMQ accepts
+it on topics that store batches whole, and rejects it on others. The batch is then sent as plain records, so it is not
+lost if the type of the topic has changed.
 
-Code 320 has one sysFlag for all its messages, so either all messages of a list are compressed or none: each has to be
-long and to shrink. AutoBatch itself makes batches of such messages.
-Neighbours: `producer.broker_features` knows topics, `producer.sender` sends. Source: RocketMQ
-`HookUtils.checkInnerBatch`.
+Code 320 has one sysFlag for all messages, so either all or none are compressed: each must be large enough and shrink.
+AutoBatch groups messages accordingly. See also: `producer.broker_features` knows topics, `producer.sender` sends.
+Source: RocketMQ `HookUtils.checkInnerBatch`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from raptormq.protocol.properties import encode_properties
 
 
 class EncodingSender:
-    """Sends for one producer group as `MessageSender.send` does, and compresses or encrypts batches as a whole."""
+    """A `MessageSender.send` for one producer group that compresses or encrypts batches as a whole."""
 
     def __init__(self, sender: MessageSender, config: ProducerConfig) -> None:
         self._sender = sender
@@ -58,14 +57,15 @@ class EncodingSender:
             result = await self._sender.send(encoded, queue, key, timeout, is_awaited)
             if not (encoded.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
                 return result
-            # The topic stores batches whole now. Consumers skip this one: they expect its body to be compressed.
+            # The topic has been converted to whole batches. Consumers skip this batch, because they expect a compressed
+            # body.
         except ServerError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or not is_awaited():
                 raise
         return await self._sender.send(outgoing, queue, key, max(deadline - clock(), 0.0), is_awaited)
 
     def encode(self, outgoing: SendRequest, queue: MessageQueue) -> SendRequest:
-        """Return a batch or message in the form that it is sent in, as a part of a larger request.
+        """Encode a batch or message as a part of a larger request.
 
         Raises:
             ConfigError: there is no key to encrypt with.
@@ -74,7 +74,7 @@ class EncodingSender:
         return self._as_inner_batch(outgoing, queue) or self._sender.encrypt(outgoing)
 
     def _compress_each(self, outgoing: SendRequest, queue: MessageQueue | None) -> SendRequest | None:
-        """Return a list with each of its messages compressed, if all are long, all shrink, and the topic accepts it."""
+        """Compress each message of a list, if all are large enough, all shrink, and the topic permits it."""
         if (
             outgoing.merged or outgoing.count < 2
         ):  # with one message, the response does not show whether it was stored as a batch
@@ -96,14 +96,14 @@ class EncodingSender:
         return replace(outgoing, body=encode_batch(records), sys_flag=sys_flag)
 
     def _as_inner_batch(self, outgoing: SendRequest, queue: MessageQueue | None) -> SendRequest | None:
-        """Return a batch as an inner batch, if that is smaller and the topic accepts it."""
+        """Encode a batch as an inner batch, if that is smaller and the topic permits it."""
         if not 0 < outgoing.count <= MAX_BATCH_RECORDS or not self._batch_support.accepts_inner_batches(
             outgoing.topic, queue
         ):
             return None
         if (
             outgoing.sys_flag
-        ):  # its messages are compressed one by one; the flag of an inner batch means the whole batch
+        ):  # its messages are compressed individually, but the flag of an inner batch refers to the whole batch
             return None
         if self._sender.encryptor is not None:
             outgoing, sys_flag = check_encrypted_size(self._sender.encryptor.encrypt_whole(outgoing), self._config), 0

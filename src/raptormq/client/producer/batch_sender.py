@@ -1,6 +1,6 @@
-"""Sends closed batches of AutoBatch and gives their senders the outcomes.
+"""Sends closed batches of AutoBatch and completes their waiters.
 
-`BatchSender` tries up to three forms, all within one send_timeout::
+`BatchSender` uses up to three forms, all within one send_timeout::
 
     group    batches for several queues of a broker, one request (`producer.queue_batches`)
       v      the broker does not know this request, or the topic has changed its type
@@ -8,7 +8,7 @@
       v      the broker does not know batches, or the batch is too large once encrypted
     message  each message by itself (310)
 
-Neighbours: `producer.accumulator` decides what is sent together and when, `producer.sender` sends a batch or a message,
+See also: `producer.accumulator` decides what is sent together and when, `producer.sender` sends a batch or a message,
 `producer.batch_encoding` and `message.encryption` compress and encrypt it. Source: RocketMQ `ProduceAccumulator`.
 """
 
@@ -35,18 +35,17 @@ from raptormq.protocol.message_id import UniqueIdFactory
 log = get_logger(__name__)
 
 _RESENT_CODES = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-"""A part that is refused with one of these is sent again by itself: the type of its topic or the broker has changed."""
+"""Response codes after which a part is sent again individually, because its topic or broker has changed."""
 
 Send = Callable[[SendRequest, MessageQueue | None, str | None, float, Callable[[], bool]], Awaitable[SendResult]]
 """`raptormq.client.producer.sender.MessageSender.send`, or a function with the same contract."""
 
 
 class BatchSender:
-    """Sends the batches of the producers that have one group and one configuration.
+    """Sends the batches of the producers with the same group and configuration.
 
     Args:
-        discard: called for each batch of a group when all its senders have their outcomes; other batches of the group
-            may still wait.
+        discard: called for each completed batch of a group; other batches of the group may still be pending.
     """
 
     def __init__(
@@ -65,12 +64,12 @@ class BatchSender:
         self._clock = asyncio.get_running_loop().time
 
     async def send_group(self, group: Sequence[OpenBatch]) -> None:
-        """Send batches for queues of one broker as one request. A batch that the request leaves without an outcome, or
-        that may be stored in another form, is sent by itself.
+        """Send batches for queues of one broker as one request. A batch without an outcome, or one that may be stored
+        in another form, is then sent individually.
         """
         for batch in group:
             batch.remove_cancelled()
-        # Lists after messages: the broker writes consecutive parts of one kind together.
+        # Order parts by kind, because the broker writes consecutive parts of one kind together.
         batches = sorted((batch for batch in group if batch.bodies), key=_is_list)
         if not batches:
             return
@@ -102,8 +101,8 @@ class BatchSender:
                 resends.create_task(self._resend(batches[number], deadline, refused))
 
     def _close_all(self, batches: Sequence[OpenBatch]) -> dict[int, BatchPart]:
-        """Assign the unique ids and return the encoded batches by their number. The senders of a batch that cannot be
-        encoded get the error.
+        """Assign the unique ids. Return the encoded batches by number. The waiters of a batch that cannot be encoded
+        get the error.
         """
         now_ms = time.time_ns() // 1_000_000
         fresh_ids = self._ids.next_ids(now_ms, sum(map(len, batches)))
@@ -122,7 +121,7 @@ class BatchSender:
         return parts
 
     def _deadline(self) -> float:
-        """Return the deadline of a batch that is encoded: the time for encoding does not count."""
+        """Return the deadline of an encoded batch, without the time for encoding."""
         return self._clock() + self._config.send_timeout
 
     def _outgoing(self, batch: OpenBatch, now_ms: int) -> SendRequest:
@@ -136,8 +135,8 @@ class BatchSender:
         )
 
     async def _resend(self, batch: OpenBatch, deadline: float, cause: Exception | None) -> None:
-        """Send one batch of a group by itself. Where no time is left, its senders get the `cause`; an error never ends
-        the other sends.
+        """Send one batch of a group individually. Without remaining time its waiters get `cause`. Errors do not affect
+        the other batches.
         """
         try:
             if cause is None or self._clock() < deadline:
@@ -149,10 +148,10 @@ class BatchSender:
         self._discard(batch)
 
     async def send_batch(self, batch: OpenBatch, deadline: float | None = None) -> None:
-        """Send one batch by itself until `deadline` of the loop's clock, or within send_timeout.
+        """Send one batch until `deadline` (loop time), or within send_timeout.
 
         Raises:
-            RaptorMQError: the batch was not stored; the caller gives its senders the error.
+            RaptorMQError: The batch was not stored; the caller passes the error to its waiters.
         """
         now_ms = time.time_ns() // 1_000_000
         batch.close(self._ids, now_ms)
@@ -169,7 +168,7 @@ class BatchSender:
                     _complete(batch, result)
                     return
                 # The topic stores batches whole now. Consumers skip this one: they expect its body to be compressed.
-            except MessageError:  # each message is encrypted, and together they are too large
+            except MessageError:  # the individually encrypted messages are too large together
                 pass
             except ServerError as error:
                 knows_none = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -179,7 +178,7 @@ class BatchSender:
         await asyncio.gather(*self._send_messages(batch, deadline))
 
     def _send_messages(self, batch: OpenBatch, deadline: float) -> Iterator[Coroutine[Any, Any, None]]:
-        """Yield a send for each message of a batch."""
+        """Yield one send per message of a batch."""
         now_ms = time.time_ns() // 1_000_000
         for index, ((flag, body, properties), message_id) in enumerate(
             zip(batch.records(), batch.message_ids, strict=True)
@@ -209,7 +208,7 @@ class BatchSender:
     ) -> Awaitable[SendResult]:
         left = deadline - self._clock()
         if left <= 0:
-            raise RequestTimeout("no time was left to send one by one what the broker refused as a whole")
+            raise RequestTimeout("no time was left to send the messages of a refused batch individually")
         return self._send(outgoing, queue, None, left, is_awaited)
 
 
@@ -218,7 +217,7 @@ def _is_list(batch: OpenBatch) -> bool:
 
 
 def _is_resent(batch: OpenBatch, outcome: Outcome) -> bool:
-    """Whether a batch has to be sent again by itself after this outcome of its part."""
+    """Return whether a batch must be sent again individually after this outcome."""
     if isinstance(outcome, ServerError):
         return outcome.code in _RESENT_CODES
     if isinstance(outcome, Exception):
@@ -227,7 +226,7 @@ def _is_resent(batch: OpenBatch, outcome: Outcome) -> bool:
 
 
 def _complete(batch: OpenBatch, outcome: Outcome) -> None:
-    """Give every sender of a batch its outcome: the error, or its own part of the result.
+    """Complete all waiters of a batch with the error, or with their parts of the result.
 
     A broker that stored single messages returns an id for each; otherwise all messages share the id of the batch.
     """
@@ -241,6 +240,6 @@ def _complete(batch: OpenBatch, outcome: Outcome) -> None:
     ids = [outcome.offset_message_id] * len(batch) if one else outcome.offset_message_id.split(",")
     offsets = count(outcome.queue_offset)
     fields = zip(repeat(outcome.status), batch.message_ids, ids, repeat(outcome.queue), offsets, repeat(None))
-    # `tuple.__new__` takes half the time of the constructor, which is a Python function.
+    # `tuple.__new__` takes half the time of the constructor.
     results: Iterator[SendResult] = map(tuple.__new__, repeat(SendResult), fields)
     complete_all(zip(batch.take_waiters(), results, strict=True))

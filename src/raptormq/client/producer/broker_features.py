@@ -1,18 +1,18 @@
-"""What a client has learned about brokers: how they store batches, and which requests they do not know.
+"""Observed features of brokers: how they store batches, and which requests they do not support.
 
-`BatchSupport` knows by topic whether a broker stores batches whole (queue type BatchCQ). Routes do not contain this.
-The response to a batch does: it has the unique id of the batch if the batch was stored whole (RIP-26,
-`SendMessageResponseHeader.batchUniqId`). A topic may be converted while its producers send: a batch that was sent
-before may be answered after.
+`BatchSupport` tracks by topic whether a broker stores batches whole (queue type BatchCQ). Routes do not contain this
+information. The response to a batch does: it has the unique id of the batch if the batch was stored whole (RIP-26,
+`SendMessageResponseHeader.batchUniqId`). A topic may be converted while producers send, so a response may refer to the
+previous type.
 
-Brokers may differ, for example when one was down while the topic was converted, so each is known by its own responses.
-A batch without a queue is encoded before its broker is selected. While the brokers that have answered differ, it is
-sent as plain records, which all brokers accept. A form that one kind of broker refuses would be sent twice.
+Brokers may differ, for example if one was down during a conversion, so each is tracked separately. A batch without a
+queue is encoded before its broker is selected. While the brokers differ, it is sent as plain records, which all brokers
+accept.
 
-`Refusals` has the brokers that do not know a request. An entry expires, since a newer broker may take their place.
-`BatchSupport` uses it for brokers that know no batches at all.
+`Refusals` tracks brokers that do not support a request. Entries expire, because a broker may be upgraded.
+`BatchSupport` uses it for brokers that do not support batches.
 
-Neighbours: `producer.sender` and `producer.queue_batches` record responses, `producer.batch_encoding` and
+See also: `producer.sender` and `producer.queue_batches` record responses, `producer.batch_encoding` and
 `producer.accumulator` ask; `producer.queue_batches` uses `Refusals` for its request. Source: none for `Refusals`,
 RocketMQ's clients do not ask again.
 """
@@ -25,24 +25,24 @@ from collections.abc import Callable, Collection
 from raptormq.protocol.message import MessageQueue
 
 REFUSAL_ASK_AGAIN_S = 600.0
-"""How long a broker is assumed not to know a request."""
+"""How long a broker is assumed not to support a request."""
 
 _NOBODY: frozenset[str] = frozenset()
 
 
 class Refusals:
-    """The brokers that have refused a request lately; `clock` returns monotonic seconds."""
+    """Brokers that do not support a request; `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: dict[str, float] = {}
 
     def note(self, broker_name: str) -> None:
-        """Record that a broker does not know the request."""
+        """Record that a broker does not support the request."""
         self._until[broker_name] = self._clock() + REFUSAL_ASK_AGAIN_S
 
     def names(self) -> frozenset[str]:
-        """Return the brokers that must not be asked now."""
+        """Return the brokers that are assumed not to support the request."""
         if not self._until:
             return _NOBODY
         now = self._clock()
@@ -55,15 +55,16 @@ class Refusals:
 
 
 ASK_AGAIN_S = 60.0
-"""How long no inner batch is sent to a topic whose broker has refused one; that batch alone may have been at fault."""
+"""How long no inner batch is sent to a topic after a rejection. The limit is temporary, because the cause may have been
+the batch."""
 
 
 class BatchSupport:
-    """How brokers store batches, by topic and broker; unknown until a broker was sent a batch.
+    """Batch support by topic and broker; unknown until a broker has responded to a batch.
 
     Args:
         clock: returns monotonic seconds.
-        brokers: returns the names of the brokers that serve a topic now; others do not count when brokers differ.
+        brokers: returns the names of the brokers that currently serve a topic; other brokers are ignored.
     """
 
     def __init__(
@@ -74,15 +75,15 @@ class BatchSupport:
         self._clock = clock
         self._brokers = brokers
         self._answers: dict[str, dict[str, bool | None]] = {}
-        """By topic and broker; None after a refusal has made the last response doubtful."""
+        """Support by topic and broker; None after a rejection that contradicts the last response."""
         self._refused_until: dict[str, dict[str, float]] = {}
         self._know_no_batches = Refusals(clock)
         self.all_accept_batches = True
-        """True in the usual case; otherwise `accepts_batches` decides."""
+        """True while all brokers support batches; otherwise call `accepts_batches`."""
 
     def stores_whole(self, topic: str, queue: MessageQueue | None = None) -> bool | None:
-        """Whether batches to the topic are stored whole, by the broker of the given queue, else by all brokers; `None`
-        when that is not known, or brokers differ.
+        """Return whether batches to the topic are stored whole, by the broker of the given queue, or else by all
+        brokers; None if unknown or if brokers differ.
         """
         answers = self._answers.get(topic)
         if not answers:
@@ -96,7 +97,7 @@ class BatchSupport:
         return said.pop() if len(said) == 1 else None
 
     def accepts_inner_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
-        """Whether batches may be sent in the form that they are stored in."""
+        """Return whether batches may be sent in their stored form."""
         if not self.stores_whole(topic, queue):
             return False
         refused = self._refused_until.get(topic)
@@ -106,7 +107,7 @@ class BatchSupport:
         return all(refused[name] <= self._clock() for name in refused.keys() & there)
 
     def accepts_batches(self, topic: str, queue: MessageQueue | None = None) -> bool:
-        """Whether the broker of the given queue, else any broker of the topic, may accept a batch."""
+        """Return whether the broker of the given queue, or else any broker of the topic, may support batches."""
         old = self.brokers_without_batches()
         self.all_accept_batches = not old
         if queue is not None:
@@ -115,11 +116,11 @@ class BatchSupport:
         return not there or any(name not in old for name in there)
 
     def brokers_without_batches(self) -> frozenset[str]:
-        """Return the brokers that know no batches."""
+        """Return the brokers that do not support batches."""
         return self._know_no_batches.names()
 
     def note_batches_refused(self, broker_name: str) -> None:
-        """Record that a broker knows no batches."""
+        """Record that a broker does not support batches."""
         self._know_no_batches.note(broker_name)
         self.all_accept_batches = False
 
@@ -130,14 +131,14 @@ class BatchSupport:
             self._refused_until[topic].pop(broker_name, None)
 
     def note_inner_batch_refused(self, topic: str, broker_name: str) -> None:
-        """Record that a broker has refused a batch in the form that it would be stored in."""
+        """Record that a broker has rejected an inner batch."""
         answers = self._answers.setdefault(topic, {})
         if answers.get(broker_name) is not False:
             answers[broker_name] = None
             self._refused_until.setdefault(topic, {})[broker_name] = self._clock() + ASK_AGAIN_S
 
     def note_compressed_messages_refused(self, topic: str, broker_name: str) -> None:
-        """Record that a broker has refused a batch whose messages are compressed one by one."""
+        """Record that a broker has rejected a batch with individually compressed messages."""
         answers = self._answers.setdefault(topic, {})
         if answers.get(broker_name) is not True:
             answers[broker_name] = None

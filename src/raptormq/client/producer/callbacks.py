@@ -1,8 +1,7 @@
-"""Waiters for the outcome of a send: a future that is awaited, or a callback.
+"""Waiters for the outcome of a send: a future or a callback.
 
-A callback costs a fifth of a future, whose callbacks need a turn of the event loop each.
-Neighbours: `producer.open_batch` keeps waiters, `producer.batch_sender` completes them. Source: RocketMQ
-`SendCallback`.
+A callback takes a fifth of the time of a future, whose callbacks need an iteration of the event loop each. See also:
+`producer.open_batch` keeps waiters, `producer.batch_sender` completes them. Source: RocketMQ `SendCallback`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from raptormq.logs import get_logger
 
 log = get_logger(__name__)
 
-CLOSED = "the producer was closed before the broker answered"
+CLOSED = "the producer was closed before the broker responded"
 Callback = Callable[[SendResult | BaseException], None]
 """Called once, with the value that `Producer.send` would have returned or raised."""
 Waiter = asyncio.Future[SendResult] | Callback
@@ -36,7 +35,8 @@ def require_callback(callback: object) -> None:
 
 
 def complete_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> None:
-    """Give each waiter its outcome. A future that is done stays as it is; an error of a callback is logged."""
+    """Complete each waiter with its outcome. A future that is done is not changed; exceptions of callbacks are
+    logged."""
     future = asyncio.Future
     for waiter, outcome in outcomes:
         if not isinstance(waiter, future):
@@ -52,15 +52,15 @@ def complete_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) 
 
 
 def complete(waiter: Waiter, outcome: SendResult | BaseException) -> None:
-    """Give one waiter its outcome, as `complete_all` does."""
+    """Complete one waiter, like `complete_all`."""
     complete_all([(waiter, outcome)])
 
 
 def fail_all(waiters: Iterable[Waiter], error: BaseException) -> None:
-    """Give all waiters an error."""
+    """Complete all waiters with an error."""
     complete_all((waiter, error) for waiter in waiters)
 
 
 def is_cancelled(waiter: Waiter | None) -> bool:
-    """Whether the sender of a message has cancelled."""
+    """Return whether the sender has cancelled the send."""
     return isinstance(waiter, asyncio.Future) and waiter.cancelled()

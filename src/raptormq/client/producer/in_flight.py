@@ -1,8 +1,8 @@
-"""Limits the bytes of messages in flight, over all sends of a client.
+"""Limit of the bytes in flight over all sends of a client.
 
-Without a limit, a thousand concurrent sends of large messages would fill the buffer of one connection, which is closed
-when its peer does not keep up. Acquiring costs nothing while there is room.
-Neighbours: `producer.sender` and `producer.queue_batches` acquire room before an attempt and release it afterwards.
+Without a limit, many concurrent sends of large messages would fill the buffer of a connection, which is closed when its
+peer does not keep up. See also: `producer.sender` and `producer.queue_batches` acquire bytes before an attempt and
+release them afterwards.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from raptormq.client.cluster import ClientInstance
 from raptormq.transport.requests import TimedWaiters
 
 LIMIT_BYTES = 32 * 1024 * 1024
-"""Most bytes in flight for all producers of one client."""
+"""Maximum bytes in flight over all producers of one client."""
 
 
 class InFlight:
-    """A budget of bytes, granted in the order of requests.
+    """A budget of bytes that is granted in FIFO order.
 
     Args:
         limit_bytes: a larger single message is sent alone.
@@ -42,14 +42,14 @@ class InFlight:
         return self._bytes
 
     def try_acquire(self, size: int) -> bool:
-        """Acquire `size` bytes if there is room and no other sender waits."""
+        """Acquire `size` bytes if the limit permits and no other sender waits."""
         if self._waiting or (self._bytes and self._bytes + size > self._limit):
             return False
         self._bytes += size
         return True
 
     async def acquire(self, size: int, deadline: float | None = None) -> None:
-        """Acquire `size` bytes, after all earlier requests.
+        """Acquire `size` bytes after all earlier requests.
 
         Raises:
             TimeoutError: `deadline`, a loop time, came first.
@@ -64,7 +64,7 @@ class InFlight:
             await self._timed.wait(waiter, deadline)
         except (asyncio.CancelledError, TimeoutError):
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self.release(size)  # the room was granted at the same time as the cancellation
+                self.release(size)  # granted at the same time as the cancellation
             else:
                 self._wake()  # the next request may be smaller
             raise

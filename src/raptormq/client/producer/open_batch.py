@@ -1,21 +1,19 @@
-"""Batches of AutoBatch while they are filled: one batch (`OpenBatch`), and the batches that leave together
-(`BatchGroup`).
+"""Open batches of AutoBatch (`OpenBatch`), and groups of batches that are sent together (`BatchGroup`).
 
-A batch keeps its messages and their waiters while it is open, and encodes the messages once it is closed. Every message
-sent passes through here, so adding one does as little as possible: unique ids and records are made for all messages at
-once. Messages that have a tag and nothing more share their properties up to the unique id (`raptormq.protocol.batch`
-draws the layout of a record)::
+A batch stores its messages and their waiters while it is open, and encodes the messages when it is closed. Adding a
+message is a hot path, so unique ids and records are created for all messages together. Messages with only a tag share
+their properties up to the unique id (`raptormq.protocol.batch` describes the layout of a record)::
 
     head: size | 0 | 0 | flag | body length      the same for bodies of the same length
     body
     length and text of the properties, up to the unique id       the same for the whole batch
     unique id, end of the property                               cut from one text
 
-A group has the batches for several queues of one broker. With few messages per queue, a request per batch costs more
-than it carries. The batches of a group therefore share one timer, which starts with the first message of the group. A
-batch that is full leaves its group and is sent by itself.
+A group contains the batches for several queues of one broker, because one request per small batch is inefficient. The
+batches of a group share one timer, which starts with the first message of the group. A full batch leaves its group and
+is sent individually.
 
-Neighbours: `producer.accumulator` decides what is added and when a batch or a group is closed, `producer.batch_sender`
+See also: `producer.accumulator` decides what is added and when a batch or a group is closed, `producer.batch_sender`
 sends it.
 """
 
@@ -35,23 +33,23 @@ from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import PAIR_SEPARATOR
 
 MAX_GROUP_BATCHES = 1024
-"""Most batches of one request: the broker handles nothing else for some milliseconds."""
+"""Maximum number of batches per request, because a large request blocks the broker for some milliseconds."""
 FULL_BATCHES_PER_GROUP = 16
-"""Largest request, in full batches."""
+"""Maximum size of a request, in full batches."""
 MAX_GROUP_BYTES = 4 * 1024 * 1024
-"""Largest request in bytes, whatever the size of a batch. The frame has room for one more message, for keys that are
-written twice, and for what encryption adds.
+"""Maximum size of a request in bytes. The frame has room for one more message, for keys that are written twice, and for
+the overhead of encryption.
 """
 
 GroupKey = tuple[str, bool]
-"""Broker and wait flag: messages that do not wait for the disk are not delayed by messages that do."""
+"""Key of a group: broker and wait flag, so that messages that do not wait for the flush are not delayed."""
 
 
 class BatchGroup:
-    """Batches that leave together when the timer of the group fires, in the order of their first messages.
+    """Batches that are sent together when the timer of the group fires, in the order of their first messages.
 
     Args:
-        key: broker and wait flag of the batches; None for a group of one batch, which no other batch may join.
+        key: broker and wait flag of the batches; None for a group with a single batch.
     """
 
     __slots__ = ("batches", "key", "size", "timer")
@@ -62,18 +60,18 @@ class BatchGroup:
         self.key = key
         self.batches: dict[OpenBatch, None] = {}
         self.size = 0
-        """Bytes of all their messages."""
+        """Bytes of all messages in the group."""
 
 
 class BatchKey(NamedTuple):
-    """What all messages of a batch have in common."""
+    """Common values of all messages of a batch."""
 
     topic: str
     queue: MessageQueue | None
     tags: str | None
     wait_stored: bool
     sys_flag: int
-    """How each body is compressed."""
+    """Compression of each body."""
 
 
 _HEAD = struct.Struct(">iiiii")
@@ -81,23 +79,23 @@ _SHORT = struct.Struct(">h")
 
 
 class Special(NamedTuple):
-    """What a message has that is more than a tag."""
+    """Additional fields of a message that has more than a tag."""
 
     flag: int
     properties: bytes
-    """Up to the value of the unique id, which is the last."""
+    """Encoded properties up to the value of the unique id, which is the last."""
     own_id: str | None
-    """The unique id that the application has set."""
+    """Unique id set by the application."""
     keys: tuple[str, ...]
     size: int
     """Bytes of the whole record."""
 
 
 class OpenBatch:
-    """Messages of one key that leave together.
+    """A batch of messages with the same key.
 
     Args:
-        key: what they have in common.
+        key: common values of the messages.
         id_length: characters of a unique id.
 
     Raises:
@@ -121,18 +119,18 @@ class OpenBatch:
     )
 
     group: BatchGroup
-    """The batches that it leaves with."""
+    """The group of the batch."""
 
     def __init__(self, key: BatchKey, id_length: int) -> None:
         self.key = key
         self.bodies: list[bytes] = []
         self.added = 0
-        """Number of messages that were added; those whose senders have cancelled count as well."""
+        """Number of added messages, including cancelled ones."""
         self.futures = 0
-        """Number of waiters that are futures, which may be cancelled."""
+        """Number of waiters that are futures and may be cancelled."""
         self.waiters: list[Waiter | None] = []
-        """Who gets the outcome of each message, in the order of the bodies. A waiter that has its outcome is None; the
-        list is empty once all have.
+        """Waiter of each message, in the order of the bodies. A completed waiter is None; the list is empty when all
+        are completed.
         """
         self.message_ids: list[str] = []
         """Unique ids in the order of the bodies; empty while the batch is open."""
@@ -140,17 +138,17 @@ class OpenBatch:
         """The keys of all messages, in order."""
         self._keys_chars = 0
         self.size = 0
-        """Bytes of the encoded messages; 0 once they are discarded."""
+        """Bytes of the encoded messages; 0 after they were discarded."""
         self._specials: dict[int, Special] = {}
         self._plain_properties = plain_properties(key.tags, key.wait_stored)
         self.plain_overhead = OVERHEAD_BYTES + len(self._plain_properties) + id_length + len(PAIR_SEPARATOR)
-        """Bytes that a message with a tag and nothing more takes besides its body."""
+        """Overhead in bytes of a message with only a tag."""
 
     def __len__(self) -> int:
         return len(self.bodies)
 
     def add(self, body: bytes, waiter: Waiter) -> int:
-        """Add a message with a tag and nothing more; return its size in bytes."""
+        """Add a message with only a tag. Return its size in bytes."""
         size = self.plain_overhead + len(body)
         self.added += 1
         self.bodies.append(body)
@@ -159,13 +157,12 @@ class OpenBatch:
         return size
 
     def has_room_for(self, special: Special, max_bytes: int) -> bool:
-        """Whether a message with properties of its own fits a batch of `max_bytes`."""
+        """Return whether a message with its own properties fits into a batch of `max_bytes`."""
         return self.size + special.size <= max_bytes and self._keys_chars + _chars_of(special.keys) <= MAX_KEYS_CHARS
 
     def add_special(self, body: bytes, waiter: Waiter, special: Special) -> int:
-        """Add a message with properties of its own and merge its keys into those of the batch; return its size in
-        bytes.
-        """
+        """Add a message with its own properties, and merge its keys into those of the batch. Return its size in
+        bytes."""
         self._specials[len(self.bodies)] = special
         self.added += 1
         self.keys.update(dict.fromkeys(special.keys))
@@ -176,7 +173,7 @@ class OpenBatch:
         return special.size
 
     def close(self, ids: UniqueIdFactory, now_ms: int) -> None:
-        """Remove the messages whose senders have cancelled and give the others their unique ids; `size` stays.
+        """Remove cancelled messages and assign unique ids to the others. `size` is not changed.
 
         A batch that was sent before keeps its ids: the broker may have stored it.
         """
@@ -185,7 +182,7 @@ class OpenBatch:
             self.assign_ids(ids.next_ids(now_ms, len(self.bodies)))
 
     def remove_cancelled(self) -> None:
-        """Remove the messages whose senders have cancelled."""
+        """Remove cancelled messages."""
         if self.futures and any(map(is_cancelled, self.waiters)):
             wanted = [index for index, waiter in enumerate(self.waiters) if not is_cancelled(waiter)]
             self._specials = {at: self._specials[index] for at, index in enumerate(wanted) if index in self._specials}
@@ -194,33 +191,33 @@ class OpenBatch:
             self.message_ids = [self.message_ids[index] for index in wanted] if self.message_ids else []
 
     def is_awaited(self) -> bool:
-        """Whether a sender of any message has not cancelled."""
+        """Return whether any message is not cancelled."""
         return not all(map(is_cancelled, self.waiters))
 
     def is_awaited_at(self, index: int) -> bool:
-        """Whether the sender of one message has not cancelled and the batch is not completed."""
+        """Return whether a message is neither cancelled nor completed."""
         return index < len(self.waiters) and not is_cancelled(self.waiters[index])
 
     def take_waiters(self) -> list[Waiter]:
-        """Remove and return the waiters that have no outcome yet; the caller completes all of them."""
+        """Remove and return the waiters without an outcome. The caller must complete all of them."""
         waiters, self.waiters = self.waiters, []
         return [waiter for waiter in waiters if waiter is not None]
 
     def discard(self) -> int:
-        """Drop the messages and return how many bytes they held."""
+        """Drop the messages. Return their size in bytes."""
         size, self.size = self.size, 0
         self.bodies, self._specials = [], {}
         return size
 
     def complete(self, index: int, outcome: SendResult | BaseException) -> None:
-        """Give the sender of one message its outcome, unless the whole batch is completed."""
+        """Complete the waiter of one message, unless the whole batch is completed."""
         if index < len(self.waiters):
             waiter, self.waiters[index] = self.waiters[index], None
             if waiter is not None:
                 complete(waiter, outcome)
 
     def assign_ids(self, fresh_ids: list[str]) -> None:
-        """Give every message its unique id: the one that the application has set, or a fresh one."""
+        """Assign a unique id to every message: the id set by the application, or a new one."""
         self.message_ids = fresh_ids
         for index, special in self._specials.items():
             if special.own_id is not None:
@@ -257,5 +254,5 @@ class OpenBatch:
 
 
 def _chars_of(keys: tuple[str, ...]) -> int:
-    """Characters of keys and of the separators between them."""
+    """Return the total length of keys with their separators."""
     return sum(map(len, keys)) + len(keys)

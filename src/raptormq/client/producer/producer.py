@@ -4,10 +4,9 @@
         result = await producer.send(Message("orders", b"...", tags="paid", keys=("order-17",)))
         await producer.send_batch([Message("orders", b"..."), Message("orders", b"...")])
 
-Any number of sends may be awaited at the same time; they share one connection per broker. With `auto_batch` they are
-also merged into batches, see `accumulator`.
-Neighbours: `message.send_request` validates messages, `producer.accumulator` merges them, `producer.sender` sends with
-retries. Source: RocketMQ `DefaultMQProducer`.
+Any number of sends may run concurrently; they share one connection per broker. With `auto_batch` they are also merged
+into batches, see `accumulator`. See also: `message.send_request` validates messages, `producer.accumulator` merges
+them, `producer.sender` sends with retries. Source: RocketMQ `DefaultMQProducer`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from typing import Unpack
 from raptormq.client.background import gather_all
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings, WhenFull
+from raptormq.client.description import ProducerDescription
+from raptormq.client.interceptors import SendChain, SendContext
 from raptormq.client.lifecycle import Shutdown, Startable, require_loop
 from raptormq.client.message import (
     SendRequest,
@@ -27,12 +28,14 @@ from raptormq.client.message import (
     check_destination,
     prepare_batch,
     prepare_message,
+    prepare_redelivery,
     with_sharding_key,
 )
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_encoding import EncodingSender
 from raptormq.client.producer.batch_sender import Send
 from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, complete, is_cancelled, require_callback
+from raptormq.client.producer.message_trace import MessageTrace
 from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.producer.request_reply import PendingReplies, make_reply, reply_queue
 from raptormq.client.producer.send_room import SendRoom
@@ -51,11 +54,12 @@ class Producer(Startable):
     """Sends the messages of one producer group.
 
     Args:
-        group: name of the group; brokers ask any of its members about unfinished transactions.
+        group: name of the group; brokers send transaction checks to any of its members.
         name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
             `client_config`.
-        config: how to send.
-        client_config: shared connections: producers and consumers with the same one are one client to the brokers.
+        config: settings for sending.
+        client_config: connection settings. Producers and consumers with the same object share connections and are one
+            client for the brokers.
         settings: fields of `ProducerConfig`, such as `auto_batch`, which replace the values of `config`.
 
     Raises:
@@ -77,26 +81,31 @@ class Producer(Startable):
         check_setting("config", config, ProducerConfig | None)
         self._group = group
         self._config = (config or ProducerConfig()).with_settings(settings)
+        self._interceptors = SendChain(group, self._config.interceptors)
         self._client_config = ClientConfig.choose(client_config, name_servers)
         if self._config.encrypt:
             require_keys(self._client_config.keys)
         self._instance: ClientInstance | None = None
+        self._trace: MessageTrace | None = None
         self._sender: MessageSender | None = None
         self._batch_queue: BatchQueue | None = None
         self._single_sends: set[asyncio.Task[SendResult]] = set()
         self._in_line: set[asyncio.Future[None]] = set()
-        """Messages that wait for room."""
+        """Messages waiting for the in-flight limits."""
         self._announced: set[str] = set()
-        """Topics whose brokers have got a heartbeat of this client."""
-        self._last_callback: object = self  # which is none
-        """The last callback that was checked; at first an object that is none."""
+        """Topics whose brokers have received a heartbeat of this client."""
+        self._last_callback: object = self  # an object that is not a callback
+        """Last validated callback, to skip the check for repeated use."""
         self._shutdown = Shutdown(f"a producer of {group}")
+        self._free_messages = self._config.max_in_flight_messages
+        self._free_bytes = self._config.max_in_flight_bytes - self._config.max_message_bytes
+        """Messages and bytes up to which no limit can be exceeded, so that `submit` skips `SendRoom.is_full`."""
         self._room: SendRoom
         self._ids: UniqueIdFactory
         self._send_batch: Send
 
     async def start(self) -> None:
-        """Start the producer; does nothing when it is started. No broker has to be up yet.
+        """Start the producer; no effect if it is started. Brokers need not be available yet.
 
         Raises:
             ClientClosed: it was started in another event loop.
@@ -110,6 +119,10 @@ class Producer(Startable):
             self._ids = instance.unique_ids
             self._room = instance.shared(SendRoom.of)
             self._sender = MessageSender(instance, self._group, self._config)
+            self._trace = MessageTrace.start(self._client_config, self._group, self._config)
+            traced = () if self._trace is None else (self._trace.interceptor,)
+            self._interceptors = SendChain(self._group, (*self._config.interceptors, *traced))
+            self._interceptors.started(self)
             encode: Callable[[SendRequest, MessageQueue], SendRequest] = _unchanged
             if self._config.compress_batches or self._config.encrypt:
                 batches = EncodingSender(self._sender, self._config)
@@ -124,9 +137,9 @@ class Producer(Startable):
                 )
 
     async def close(self) -> None:
-        """Send the open batches, leave the group and close what is not shared; does nothing when it is closed. It never
-        raises in the event loop that the producer was started in, and its time is bounded. A cancelled close continues
-        in the background.
+        """Send the open batches, leave the group and close unshared resources; no effect if it is closed. It never
+        raises in the event loop of the producer, and its time is bounded. A cancelled close continues in the
+        background.
 
         Raises:
             ClientClosed: this is another event loop.
@@ -153,6 +166,9 @@ class Producer(Startable):
         self._announced.clear()
         await instance.unregister_producer(self._group)
         await instance.release()
+        if self._trace is not None:
+            await self._trace.close()
+        self._interceptors.closed(self)
 
     async def send(
         self,
@@ -166,7 +182,7 @@ class Producer(Startable):
 
         Args:
             message: the message to send.
-            queue: send to this queue; without it the queues take turns and failed brokers are avoided.
+            queue: queue of the message; by default queues are selected round-robin, avoiding failed brokers.
             key: the sharding key of the message: all messages with the same key go to the same queue, the one that
                 Java's hash selector selects, and ordered consumers keep their order (`Order.BY_KEY`). Sends keep it
                 when each is awaited before the next one with its key.
@@ -177,16 +193,27 @@ class Producer(Startable):
             MessageError: the message breaks a rule; nothing was sent.
             ConfigError: the timeout is not a number above 0.
             NoRoute: the topic does not exist and brokers do not create topics, or no broker is up.
-            TransportError: no broker answered in time; the message may have been stored.
+            TransportError: no broker responded in time; the message may have been stored.
             ServerError: the brokers refuse the message.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        sender = self._running()
+        self._running()
         if key is not None:
             message = _keyed(message, key, queue)
+        if not self._interceptors:
+            return await self._send(message, queue, key, timeout)
+        with self._interceptors.around([message], queue) as sending:
+            sending.result = await self._send(sending.messages[0], queue, key, timeout)
+            return sending.result
+
+    async def _send(
+        self, message: Message, queue: MessageQueue | None, key: str | None, timeout: float | None
+    ) -> SendResult:
+        sender = self._running()
         room, size = self._room, _size_of(message)
         if room.is_full(self._config, size):
             began, wait = time.monotonic(), self._seconds(timeout)
+            self._interceptors.backpressured(message.topic, room.messages, room.bytes)
             await room.wait(self._config, size, wait)
             sender = self._running()
             if timeout is not None:
@@ -202,7 +229,7 @@ class Producer(Startable):
                     return await merged
                 except ServerError as error:
                     if not (by_key and error.code == ResponseCode.INVALID_PARAMETER):
-                        raise  # otherwise the topic may have fewer queues now, and the key another one
+                        raise  # otherwise the topic may have fewer queues now, which changes the queue of the key
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         room.enter(1, size)
         try:
@@ -211,18 +238,35 @@ class Producer(Startable):
             room.leave(1, size)
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
-        """Send one message and return at once: the future has the result or the error of `send`.
+        """Send one message without waiting. The returned future has the result or the error of `send`.
 
-        Cheaper than `send` for very many messages in flight, especially with `auto_batch`; `send_with_callback` is
-        cheaper still.
+        More efficient than `send` for many messages in flight, especially with `auto_batch`; `send_with_callback` is
+        even more efficient.
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
             Backpressure: too many messages are in flight, with `when_full=WhenFull.RAISE`; nothing was sent.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        sender = self._running()
-        if self._room.is_full(self._config, _size_of(message)):
+        sender = self._sender or self._running()
+        if self._interceptors:
+            context = self._interceptors.begin(message, queue)
+            try:
+                sent = self._submit(sender, context.message, queue)
+            except RaptorMQError as error:
+                self._interceptors.end(context, error)
+                raise
+            sent.add_done_callback(lambda done: self._interceptors.end(context, _outcome(done)))
+            return sent
+        return self._submit(sender, message, queue)
+
+    def _submit(
+        self, sender: MessageSender, message: Message, queue: MessageQueue | None
+    ) -> asyncio.Future[SendResult]:
+        room = self._room
+        if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line) and room.is_full(
+            self._config, _size_of(message)
+        ):
             future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
             self._send_when_room(message, queue, future)
             return future
@@ -232,11 +276,10 @@ class Producer(Startable):
         return self._send_single(sender, message, queue)
 
     def send_with_callback(self, message: Message, callback: Callback, *, queue: MessageQueue | None = None) -> None:
-        """Send one message and return at once: `callback` is called once, with the `SendResult` that `send` returns or
-        the exception that it raises. It must not block; its own exceptions are logged.
+        """Send one message without waiting. `callback` is called once, with the `SendResult` or the exception of
+        `send`. It must not block; its exceptions are logged.
 
-        The cheapest way to send very many messages, especially with `auto_batch`: the callbacks of a batch are called
-        one after the other.
+        The most efficient way to send many messages, especially with `auto_batch`.
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
@@ -246,22 +289,48 @@ class Producer(Startable):
         if callback is not self._last_callback:
             require_callback(callback)
             self._last_callback = callback
-        batch_queue = self._batch_queue  # None unless the producer is started
-        if self._sender is not None and self._room.is_full(self._config, _size_of(message)):
+        sender = self._sender or self._running()
+        if self._interceptors:
+            self._send_intercepted(sender, message, callback, queue)
+        else:
+            self._send_with_callback(sender, message, callback, queue)
+
+    def _send_intercepted(
+        self, sender: MessageSender, message: Message, callback: Callback, queue: MessageQueue | None
+    ) -> None:
+        context = self._interceptors.begin(message, queue)
+
+        def ended(outcome: SendResult | BaseException) -> None:
+            self._interceptors.end(context, outcome)
+            callback(outcome)
+
+        try:
+            self._send_with_callback(sender, context.message, ended, queue)
+        except RaptorMQError as error:
+            self._interceptors.end(context, error)
+            raise
+
+    def _send_with_callback(
+        self, sender: MessageSender, message: Message, callback: Callback, queue: MessageQueue | None
+    ) -> None:
+        batch_queue, room = self._batch_queue, self._room
+        if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line) and room.is_full(
+            self._config, _size_of(message)
+        ):
             self._send_when_room(message, queue, callback)
         elif batch_queue is None or batch_queue.add(message, queue, callback) is None:
-            task = self._send_single(self._running(), message, queue)
+            task = self._send_single(sender, message, queue)
             task.add_done_callback(lambda done: complete(callback, _outcome(done)))
 
     def _send_when_room(self, message: Message, queue: MessageQueue | None, waiter: Waiter) -> None:
-        """Send a message as soon as there is room, or refuse it.
+        """Send a message as soon as the limits permit, or reject it.
 
         Raises:
             MessageError: the message breaks a rule.
-            Backpressure: this is how the producer is configured.
+            Backpressure: A limit is reached, and the producer has `when_full=WhenFull.RAISE`.
         """
         sender, batch_queue = self._running(), self._batch_queue
-        # A message that is wrong is refused by the call that brings it, and not later.
+        # Reject an invalid message in this call, not later.
         check_destination(queue, prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config).topic)
         config, room = self._config, self._room
         clock = asyncio.get_running_loop().time
@@ -271,6 +340,8 @@ class Producer(Startable):
                 f"{room.messages} messages with {room.bytes} bytes are in flight (max_in_flight_messages, "
                 "max_in_flight_bytes): send again when others have their outcomes"
             )
+
+        self._interceptors.backpressured(message.topic, room.messages, room.bytes)
 
         def send(error: BaseException | None) -> None:
             if error is not None:
@@ -324,28 +395,37 @@ class Producer(Startable):
         listed = as_messages(messages)
         if key is not None:
             listed = [_keyed(message, key, queue) for message in listed]
-        outgoing = prepare_batch(listed, self._ids, time.time_ns() // 1_000_000, self._config)
+        with self._interceptors.around(listed, queue) as sending:
+            sending.result = await self._send_list(sending.messages, queue, key, timeout)
+            return sending.result
+
+    async def _send_list(
+        self, messages: Sequence[Message], queue: MessageQueue | None, key: str | None, timeout: float | None
+    ) -> SendResult:
+        outgoing = prepare_batch(messages, self._ids, time.time_ns() // 1_000_000, self._config)
         wait = self._seconds(timeout)
         room, size, count = self._room, len(outgoing.body), max(outgoing.count, 1)
         if room.is_full(self._config, size):
+            self._interceptors.backpressured(outgoing.topic, room.messages, room.bytes)
             await room.wait(self._config, size, wait)
             self._running()
         room.enter(count, size)
-        try:  # a caller that gives up cancels this
+        try:  # cancelled if the caller cancels
             return await self._send_batch(outgoing, queue, key, wait, lambda: True)
         finally:
             room.leave(count, size)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
-        """Send without waiting for the broker: fast, and whether the message was stored is not known.
+        """Send without a response from the broker. Whether the message was stored is unknown.
 
         Errors are those of `send` that occur before the message is sent.
         """
         sender = self._running()
         if key is not None:
             message = _keyed(message, key, queue)
-        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        await sender.send_oneway(outgoing, queue, key, self._config.send_timeout)
+        with self._interceptors.around([message], queue) as sending:
+            outgoing = prepare_message(sending.messages[0], self._ids, time.time_ns() // 1_000_000, self._config)
+            await sender.send_oneway(outgoing, queue, key, self._config.send_timeout)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
         """Cancel a message with a delivery time before it is delivered, and return its id.
@@ -388,6 +468,18 @@ class Producer(Startable):
         timeout = self._seconds(timeout)
         if key is not None:
             message = _keyed(message, key, queue)
+        context = self._interceptors.begin(message, queue)
+        try:
+            return await self._request(sender, instance, context, key, timeout)
+        except BaseException as error:
+            if context.result is None:
+                self._interceptors.end(context, error)
+            raise
+
+    async def _request(
+        self, sender: MessageSender, instance: ClientInstance, context: SendContext, key: str | None, timeout: float
+    ) -> MessageExt:
+        message = context.message
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         deadline = asyncio.get_running_loop().time() + timeout
         with instance.shared(PendingReplies).expect(outgoing, instance.client_id, timeout) as reply:
@@ -397,7 +489,8 @@ class Producer(Startable):
                         await self.queues(message.topic)
                         await instance.heartbeats.send_all()
                         self._announced.add(message.topic)
-                    await sender.send(outgoing, queue, key, deadline - asyncio.get_running_loop().time())
+                    left = deadline - asyncio.get_running_loop().time()
+                    self._interceptors.end(context, await sender.send(outgoing, context.queue, key, left))
                     return await reply
             except TimeoutError:
                 raise RequestTimeout(f"no reply to {outgoing.message_id} within {timeout:g} s") from None
@@ -414,25 +507,51 @@ class Producer(Startable):
 
         Raises:
             MessageError: the message is not a request.
-            ServerError: the requester is gone or does not answer.
+            ServerError: The requester is disconnected or does not respond.
             NoRoute, TransportError, ClientClosed: as in `send`.
         """
         sender = self._running()
         queue = reply_queue(request)
         message = Message(queue.topic, body, properties=properties or {})
-        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        make_reply(outgoing, request)
-        return await sender.send(outgoing, queue, None, self._seconds(timeout))
+        with self._interceptors.around([message], queue) as sending:
+            outgoing = prepare_message(sending.messages[0], self._ids, time.time_ns() // 1_000_000, self._config)
+            make_reply(outgoing, request)
+            sending.result = await sender.send(outgoing, queue, None, self._seconds(timeout))
+            return sending.result
+
+    async def redeliver(self, message: MessageExt, group: str, *, timeout: float | None = None) -> SendResult:
+        """Send a stored message, for instance a dead letter, to one consumer group again. No other group receives it.
+
+        The message goes to the retry topic of the group. Consumers receive it with its original topic, id, tag, keys
+        and properties. Its deliveries are counted anew. The stored message is not changed.
+
+        Raises:
+            MessageError: there is no group name, or the message was encrypted and this producer does not encrypt.
+            NoRoute: no broker has the retry topic, because the group has never consumed.
+            TransportError, ServerError, ClientClosed: as in `send`.
+        """
+        sender = self._running()
+        outgoing = prepare_redelivery(message, group, self._config)
+        return await sender.send(outgoing, None, None, self._seconds(timeout))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be sent to; for a topic that does not exist yet, those that it will
-        get.
+        """Return the writable queues of a topic; for a topic that does not exist yet, the queues that it will get.
 
         Raises:
             NoRoute, TransportError, ClientClosed: as in `send`.
         """
         found = await self._own_instance().routes.find_for_sending(topic, self._config.default_topic_queues)
         return list(found.write_queues)
+
+    def describe(self) -> ProducerDescription:
+        """Return the messages in flight and the avoided brokers. Sends no request."""
+        sender, instance = self._sender, self._instance
+        if sender is None or instance is None:
+            return ProducerDescription(self._group, None, 0, 0, 0, ())
+        room = self._room
+        return ProducerDescription(
+            self._group, instance.client_id, room.messages, room.bytes, len(self._in_line), sender.describe_brokers()
+        )
 
     def _seconds(self, timeout: float | None) -> float:
         return self._config.send_timeout if timeout is None else checked_timeout(timeout)
@@ -443,7 +562,7 @@ class Producer(Startable):
         return self._sender
 
     def _own_instance(self) -> ClientInstance:
-        """Return the instance for calls other than sends; sends check the event loop themselves."""
+        """Return the client instance after checking the event loop; sends check it themselves."""
         self._running()
         assert self._instance is not None
         require_loop(self._instance.loop)
@@ -455,13 +574,16 @@ def _keyed(message: Message, key: str, queue: MessageQueue | None) -> Message:
     return with_sharding_key(message, key)
 
 
+_BYTES = (bytes, bytearray, memoryview)  # a tuple, because a union would be created for every message
+
+
 def _size_of(message: Message) -> int:
-    """Return the bytes of a body; 0 for what is no message, which is refused later."""
+    """Return the size of a body; 0 for a value that is not a message, which is rejected later."""
     body = getattr(message, "body", b"")
-    return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
+    return len(body) if isinstance(body, _BYTES) else 0
 
 
-def _outcome(done: asyncio.Task[SendResult]) -> SendResult | BaseException:
+def _outcome(done: asyncio.Future[SendResult]) -> SendResult | BaseException:
     return ClientClosed(CLOSED) if done.cancelled() else done.exception() or done.result()
 
 

@@ -1,18 +1,19 @@
 """Sends batches for several queues of one broker as one request (code 30320, `raptormq.protocol.queue_batches`).
 
-`QueueBatchesSender` does for all parts of such a request what `MessageSender` of `producer.sender` does for one
-message. A part is sent again when its failure may be temporary; all parts are sent again when the broker is busy. Every
-part belongs to a queue, so no other broker can take it. A broker that does not know this request is remembered for a
-while, and its parts are sent one by one.
+`QueueBatchesSender` handles the parts of such a request like `MessageSender` of `producer.sender` handles one message.
+A part is retried after a temporary failure; all parts are retried if the broker is busy. Every part belongs to a queue,
+so it cannot be sent to another broker. Brokers that do not support this request are remembered for some time, and their
+parts are sent individually.
 
-Neighbours: `producer.batch_sender` makes the parts and sends what this request leaves, `producer.accumulator` asks
-which brokers know the request. Source: none, RocketMQ has no such request.
+See also: `producer.batch_sender` creates the parts and sends the remaining ones individually, `producer.accumulator`
+checks which brokers support the request. RocketMQ has no such request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from raptormq.client.cluster import ClientInstance
@@ -21,9 +22,9 @@ from raptormq.client.message import SendRequest
 from raptormq.client.producer.attempts import Attempts
 from raptormq.client.producer.broker_features import Refusals
 from raptormq.client.producer.in_flight import InFlight
-from raptormq.client.producer.sender import STATUSES, MessageSender, is_retriable, master_of
+from raptormq.client.producer.sender import STATUSES, MessageSender, failed_attempt, is_retriable, master_of
 from raptormq.client.results import SendResult
-from raptormq.errors import NoRoute, RaptorMQError, ServerError
+from raptormq.errors import NoRoute, RaptorMQError, SendAttempt, ServerError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.send import QueueBatchesRequestHeader
@@ -39,19 +40,19 @@ from raptormq.protocol.queue_batches import (
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 
 BatchPart = tuple[SendRequest, MessageQueue]
-"""A batch or a single message, and the queue that it is for."""
+"""A batch or a single message, with its queue."""
 Outcome = SendResult | Exception
 Complete = Callable[[int, Outcome], None]
 """Called once for each part, by its number, with its final outcome."""
 IsAwaited = Callable[[int], bool]
-"""Whether a sender still waits for a part, by its number."""
+"""Returns whether a part, given by its number, is not cancelled."""
 
 
 class QueueBatchesSender:
     """Sends batches for several queues of a broker, for one producer group.
 
     Args:
-        form: compresses or encrypts a whole batch before it is sent.
+        form: function that compresses or encrypts a batch before it is sent.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class QueueBatchesSender:
         self._refusals = Refusals()
 
     def serves(self, broker_name: str) -> bool:
-        """Whether the broker is not known to refuse this request."""
+        """Return whether the broker may support this request."""
         return broker_name not in self._refusals
 
     async def send(
@@ -80,12 +81,12 @@ class QueueBatchesSender:
     ) -> None:
         """Send parts for one broker.
 
-        A part is removed from `parts` and completed as soon as its outcome is final, or no sender waits for it: no
-        part waits for a part of another topic, which may be read-only.
+        A part is removed from `parts` and completed as soon as its outcome is final or it is cancelled. Parts of one
+        topic do not wait for parts of another topic, which may be read-only.
 
         Raises:
-            ServerError: the broker refuses the request as a whole; what is left in `parts` has no outcome. When the
-                broker does not know the request, `serves` is false from now on.
+            ServerError: The broker rejected the whole request; the remaining `parts` have no outcome. If the broker
+                does not support the request, `serves` returns False from now on.
         """
         clock = asyncio.get_running_loop().time
         for number, (outgoing, queue) in list(parts.items()):
@@ -94,42 +95,57 @@ class QueueBatchesSender:
             except Exception as error:  # noqa: BLE001 - no memory to compress, no key: the other parts are sent
                 del parts[number]
                 complete(number, error)
-        deadline = clock() + timeout  # the time for compressing does not count
+        deadline = clock() + timeout  # the time for compression is excluded
         attempts = Attempts(self._config.retries, deadline, clock)
+        tried: defaultdict[int, list[SendAttempt]] = defaultdict(list)
         while parts:
+            began = clock()
             outcomes = await self._attempt(tuple(parts.values()), attempts.attempt_timeout(), deadline)
             failed: dict[int, RaptorMQError] = {}
             for number, outcome in zip(tuple(parts), outcomes, strict=True):
+                if isinstance(outcome, RaptorMQError):
+                    queue = parts[number][1]
+                    address = self._known_address(queue)
+                    tried[number].append(
+                        failed_attempt(outcome, queue, address, clock() - began, is_sent=address is not None)
+                    )
                 if isinstance(outcome, RaptorMQError) and is_retriable(outcome):
                     failed[number] = outcome
                 else:
+                    if isinstance(outcome, RaptorMQError):
+                        outcome.add_attempts(tried[number])
                     del parts[number]
                     complete(number, outcome)
             is_retried = bool(failed) and await self._wait_for_next(parts, failed, attempts, deadline)
             for number, cause in failed.items():
                 if not (is_retried and is_awaited(number)):
                     del parts[number]
+                    cause.add_attempts(tried[number])
                     complete(number, cause)
+
+    def _known_address(self, queue: MessageQueue) -> str | None:
+        known = self._routes.cached(queue.topic)
+        return None if known is None else known.master(queue.broker_name)
 
     async def _wait_for_next(
         self, parts: Mapping[int, BatchPart], failed: Mapping[int, RaptorMQError], attempts: Attempts, deadline: float
     ) -> bool:
-        """Pause until the next attempt for the parts that have failed; false when there is no further attempt."""
-        # A topic with a known route decides: the failure of an unknown topic may concern that topic alone.
+        """Pause before the next attempt for failed parts. Return False if there is no further attempt."""
+        # Use a topic with a known route, because the failure of an unknown topic may concern only that topic.
         chosen_by = next((each for each in failed if self._routes.cached(parts[each][0].topic)), next(iter(failed)))
         topic = parts[chosen_by][0].topic
         pause = attempts.next_pause(no_broker_reached=self._sender.no_broker_reached(topic, failed[chosen_by]))
         if pause is None:
             return False
         await asyncio.sleep(pause)
-        with contextlib.suppress(RaptorMQError):  # the next attempt reports it
+        with contextlib.suppress(RaptorMQError):  # the next attempt reports the error
             await self._sender.refresh(topic, (deadline - asyncio.get_running_loop().time()) / 2)
         return True
 
     async def _attempt(self, parts: Sequence[BatchPart], left: float, deadline: float) -> Sequence[Outcome]:
-        """Send the request once and return an outcome for each part.
+        """Send the request once. Return an outcome for each part.
 
-        An error of the connection is the outcome of all parts. Where no broker was found, each topic has its own error.
+        A connection error is the outcome of all parts. If no broker was found, each topic has its own error.
         """
         size = sum(len(outgoing.body) for outgoing, _ in parts)
         clock = asyncio.get_running_loop().time
@@ -141,15 +157,17 @@ class QueueBatchesSender:
             command = self._request(parts)
             if not self._in_flight.try_acquire(size):
                 await self._sender.acquire_in_flight(size, deadline)
+            asked = clock()
             try:
                 response = await self._pool.request(address, command, max(end - clock(), 0.0))
             finally:
                 self._in_flight.release(size)
+            self._sender.note_latency(parts[0][1].broker_name, asked)
             if response.code != ResponseCode.SUCCESS:
                 raise ServerError(response.code, response.remark, address)
             responses = decode_part_responses(response.body, len(parts))
         except ServerError as error:
-            if error.code == ResponseCode.SYSTEM_BUSY:  # a request for each part would add to the load
+            if error.code == ResponseCode.SYSTEM_BUSY:  # individual requests would add to the load
                 return [error] * len(parts)
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 self._refusals.note(parts[0][1].broker_name)
@@ -162,7 +180,7 @@ class QueueBatchesSender:
         ]
 
     def _failed(self, parts: Sequence[BatchPart], causes: Sequence[RaptorMQError]) -> Sequence[Outcome]:
-        """Record the failure of each topic once, and return the causes."""
+        """Record the failure of each topic once. Return the causes."""
         now = asyncio.get_running_loop().time()
         by_topic = {outgoing.topic: (queue, cause) for (outgoing, queue), cause in zip(parts, causes, strict=True)}
         for topic, (queue, cause) in by_topic.items():
@@ -170,10 +188,10 @@ class QueueBatchesSender:
         return causes
 
     async def _address(self, parts: Sequence[BatchPart], end: float) -> str | dict[str, RaptorMQError]:
-        """Return the address of the parts' broker, or by topic why it was not found.
+        """Return the address of the parts' broker, or the error of each topic if it was not found.
 
-        All topics are on the same broker, so the known route of any topic gives the address. No part waits for a name
-        server, or fails, because of another topic, which may not exist.
+        All topics are on the same broker, so any known route has the address. A topic that does not exist does not
+        delay the parts of other topics.
         """
         broker_name, known, clock = parts[0][1].broker_name, self._routes.cached, asyncio.get_running_loop().time
         causes: dict[str, RaptorMQError] = {}
@@ -224,4 +242,4 @@ class QueueBatchesSender:
         if part.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, part.queue_id)
         fields = status, outgoing.message_id, part.text, queue, part.queue_offset, None
-        return tuple.__new__(SendResult, fields)  # half the time of the constructor, which is a Python function
+        return tuple.__new__(SendResult, fields)  # half the time of the constructor

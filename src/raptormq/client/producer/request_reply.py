@@ -1,10 +1,10 @@
-"""Request and reply: a message that waits for a reply, and the way of the reply back.
+"""Request and reply: requests that wait for a reply message.
 
     request --send--> topic --listener--> reply (325) --> the broker that has the request --326--> this client
 
-The broker finds the client by REPLY_TO_CLIENT among those that have announced a producer, so a heartbeat is sent first.
-A reply is matched by CORRELATION_ID; a reply that no request waits for is acknowledged and dropped.
-Neighbours: `producer.producer` sends; all producers of a `cluster.client_instance` share the table. Source: RocketMQ
+The broker finds the client by REPLY_TO_CLIENT among clients with a registered producer, so a heartbeat is sent first.
+Replies are matched by CORRELATION_ID. A reply without a pending request is acknowledged and dropped. See also:
+`producer.producer` sends; all producers of a `cluster.client_instance` share the table. Source: RocketMQ
 `RequestFutureHolder`, `ClientRemotingProcessor.receiveReplyMessage`, `MessageUtil.createReplyMessage`.
 """
 
@@ -33,7 +33,7 @@ log = get_logger(__name__)
 
 
 class PendingReplies:
-    """The requests of one client that wait for their replies."""
+    """Pending requests of one client."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._keys = instance.config.keys
@@ -42,7 +42,7 @@ class PendingReplies:
 
     @contextmanager
     def expect(self, outgoing: SendRequest, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:
-        """Turn a prepared message into a request, and wait for its reply inside the context."""
+        """Context that converts a prepared message into a request and registers it as pending."""
         correlation_id = str(uuid.uuid4())
         outgoing.properties += encode_properties(
             {
@@ -96,7 +96,7 @@ class PendingReplies:
 
 
 def reply_queue(request: MessageExt) -> MessageQueue:
-    """Return the queue for replies at the broker that has the request: the requester is connected to it.
+    """Return the reply queue on the broker of the request, to which the requester is connected.
 
     Raises:
         MessageError: the message is not a request, or its broker has no cluster name.
@@ -110,7 +110,7 @@ def reply_queue(request: MessageExt) -> MessageQueue:
 
 
 def make_reply(outgoing: SendRequest, request: MessageExt) -> None:
-    """Turn a prepared message into the reply to a request."""
+    """Convert a prepared message into the reply to a request."""
     copied = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.REPLY_TTL_MS)
     found = {name: request.properties[name] for name in copied if request.properties.get(name)}
     outgoing.code = RequestCode.SEND_REPLY_MESSAGE_V2

@@ -1,18 +1,18 @@
-"""Holds senders back: a bound on the messages that a client has accepted and that have no outcome yet.
+"""Back pressure: limits the messages in flight of a client, that is, accepted messages without an outcome.
 
-Without a bound, a program that produces faster than its brokers store fills the memory, and a broker that does not
-answer makes it do so at once. `SendRoom` counts messages and bytes over all producers of a client, each of which has
-its own limits. A sender that finds no room waits in line; a larger single message is sent when it is alone::
+Without a limit, a program that produces faster than the brokers store, or whose broker does not respond, would run out
+of memory. `SendRoom` counts messages and bytes over all producers of a client, each of which has its own limits.
+Senders above a limit wait in a FIFO queue; a message larger than the limit is sent when nothing else is in flight::
 
     room -> enter ------------------------------------> leave
     full -> wait in line -- room, in order, in turns --> enter
               `------------ send_timeout --------------> RequestTimeout, nothing was sent
 
-Batches of AutoBatch count their messages with their records, single sends count bodies. At most `GRANTED_PER_TURN`
-senders enter per turn of the event loop.
+Batches of AutoBatch count their encoded records, single sends count bodies. At most `GRANTED_PER_TURN` senders enter
+per iteration of the event loop.
 
-Neighbours: `producer.producer` enters single sends and waits, `producer.accumulator` enters batches,
-`producer.in_flight` bounds what is on its way to the brokers. Source: RocketMQ `backPressureForAsyncSendNum` and
+See also: `producer.producer` enters single sends and waits, `producer.accumulator` enters batches,
+`producer.in_flight` limits the bytes sent to brokers. Source: RocketMQ `backPressureForAsyncSendNum` and
 `backPressureForAsyncSendSize`, Kafka `buffer.memory` and `max.block.ms`.
 """
 
@@ -32,7 +32,7 @@ GRANTED_PER_TURN = 200
 
 
 class _InLine(NamedTuple):
-    """A sender that waits."""
+    """A waiting sender."""
 
     config: ProducerConfig
     size: int
@@ -40,24 +40,25 @@ class _InLine(NamedTuple):
 
 
 class SendRoom:
-    """The messages of one client that have no outcome yet."""
+    """Messages in flight of one client."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
-        self._line: deque[_InLine] = deque()
+        self.line: deque[_InLine] = deque()
+        """Waiting senders, in order."""
         self._waiters: TimedWaiters[None] = TimedWaiters()
         self._loop = asyncio.get_running_loop()
         self._is_waking = False
 
     @classmethod
     def of(cls, _: ClientInstance) -> SendRoom:
-        """Return the room of a client, for :meth:`ClientInstance.shared`."""
+        """Return the `SendRoom` of a client, for :meth:`ClientInstance.shared`."""
         return cls()
 
     def is_full(self, config: ProducerConfig, size: int) -> bool:
-        """Whether a message of `size` bytes has to wait."""
-        return bool(self._line) or not self._fits(config, size)
+        """Return whether a message of `size` bytes must wait."""
+        return bool(self.line) or not self._fits(config, size)
 
     def _fits(self, config: ProducerConfig, size: int) -> bool:
         return not self.messages or (
@@ -65,25 +66,25 @@ class SendRoom:
         )
 
     def enter(self, messages: int, size: int) -> None:
-        """Count messages that are sent now."""
+        """Count messages as in flight."""
         self.messages += messages
         self.bytes += size
 
     def leave(self, messages: int, size: int) -> None:
-        """Count messages that have their outcome, and let those in line enter."""
+        """Uncount completed messages, and let waiting senders enter."""
         self.messages -= messages
         self.bytes -= size
-        if self._line:
+        if self.line:
             self._wake()
 
     async def wait(self, config: ProducerConfig, size: int, timeout: float) -> None:
-        """Wait for room; the caller sends, and so enters, before it awaits anything else.
+        """Wait until the limits permit. The caller must send, and thereby enter, before its next await.
 
         Raises:
-            RequestTimeout: there was none for `timeout` seconds; nothing was sent.
+            RequestTimeout: The limits did not permit the send within `timeout` seconds; nothing was sent.
         """
         granted: asyncio.Future[None] = self._loop.create_future()
-        self._line.append(_InLine(config, size, granted))
+        self.line.append(_InLine(config, size, granted))
         try:
             await self._waiters.wait(granted, self._loop.time() + timeout)
         except TimeoutError:
@@ -100,11 +101,11 @@ class SendRoom:
     def call_when_room(
         self, config: ProducerConfig, size: int, timeout: float, call: Callable[[BaseException | None], None]
     ) -> asyncio.Future[None]:
-        """Call a function, which sends, as soon as there is room; with `RequestTimeout` when there was none for
-        `timeout` seconds, with `CancelledError` when the returned future was cancelled.
+        """Call a function, which sends, as soon as the limits permit. It is called with `RequestTimeout` after
+        `timeout` seconds, or with `CancelledError` if the returned future was cancelled.
         """
         granted: asyncio.Future[None] = self._loop.create_future()
-        self._line.append(_InLine(config, size, granted))
+        self.line.append(_InLine(config, size, granted))
         number = self._waiters.add(granted, self._loop.time() + timeout)
 
         def end(done: asyncio.Future[None]) -> None:
@@ -120,22 +121,22 @@ class SendRoom:
         return granted
 
     def _give_up_place(self, size: int) -> None:
-        """Give up the place kept since the grant: the message is sent now, or turns out to be wrong."""
+        """Give up the place reserved since the grant, because the message is sent now or is invalid."""
         self.messages -= 1
         self.bytes -= size
-        if self._line:
+        if self.line:
             self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Let those in line enter while there is room; each keeps its place until it sends."""
+        """Let waiting senders enter while the limits permit. Each reserves its place until it sends."""
         if not self._is_waking:
             self._grant()
 
     def _grant(self) -> None:
         self._is_waking = False
         granted = 0
-        while self._line:
-            config, size, waiter = self._line[0]
+        while self.line:
+            config, size, waiter = self.line[0]
             if not waiter.done():
                 if granted == GRANTED_PER_TURN:
                     self._is_waking = True
@@ -146,11 +147,11 @@ class SendRoom:
                 self.enter(1, size)
                 waiter.set_result(None)
                 granted += 1
-            self._line.popleft()
+            self.line.popleft()
 
 
 def no_room(timeout: float) -> RequestTimeout:
-    """Return the error for a message that found no room."""
+    """Return the error for a message that exceeded its timeout while waiting for the limits."""
     return RequestTimeout(
         f"the message was not sent: it waited {timeout:g} s behind others in flight (max_in_flight_messages, "
         "max_in_flight_bytes)"

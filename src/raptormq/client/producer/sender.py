@@ -1,14 +1,14 @@
-"""Sends prepared messages, and recalls messages with a delivery time.
+"""Sending of prepared messages, and recall of messages with a delivery time.
 
-`MessageSender` makes the attempts of one send: it selects the broker, waits between attempts, and gives up. After a
+`MessageSender` runs the attempts of one send: it selects the broker, pauses between attempts, and gives up. After a
 failure, a message without a queue goes to another broker. A message for a queue or with a key is sent to the same queue
 again, after a pause. An attempt that timed out may have been stored, so a message can be stored twice with the same
-unique id; it is never lost silently. If a broker answers that the queue does not exist, because the topic was recreated
-with fewer queues, and the refreshed route agrees, the message goes to another queue.
+unique id; it is never lost without an error. If a broker reports that the queue does not exist, because the topic was
+recreated with fewer queues, and the refreshed route confirms this, the message is sent to another queue.
 
 `recall` asks the broker of a message with a delivery time to cancel it.
 
-Neighbours: `message.send_request` prepares messages, `producer.queue_selector` selects queues, `producer.attempts`
+See also: `message.send_request` prepares messages, `producer.queue_selector` selects queues, `producer.attempts`
 limits the number and the time of attempts, `producer.producer` offers both. Source: RocketMQ
 `DefaultMQProducerImpl.sendDefaultImpl`, `DefaultMQProducer.recallMessage`.
 """
@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 
 from raptormq.client.cluster import ROUTE_ERRORS, ClientInstance, TopicQueues, require_success
 from raptormq.client.config import ProducerConfig
+from raptormq.client.description import BrokerDescription
 from raptormq.client.lifecycle import require_loop
 from raptormq.client.message import Encryptor, SendRequest, check_destination, check_encrypted_size, check_sendable
 from raptormq.client.producer.attempts import Attempts
@@ -27,7 +28,17 @@ from raptormq.client.producer.broker_features import BatchSupport
 from raptormq.client.producer.in_flight import InFlight
 from raptormq.client.producer.queue_selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.results import SendResult, SendStatus
-from raptormq.errors import ConnectError, NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.errors import (
+    BufferFull,
+    ConnectError,
+    ConnectionClosed,
+    NoRoute,
+    RaptorMQError,
+    RequestTimeout,
+    SendAttempt,
+    ServerError,
+    TransportError,
+)
 from raptormq.logs import get_logger
 from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand, request
@@ -42,7 +53,7 @@ log = get_logger(__name__)
 
 
 async def recall(instance: ClientInstance, group: str, topic: str, handle: str, timeout: float) -> str:
-    """Ask the broker that stores the message to cancel it, and return the id of the message.
+    """Request the cancellation of a message from its broker. Return the id of the message.
 
     Raises:
         MessageError: the handle is not valid.
@@ -50,7 +61,7 @@ async def recall(instance: ClientInstance, group: str, topic: str, handle: str, 
         TransportError, ServerError: no response, or a refusal.
     """
     broker_name = decode_recall_handle(handle).broker_name
-    # The message was sent a moment ago, perhaps along the route of the default topic, which has the broker as well.
+    # The message may have been sent by the route of the default topic, which also contains the broker.
     known = instance.routes.cached(topic)
     address = None if known is None else known.master(broker_name)
     if address is None:
@@ -95,15 +106,15 @@ class MessageSender:
         timeout: float,
         is_awaited: Callable[[], bool] = lambda: True,
     ) -> SendResult:
-        """Send until a broker has stored the message, the attempts or the time are used up, or no caller awaits another
-        attempt.
+        """Send until a broker has stored the message, the attempts or the time are exhausted, or the caller no longer
+        waits.
 
         Raises:
             MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
             ClientClosed: this is not the event loop of the client.
             NoRoute: no broker serves the topic.
             TransportError: the last attempt found no broker or got no response in time.
-            ServerError: a broker refuses in a way that no other broker would change, or the last attempt was refused.
+            ServerError: A broker rejected the message permanently, or the last attempt was rejected.
         """
         require_loop(self._loop)
         check_destination(queue, outgoing.topic, key)
@@ -111,10 +122,12 @@ class MessageSender:
         clock = self._loop.time
         deadline = clock() + timeout
         pool, in_flight = self._instance.pool, self._in_flight
-        size, tried = len(outgoing.body), set[str]()
+        size, tried, failed = len(outgoing.body), set[str](), list[SendAttempt]()
         attempts = Attempts(self._config.retries, deadline, clock)
         while True:
             target: MessageQueue | None = None
+            address: str | None = None
+            asked, began = None, clock()
             try:
                 topic_queues = self._routes.cached(outgoing.topic)
                 if topic_queues is None or not topic_queues.write_queues:
@@ -124,6 +137,7 @@ class MessageSender:
                 command = self._command(outgoing, target)
                 if not in_flight.try_acquire(size):
                     await self.acquire_in_flight(size, deadline)
+                asked = clock()
                 try:
                     connection = pool.open_connection(address)
                     if connection is not None:
@@ -132,8 +146,10 @@ class MessageSender:
                         response = await pool.request(address, command, attempts.attempt_timeout())
                 finally:
                     in_flight.release(size)
+                self.note_latency(target.broker_name, asked)
                 return self._result(outgoing, target, address, response)
             except RaptorMQError as error:
+                failed.append(failed_attempt(error, target, address, clock() - began, is_sent=asked is not None))
                 self.note_failure(outgoing.topic, target, error, clock())
                 pause = None
                 if is_retriable(error) or (queue is None and await self._is_queue_gone(target, error, deadline)):
@@ -141,22 +157,21 @@ class MessageSender:
                     pause = attempts.next_pause(
                         no_broker_reached=self.no_broker_reached(outgoing.topic, error), other_broker=is_free
                     )
-                if pause is None:
-                    raise
                 if target is not None:
                     tried.add(target.broker_name)
                 if pause:  # there is no other broker to try
                     await self._pause(pause, outgoing.topic, deadline)
-                if not is_awaited():
+                if pause is None or not is_awaited():
+                    error.add_attempts(failed)
                     raise
 
     async def queue_of(self, topic: str, key: str | None, timeout: float) -> MessageQueue | None:
-        """Return the queue of a key, `None` without a key.
+        """Return the queue of a key; None without a key.
 
         Raises:
             MessageError: the topic is not a topic name.
             NoRoute: no broker serves the topic.
-            TransportError: no name server answered in time.
+            TransportError: no name server responded in time.
         """
         if key is None:
             return None
@@ -168,7 +183,7 @@ class MessageSender:
         return pick_by_key(found.write_queues, key)
 
     def encrypt(self, outgoing: SendRequest) -> SendRequest:
-        """Return a message, or each message of a batch, encrypted if this producer encrypts.
+        """Encrypt a message, or each message of a batch, if this producer encrypts.
 
         Raises:
             ConfigError: there is no key to encrypt with.
@@ -181,7 +196,7 @@ class MessageSender:
     async def send_oneway(
         self, outgoing: SendRequest, queue: MessageQueue | None, key: str | None, timeout: float
     ) -> None:
-        """Send without a response: whether the broker stores the message is not known.
+        """Send without a response. Whether the broker stores the message is unknown.
 
         Raises:
             MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
@@ -201,14 +216,24 @@ class MessageSender:
         try:
             async with asyncio.timeout_at(deadline):
                 connection = await self._instance.pool.connection(address)
-                await connection.drained()  # oneway requests have no response, so silence would not end the connection
+                await connection.drained()  # without responses, a dead connection would not be detected
         except TimeoutError:
             what = f"{address} could not be reached, or has not read what was sent before, within {timeout:g} s"
             raise RequestTimeout(f"a oneway message was not sent: {what}") from None
         connection.oneway(command)
         self._oneways += 1
         if self._oneways % _ONEWAYS_PER_YIELD == 0:
-            await asyncio.sleep(0)  # otherwise a loop of oneway sends would never flush
+            await asyncio.sleep(0)  # otherwise a loop of oneway sends would never yield for the transport
+
+    def describe_brokers(self) -> tuple[BrokerDescription, ...]:
+        """Return the brokers of the known topics, in the order of their names."""
+        now, addresses = self._loop.time(), dict[str, str | None]()
+        for found in self._routes.all_cached():
+            addresses |= {name: found.master(name) for name in found.brokers}
+        return tuple(
+            BrokerDescription(name, address, self._health.avoided_seconds(name, now), self._health.latency(name))
+            for name, address in sorted(addresses.items())
+        )
 
     def _result(
         self, outgoing: SendRequest, target: MessageQueue, address: str, response: RemotingCommand
@@ -223,9 +248,17 @@ class MessageSender:
             target = MessageQueue(target.topic, target.broker_name, header.queue_id)
         return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)
 
+    def note_latency(self, broker_name: str, asked: float) -> None:
+        """Record the latency of a broker's response to a request sent at `asked` (loop time), if slow brokers are
+        avoided.
+        """
+        if self._config.avoid_slow_brokers:
+            now = self._loop.time()
+            self._health.responded(broker_name, now - asked, now)
+
     def note_success(self, outgoing: SendRequest, target: MessageQueue, *, whole: bool) -> None:
-        """Record a success; `whole` means that a batch was stored as one message."""
-        if self._health.any_avoided:
+        """Record a success. `whole`: the batch was stored as one message."""
+        if self._health.any_avoided and not self._config.avoid_slow_brokers:
             self._health.succeeded(target.broker_name)
         if self._routes.uses_default_route:
             self._routes.note_sent(outgoing.topic)
@@ -233,7 +266,7 @@ class MessageSender:
             self.batch_support.note_answer(outgoing.topic, target.broker_name, whole=whole)
 
     def note_refusal(self, outgoing: SendRequest, target: MessageQueue, code: int) -> None:
-        """Record a refusal that concerns batches: the broker knows no batches, or not this form."""
+        """Record a rejection of a batch: the broker does not support batches, or not this form."""
         if code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
             self.batch_support.note_batches_refused(target.broker_name)
         if code != ResponseCode.MESSAGE_ILLEGAL or not outgoing.count:
@@ -248,7 +281,7 @@ class MessageSender:
         return () if known is None else known.writable_brokers
 
     def _command(self, outgoing: SendRequest, target: MessageQueue, *, oneway: bool = False) -> RemotingCommand:
-        """Return the request; the fields that all messages of a queue share are encoded once."""
+        """Return the request. Fields shared by all messages of a queue are encoded once."""
         common = self._common_fields.get(target)
         if common is None:
             common = self._common_fields[target] = self._encode_common_fields(target)
@@ -281,7 +314,7 @@ class MessageSender:
         return encode_header(header)
 
     async def acquire_in_flight(self, size: int, deadline: float) -> None:
-        """Wait until enough other messages are answered.
+        """Wait until the limit of bytes in flight permits the message.
 
         Raises:
             RequestTimeout: the deadline came first.
@@ -292,11 +325,11 @@ class MessageSender:
             raise RequestTimeout("the message waited for its whole timeout behind other messages in flight") from None
 
     async def find(self, topic: str, left: float) -> TopicQueues:
-        """Return the queues of a topic, asking the name servers for at most `left` seconds.
+        """Return the queues of a topic, with a timeout of `left` seconds for the name servers.
 
         Raises:
             NoRoute: no broker serves the topic.
-            TransportError: no name server answered in time.
+            TransportError: no name server responded in time.
         """
         try:
             deadline = self._loop.time() + left
@@ -311,7 +344,7 @@ class MessageSender:
         await self.refresh(topic, (deadline - self._loop.time()) / 2)
 
     async def refresh(self, topic: str, left: float) -> None:
-        """Refresh the route, when there is no other broker to try: the broker may have moved."""
+        """Refresh the route if there is no other broker, because the broker may have moved."""
         try:
             await self._routes.refresh(topic, self._loop.time() + left)
         except (*ROUTE_ERRORS, TimeoutError) as error:
@@ -331,23 +364,24 @@ class MessageSender:
             queues = topic_queues.write_queues
             return round_robin.pick_for_batch(queues, now) if outgoing.merged else round_robin.pick(queues)
         avoided = self._health.avoided(now) | tried
-        if avoided | unfit >= topic_queues.writable_brokers:  # every suitable broker has failed
+        if avoided | unfit >= topic_queues.writable_brokers:  # all suitable brokers have failed
             if outgoing.merged:
-                unfit = frozenset()  # a broker without batches gets the messages one by one
+                unfit = frozenset()  # a broker without batch support gets individual messages
             else:
-                avoided = frozenset()  # but no list of the application; the failed brokers may be back
+                avoided = (
+                    frozenset()
+                )  # lists of the application are not split; the failed brokers may be available again
         return round_robin.pick(topic_queues.write_queues, avoided | unfit)
 
     def no_broker_reached(self, topic: str, error: RaptorMQError) -> bool:
-        """Whether an attempt reached no broker of a topic with a known route: its broker restarts, or another one takes
-        over.
+        """Return whether an attempt reached no broker of a topic with a known route, as during a restart or failover.
 
-        Without a known route the name servers may be wrong, which the caller has to learn soon.
+        Without a known route the configured name servers may be wrong, so the error is reported soon.
         """
         return isinstance(error, ConnectError | NoRoute) and self._routes.cached(topic) is not None
 
     async def _is_queue_gone(self, target: MessageQueue | None, error: RaptorMQError, deadline: float) -> bool:
-        """Whether a broker refused a queue that does not exist any more according to the refreshed route."""
+        """Return whether a broker rejected a queue that no longer exists according to the refreshed route."""
         if target is None or not isinstance(error, ServerError) or error.code != ResponseCode.INVALID_PARAMETER:
             return False
         await self.refresh(target.topic, (deadline - self._loop.time()) / 2)
@@ -355,7 +389,7 @@ class MessageSender:
         return found is not None and target not in found.write_queues
 
     def note_failure(self, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
-        """Avoid a broker that failed, and refresh the route of the topic."""
+        """Avoid a failed broker, and refresh the route of the topic."""
         if target is not None and isinstance(error, TransportError):
             self._health.failed(target.broker_name, now)
         if target is not None and isinstance(error, ServerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -376,6 +410,42 @@ def master_of(topic_queues: TopicQueues, target: MessageQueue) -> str:
     return address
 
 
+_NOT_STORED = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.INVALID_PARAMETER,
+    }
+)
+"""Codes of brokers that have refused a message before they stored it."""
+
+
+def failed_attempt(
+    error: RaptorMQError, target: MessageQueue | None, address: str | None, seconds: float, *, is_sent: bool
+) -> SendAttempt:
+    """Return the description of a failed attempt. `is_sent`: the request was passed to the connection to the broker."""
+    is_refused = isinstance(error, ConnectError | NoRoute | BufferFull) or (
+        isinstance(error, ServerError) and error.code in _NOT_STORED
+    )
+    broker = target.broker_name if target is not None else None
+    return SendAttempt(broker, address, seconds, _reason(error), is_sent and not is_refused)
+
+
+def _reason(error: RaptorMQError) -> str:
+    if isinstance(error, ServerError):
+        return f"code {error.code}"
+    return {
+        ConnectError: "no connection",
+        RequestTimeout: "no response in time",
+        ConnectionClosed: "the connection was lost",
+        NoRoute: "no route",
+    }.get(type(error), type(error).__name__)
+
+
 def is_retriable(error: RaptorMQError) -> bool:
-    """Whether another attempt may succeed after this error."""
+    """Return whether another attempt may succeed after this error."""
     return error.code in SEND_RETRY_CODES if isinstance(error, ServerError) else error.retriable

@@ -1,14 +1,15 @@
-"""`TransactionProducer`: messages that consumers get if and only if a local transaction succeeds.
+"""`TransactionProducer`: messages that are delivered if and only if a local transaction succeeds.
 
-    async def check(message):                      # called for transactions whose end the broker does not know
+    async def check(message):                      # called for transactions without a known result
         known = await orders.exists(message.keys[0])
         return TransactionState.COMMIT if known else TransactionState.ROLLBACK
 
     async with TransactionProducer("billing", check, topics=["orders"]) as producer:
         await producer.send_in_transaction(Message("orders", b"...", keys=("17",)), lambda _: orders.insert(17))
 
-The message is stored as a half message, which consumers do not get; then the local transaction runs; then its end is
-sent to the broker. If any of this is lost, the broker asks any producer of the group (39). `TransactionChecks` answers:
+The message is stored as a half message, which is not delivered. Then the local transaction runs, and its result is sent
+to the broker. Without a result the broker sends a check request to any producer of the group (39), which
+`TransactionChecks` handles:
 
     broker --39--> group's `check` --> COMMIT or ROLLBACK --37--> the same broker
                                    `-> UNKNOWN, an error, or the local transaction still runs: no response, the
@@ -16,7 +17,7 @@ sent to the broker. If any of this is lost, the broker asks any producer of the 
 
 A `TransactionProducer` registers its `check` there; all producers of a `cluster.client_instance` share the table.
 
-Neighbour: `producer.producer`, which the transaction producer extends. Source: RocketMQ `TransactionMQProducer`,
+See also: `producer.producer`, which the transaction producer extends. Source: RocketMQ `TransactionMQProducer`,
 `DefaultMQProducerImpl.sendMessageInTransaction`, `ClientRemotingProcessor.checkTransactionState`,
 `DefaultMQProducerImpl.checkTransactionState`.
 """
@@ -24,7 +25,6 @@ Neighbour: `producer.producer`, which the transaction producer extends. Source: 
 from __future__ import annotations
 
 import asyncio
-import enum
 import itertools
 import logging
 import time
@@ -34,20 +34,19 @@ from typing import NamedTuple, Unpack
 from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
+from raptormq.client.interceptors import SendChain
 from raptormq.client.listener_checks import require_async, require_awaitable, warn_if_plain
 from raptormq.client.message import decode_messages, prepare_message
 from raptormq.client.producer.accumulator import BatchQueue
 from raptormq.client.producer.producer import Producer
-from raptormq.client.results import SendResult, SendStatus
+from raptormq.client.producer.sender import MessageSender
+from raptormq.client.results import SendResult, SendStatus, TransactionState
 from raptormq.errors import ClientError, ConfigError, MessageError, NoRoute, RaptorMQError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.transaction import (
-    COMMIT,
-    NOT_DECIDED,
-    ROLLBACK,
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
@@ -63,22 +62,11 @@ log = get_logger(__name__)
 
 
 MAX_CHECKS = 2_000
-"""Checks that run at a time; the broker repeats a request that is dropped."""
-
-
-class TransactionState(enum.Enum):
-    """The end of a local transaction."""
-
-    COMMIT = COMMIT
-    """Consumers get the message."""
-    ROLLBACK = ROLLBACK
-    """The message is discarded."""
-    UNKNOWN = NOT_DECIDED
-    """The broker asks again later."""
+"""Maximum number of concurrent checks. The broker repeats dropped requests."""
 
 
 Check = Callable[[MessageExt], Awaitable[TransactionState]]
-"""An `async` function that looks up how the transaction of a message has ended."""
+"""An `async` function that looks up the result of the transaction of a message."""
 
 
 async def state_of(
@@ -98,26 +86,26 @@ async def state_of(
 
 
 class TransactionChecks:
-    """The checks of one client's producers, by group."""
+    """Transaction checks of the producers of one client, by group."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._keys = instance.config.keys
-        self._checks: dict[str, list[Check]] = {}
-        """By group, one for each of its producers in this client."""
+        self._checks: dict[str, list[tuple[Check, SendChain]]] = {}
+        """Check functions and interceptors of each group, one pair per producer of this client."""
         self.executing: set[str] = set()
-        """Ids of messages whose local transaction runs, or whose end is being sent to a broker, of all producers."""
+        """Ids of messages whose local transaction is running or whose result is being sent, over all producers."""
         self._tasks: set[asyncio.Task[None]] = set()
         instance.router.add(
             RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, self._check_requested
         )
 
-    def register(self, group: str, check: Check) -> None:
-        """Answer for a group; with several producers of a group the last one answers."""
-        self._checks.setdefault(group, []).append(check)
+    def register(self, group: str, check: Check, interceptors: SendChain) -> None:
+        """Register the check of a group. With several producers of a group, the last registered check is used."""
+        self._checks.setdefault(group, []).append((check, interceptors))
 
-    async def unregister(self, group: str, check: Check) -> None:
-        """Stop answering for one producer; after the last producer of the client running checks are cancelled."""
-        self._checks[group].remove(check)
+    async def unregister(self, group: str, check: Check, interceptors: SendChain) -> None:
+        """Unregister the check of one producer. After the last producer of the client, running checks are cancelled."""
+        self._checks[group].remove((check, interceptors))
         if not self._checks[group]:
             del self._checks[group]
         if not self._checks:
@@ -131,7 +119,7 @@ class TransactionChecks:
         (message,) = decode_messages(command.body, queue, keys=self._keys)
         group = message.properties.get(names.PRODUCER_GROUP, "")
         if message.message_id in self.executing:
-            return  # the transaction still runs, and a check that finds nothing would roll it back
+            return  # the transaction is still running, and a check without a result would roll it back
         checks = self._checks.get(group)
         if not checks or len(self._tasks) >= MAX_CHECKS:
             log.warning(
@@ -140,7 +128,7 @@ class TransactionChecks:
                 group,
             )
             return
-        result = self._answer(connection, header, group, checks[-1], message)
+        result = self._answer(connection, header, group, *checks[-1], message)
         task = background(result, f"check of transaction {message.message_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -151,6 +139,7 @@ class TransactionChecks:
         header: CheckTransactionStateRequestHeader,
         group: str,
         check: Check,
+        interceptors: SendChain,
         message: MessageExt,
     ) -> None:
         try:
@@ -158,6 +147,7 @@ class TransactionChecks:
         except Exception:
             log.exception("the check of transaction %s of group %s failed", message.message_id, group)
             return
+        interceptors.ended_transaction(message, message.message_id, message.offset_message_id, state, from_check=True)
         if state is TransactionState.UNKNOWN:
             return
         decision = EndTransactionRequestHeader(
@@ -181,26 +171,27 @@ Execute = Callable[[Message], Awaitable[TransactionState | None]]
 
 
 class TransactionResult(NamedTuple):
-    """The end of a transaction."""
+    """Result of `send_in_transaction`."""
 
     sent: SendResult
-    """Where the half message is stored; its queue is the one that consumers will read it from."""
+    """Position of the half message. Its queue is the queue from which consumers read the message."""
     state: TransactionState
     broker_knows: bool
-    """False when the broker did not accept the decision, or there is none: it will ask, unless it already has the
-    decision.
+    """False if the broker did not accept the result, or if there is none. The broker then sends a check, unless it
+    already has the result.
     """
 
 
 class TransactionProducer(Producer):
-    """A producer with transactions.
+    """Producer with transactions.
 
     Args:
-        group: brokers ask any of its members about unfinished transactions.
-        check: looks up how the transaction of a message has ended. It is not called while a producer with the same
-            `ClientConfig` still runs the transaction, but another client of the group may be asked meanwhile: with
-            UNKNOWN the broker asks again.
-        topics: topics of earlier transactions of the group: their brokers can ask before the first message is sent.
+        group: brokers send checks of unfinished transactions to any of its members.
+        check: looks up the result of the transaction of a message. It is not called while a producer with the same
+            `ClientConfig` runs the transaction, but another client of the group may get the check meanwhile. After
+            UNKNOWN the broker repeats the check.
+        topics: topics of earlier transactions of the group, whose brokers may send checks before the first message is
+            sent.
         name_servers, config, client_config, settings: as in `Producer`.
 
     Raises:
@@ -232,14 +223,14 @@ class TransactionProducer(Producer):
         await super().start()
         instance = self._own_instance()
         if instance is not before:
-            instance.shared(TransactionChecks).register(self._group, self._check)
+            instance.shared(TransactionChecks).register(self._group, self._check, self._interceptors)
             self._route_lookups = [
                 background(self._find_brokers(instance, topic), f"route of {topic}") for topic in self._topics
             ]
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         await cancel_all(self._route_lookups)
-        await instance.shared(TransactionChecks).unregister(self._group, self._check)
+        await instance.shared(TransactionChecks).unregister(self._group, self._check, self._interceptors)
         await super()._end(instance, batch_queue)
 
     async def send_in_transaction(
@@ -247,8 +238,9 @@ class TransactionProducer(Producer):
     ) -> TransactionResult:
         """Store a half message, run the local transaction, and commit or roll back.
 
-        An error of `execute` is raised with the transaction left open: only `check` can tell whether it took effect.
-        The same holds for a `ClientError` because `execute` is not an async function or returned another value.
+        If `execute` raises an error, the error is propagated and the transaction stays open: only `check` can determine
+        whether it took effect. The same holds for a `ClientError` because `execute` is not an async function or
+        returned another value.
 
         Args:
             message: the message to send; it cannot be delayed.
@@ -263,6 +255,23 @@ class TransactionProducer(Producer):
         sender, instance = self._running(), self._own_instance()
         require_async(execute, "a local transaction")
         timeout = self._seconds(timeout)
+        with self._interceptors.around([message], None, in_transaction=True) as sending:
+            [message] = sending.messages
+            sent = sending.result = await self._send_half(sender, message, timeout)
+        executing = instance.shared(TransactionChecks).executing
+        executing.add(sent.message_id)
+        try:
+            state = TransactionState.ROLLBACK  # the broker may have lost the message
+            if sent.status is SendStatus.SEND_OK:
+                state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
+            ids = sent.message_id, sent.offset_message_id
+            self._interceptors.ended_transaction(message, *ids, state, from_check=False)
+            return TransactionResult(sent, state, await self._decide(instance, sent, state, timeout))
+        finally:
+            executing.discard(sent.message_id)
+
+    async def _send_half(self, sender: MessageSender, message: Message, timeout: float) -> SendResult:
+        """Send a message that is not delivered before the decision."""
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         if message.delay or not DELAY_PROPERTIES.isdisjoint(message.properties):
             raise MessageError("a message in a transaction cannot be delayed")
@@ -270,21 +279,12 @@ class TransactionProducer(Producer):
         outgoing.properties += encode_properties(
             {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
         )
-        sent = await sender.send(outgoing, None, None, timeout)
-        executing = instance.shared(TransactionChecks).executing
-        executing.add(sent.message_id)
-        try:
-            state = TransactionState.ROLLBACK  # the broker may have lost the message
-            if sent.status is SendStatus.SEND_OK:
-                state = await state_of(execute(message), "a local transaction", nothing=TransactionState.COMMIT)
-            return TransactionResult(sent, state, await self._decide(instance, sent, state, timeout))
-        finally:
-            executing.discard(sent.message_id)
+        return await sender.send(outgoing, None, None, timeout)
 
     async def _decide(
         self, instance: ClientInstance, sent: SendResult, state: TransactionState, timeout: float
     ) -> bool:
-        """Send the decision to the broker; false when that fails, and the broker asks."""
+        """Send the result to the broker. Return False after a failure; the broker then sends a check."""
         if state is TransactionState.UNKNOWN:
             return False
         header = EndTransactionRequestHeader(
@@ -311,8 +311,8 @@ class TransactionProducer(Producer):
         return True
 
     async def _find_brokers(self, instance: ClientInstance, topic: str) -> None:
-        """Find the brokers of a topic, which can check transactions after a heartbeat; they may be down, or not exist
-        yet.
+        """Find the brokers of a topic and register with them, so that they can send checks. They may be unavailable or
+        not exist yet.
         """
         for failures in itertools.count():
             try:

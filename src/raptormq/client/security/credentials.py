@@ -1,6 +1,6 @@
 """Credentials that a client signs its requests with.
 
-They come from the environment, else from the file of RocketMQ's own tools, ``$ROCKETMQ_HOME/conf/tools.yml``::
+The sources are environment variables, or else the file of RocketMQ's own tools, ``$ROCKETMQ_HOME/conf/tools.yml``::
 
     accessKey: rocketmq2
     secretKey: 12345678
@@ -21,11 +21,11 @@ __all__ = ["Credentials", "credentials_from_environment", "read_tools_file"]
 
 
 def credentials_from_environment(environment: Mapping[str, str] = os.environ) -> Credentials | None:
-    """Return the credentials of this process, None when there are none.
+    """Return the credentials of this process; None if none are configured.
 
     Raises:
-        ConfigError: one half is missing, in the environment or in tools.yml, or the secret is given twice, or a file
-            cannot be read.
+        ConfigError: Only one of access key and secret key is set, the secret key is set twice, or a file cannot be
+            read.
     """
     access_key, secret_key = environment.get("RAPTORMQ_ACCESS_KEY"), environment.get("RAPTORMQ_SECRET_KEY")
     if file := environment.get("RAPTORMQ_SECRET_KEY_FILE"):
@@ -44,7 +44,7 @@ def credentials_from_environment(environment: Mapping[str, str] = os.environ) ->
 
 
 def read_tools_file(path: Path) -> Credentials | None:
-    """Return the credentials of a tools.yml, None when it has none; values are text, so 0123 is not a number.
+    """Return the credentials in a tools.yml; None if it has none. Values are strings, so 0123 is not a number.
 
     Raises:
         ConfigError: the file cannot be read, or one half is missing.
@@ -59,12 +59,12 @@ def read_tools_file(path: Path) -> Credentials | None:
 
 
 def _yaml_values(path: Path) -> dict[str, object]:
-    """Parse a YAML file; no error shows its contents."""
-    import yaml  # imported here: few have such a file, and every client imports this module
+    """Parse a YAML file. Errors do not contain its contents."""
+    import yaml  # imported on demand, because few installations have such a file
 
     text = _text(path)
     try:
-        values = yaml.load(text, yaml.BaseLoader)  # returns only text, lists and tables
+        values = yaml.load(text, yaml.BaseLoader)  # returns only strings, lists and maps
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""

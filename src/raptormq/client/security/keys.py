@@ -1,14 +1,15 @@
 """Sources of the keys for encrypted messages: a file, the environment, or a folder such as a mounted Secret.
 
-Every source has named keys and one current key to encrypt with; all of them can decrypt. Keys are base64 text of 16, 24
-or 32 bytes. Sources are read again every few seconds, and at once when a key is missing, so keys can be rotated without
-a restart: distribute the new key, then make it the current one, and remove the old key when no message needs it::
+Every source has named keys, one of which is the current key for encryption; all can decrypt. Keys have 16, 24 or 32
+bytes, encoded in base64. Sources are read again every few seconds, and immediately if a key is missing, so keys can be
+rotated without a restart: distribute the new key, make it the current key, and remove the old key when no stored
+message needs it::
 
     file, environment     `2026-11 = 3q2+7w...`, one key per line (or comma); the first one is current
     folder                a file per key, named like the key; the file `current` has the name of the current one
                           (kubectl create secret generic keys --from-literal=current=k1 --from-literal=k1=3q2+7w...)
 
-Neighbour: `message.encryption` uses them; `raptormq.protocol.encryption` draws the layout of encrypted bodies.
+See also: `message.encryption` uses them; `raptormq.protocol.encryption` describes the layout of encrypted bodies.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ _KEY_CHARACTERS = 22
 
 @runtime_checkable
 class EncryptionKeys(Protocol):
-    """A source of keys; implement it for your own key service. Called on the event loop: must not block for long."""
+    """Interface of key sources; implement it for your own key service. Methods are called on the event loop and must
+    not block for long."""
 
     def current(self) -> tuple[str, bytes]:
-        """Return name (printable, 1 to 255 bytes) and bytes of the key to encrypt with.
+        """Return name (printable, 1 to 255 bytes) and bytes of the current key.
 
         Raises:
             ConfigError: there is none.
@@ -66,7 +68,7 @@ class _Loaded(NamedTuple):
 
 
 class _ReadKeys(abc.ABC):
-    """Keys that are read from a source again and again."""
+    """Keys that are periodically read from a source."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -81,7 +83,7 @@ class _ReadKeys(abc.ABC):
 
     def key(self, key_id: str) -> bytes:
         """Return a key; raises `KeyMissing` when there is no such key."""
-        # A cached key may be outdated, and clients that only decrypt call nothing else.
+        # A cached key may be out of date; clients that only decrypt do not call `current`.
         if key_id not in self._loaded.keys or self._is_old():
             self._read_again()
         try:
@@ -108,7 +110,7 @@ class _ReadKeys(abc.ABC):
 
 
 class KeyFile(_ReadKeys):
-    """Keys of a file.
+    """Keys from a file.
 
     Args:
         path: the file, in the format of this module; `#` starts a comment.
@@ -127,7 +129,7 @@ class KeyFile(_ReadKeys):
 
 
 class EnvironmentKeys(_ReadKeys):
-    """Keys of an environment variable.
+    """Keys from an environment variable.
 
     Raises:
         ConfigError: the variable is not set or has no keys.
@@ -143,7 +145,7 @@ class EnvironmentKeys(_ReadKeys):
 
 
 class KeyFolder(_ReadKeys):
-    """Keys of a folder, as Kubernetes mounts a Secret.
+    """Keys from a folder, such as a mounted Kubernetes Secret.
 
     Raises:
         ConfigError: a file cannot be read, there is no key, the current key is missing, or the path is invalid.
@@ -159,7 +161,7 @@ class KeyFolder(_ReadKeys):
             names = sorted(os.listdir(self._path))
         except OSError as error:
             raise ConfigError(f"the folder of keys {self._path} cannot be read: {error.strerror}") from None
-        # Kubernetes replaces a hidden folder that the visible names link to.
+        # Kubernetes updates a Secret by replacing a hidden folder, to which the visible names are links.
         files = {name: _text(self._path / name).strip() for name in names if not name.startswith(".")}
         current = files.pop(_CURRENT, "")
         keys = {name: _key(name, text, self._source) for name, text in files.items()}
@@ -178,8 +180,8 @@ class KeyFolder(_ReadKeys):
 
 
 class UnreadKeys:
-    """Keys of the environment that could not be read; they are tried again each time they are needed. Clients that do
-    not encrypt or decrypt are not affected.
+    """Keys from the environment that could not be read. Reading is repeated whenever a key is needed, so clients
+    without encryption are not affected.
     """
 
     def __init__(self, read: Callable[[], EncryptionKeys]) -> None:
@@ -205,8 +207,8 @@ class UnreadKeys:
 
 
 def keys_from_environment() -> EncryptionKeys | None:
-    """Return the keys of RAPTORMQ_ENCRYPTION_KEYS, or of the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, else `None`. Keys
-    that cannot be read raise an error when they are needed.
+    """Return the keys of RAPTORMQ_ENCRYPTION_KEYS, or else of the folder RAPTORMQ_ENCRYPTION_KEY_FOLDER, or else None.
+    Unreadable keys raise an error when they are needed.
     """
     folder = os.environ.get(FOLDER_VARIABLE)
     read: Callable[[], EncryptionKeys]
@@ -223,7 +225,7 @@ def keys_from_environment() -> EncryptionKeys | None:
 
 
 def require_keys(keys: EncryptionKeys | None) -> None:
-    """Check that there are keys, for a client that is going to encrypt.
+    """Check that keys are available for encryption.
 
     Raises:
         ConfigError: there are no keys, or those of the environment cannot be read.
@@ -257,8 +259,8 @@ def _parse(text: str, source: str) -> _Loaded:
 
 
 def is_key_name(name: object) -> bool:
-    """Whether a name can be stored in an encrypted body and in a property."""
-    # Printable first: text that UTF-8 cannot encode is not printable.
+    """Return whether a key name can be stored in an encrypted body and in a property."""
+    # Check for printable characters first, because text that UTF-8 cannot encode is not printable.
     return isinstance(name, str) and name.isprintable() and 0 < len(name.encode()) <= MAX_KEY_ID_BYTES
 
 
@@ -275,7 +277,8 @@ def _key(name: str, text: str, source: str) -> bytes:
 
 
 def _shown(name: str) -> str:
-    """Return a name for an error. A name as long as a key may be a key whose name was left out, so it is not shown."""
+    """Return a key name for an error message. A name as long as a key is hidden, because it may be a key without a
+    name."""
     return (
         repr(name) if len(name) < _KEY_CHARACTERS else f"of {len(name)} characters (not shown, it may be a key itself)"
     )

@@ -1,4 +1,4 @@
-"""TLS settings of the clients of this process, from the environment (RocketMQ has JVM options for that).
+"""TLS settings of the clients of this process, from environment variables. (RocketMQ uses JVM options.)
 
 ========================== =============================================================================
 ``RAPTORMQ_TLS``           ``true`` or ``false``; default: true if any other one except the password is set
@@ -30,7 +30,7 @@ _CA, _CERT, _KEY, _CHECK_NAME = "RAPTORMQ_TLS_CA", "RAPTORMQ_TLS_CERT", "RAPTORM
 
 
 def tls_from_environment(environment: Mapping[str, str] = os.environ) -> ClientTls | None:
-    """Return the TLS settings of this process, None when TLS is not configured.
+    """Return the TLS settings of this process; None if TLS is not configured.
 
     Raises:
         ConfigError: a value is invalid, or a related value is missing.

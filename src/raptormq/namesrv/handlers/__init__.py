@@ -1,7 +1,6 @@
-"""The request handlers of a name server, one module per family of requests.
+"""Request handlers of a name server, one module per family of requests.
 
-Each module has a class that takes what its requests need, and adds its handlers to a
-:class:`~raptormq.transport.router.Router`.
+Each module has a class that registers its handlers with a :class:`~raptormq.transport.router.Router`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def build_router(
     now_ms: Callable[[], int],
     registrations: RegistrationHandlers,
 ) -> Router:
-    """Return the router of a name server; ``now_ms`` is a monotonic clock."""
+    """Return the router of a name server. ``now_ms`` returns the time of a monotonic clock in ms."""
     router = Router()
     KvHandlers(kv).add_to(router)
     registrations.add_to(router)

@@ -16,7 +16,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class KvHandlers:
-    """Answers from a :class:`~raptormq.namesrv.kv_config.KvConfig`."""
+    """Reads and changes a :class:`~raptormq.namesrv.kv_config.KvConfig`."""
 
     def __init__(self, kv: KvConfig) -> None:
         self._kv = kv
@@ -29,13 +29,13 @@ class KvHandlers:
         router.add(RequestCode.GET_KVLIST_BY_NAMESPACE, KVConfigRequestHeader, self.list)
 
     def put(self, _peer: Connection, request: RemotingCommand, header: KVConfigRequestHeader) -> RemotingCommand:
-        """PUT_KV_CONFIG."""
+        """100 (PUT_KV_CONFIG): set a value."""
         with _refusing():
             self._kv.put(header.namespace, _required("key", header.key), _required("value", header.value))
         return response_to(request)
 
     def get(self, _peer: Connection, request: RemotingCommand, header: KVConfigRequestHeader) -> RemotingCommand:
-        """GET_KV_CONFIG."""
+        """101 (GET_KV_CONFIG): return a value, or code 22 if it does not exist."""
         key = _required("key", header.key)
         value = self._kv.get(header.namespace, key)
         if value is None:
@@ -44,13 +44,13 @@ class KvHandlers:
         return response_to(request, header=KVConfigResponseHeader(value))
 
     def delete(self, _peer: Connection, request: RemotingCommand, header: KVConfigRequestHeader) -> RemotingCommand:
-        """DELETE_KV_CONFIG."""
+        """102 (DELETE_KV_CONFIG): delete a value."""
         with _refusing():
             self._kv.delete(header.namespace, _required("key", header.key))
         return response_to(request)
 
     def list(self, _peer: Connection, request: RemotingCommand, header: KVConfigRequestHeader) -> RemotingCommand:
-        """GET_KVLIST_BY_NAMESPACE."""
+        """219 (GET_KVLIST_BY_NAMESPACE): return all values of a namespace, or code 22 if it does not exist."""
         table = self._kv.namespace(header.namespace)
         if table is None:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
@@ -65,7 +65,7 @@ def _required(name: str, value: str | None) -> str:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Refuse the request with the reason when the file cannot be written."""
+    """Refuse the request with code 1 if the file cannot be written."""
     try:
         yield
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Write permission of a broker: 205 removes it, so that producers avoid the broker, 327 restores it."""
+"""Write permission of a broker: 205 removes it, so that producers do not use the broker, and 327 restores it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class PermissionHandlers:
         router.add(RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, self.add)
 
     def wipe(self, _peer: Connection, request: RemotingCommand, header: BrokerNameRequestHeader) -> RemotingCommand:
-        """WIPE_WRITE_PERM_OF_BROKER."""
+        """205 (WIPE_WRITE_PERM_OF_BROKER): remove the write permission of all topics of a broker."""
         count = self._table.wipe_write_permission(header.broker_name)
         return response_to(request, header=WipeWritePermResponseHeader(count))
 
     def add(self, _peer: Connection, request: RemotingCommand, header: BrokerNameRequestHeader) -> RemotingCommand:
-        """ADD_WRITE_PERM_OF_BROKER."""
+        """327 (ADD_WRITE_PERM_OF_BROKER): restore the write permission of all topics of a broker."""
         count = self._table.add_write_permission(header.broker_name)
         return response_to(request, header=AddWritePermResponseHeader(count))

@@ -31,7 +31,7 @@ _CRC_MASK = 0x7FFFFFFF
 
 
 class RegistrationHandlers:
-    """Adds brokers to the route table and removes them."""
+    """Registers brokers in the route table and removes them."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class RegistrationHandlers:
         self._now_ms = now_ms
         self._on_registered = on_registered
         self.displaced_count = 0
-        """Brokers displaced by a registration of another connection, while their own connection was open."""
+        """Number of brokers that a registration on another connection displaced while their connection was open."""
         self.foreign_unregister_count = 0
-        """Brokers unregistered by another connection, while their own connection was open."""
+        """Number of brokers that another connection unregistered while their connection was open."""
 
     def add_to(self, router: Router) -> None:
         """Register the handlers."""
@@ -62,8 +62,8 @@ class RegistrationHandlers:
     def register(
         self, peer: Connection, request: RemotingCommand, header: RegisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """REGISTER_BROKER: all topics of a broker, or changed ones. A complete registration removes other topics of the
-        broker.
+        """103 (REGISTER_BROKER): register a broker with all its topics, or with changed topics. A complete registration
+        removes the other topics of the broker.
         """
         if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & _CRC_MASK:
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -77,6 +77,7 @@ class RegistrationHandlers:
             channel=peer,
             timeout_ms=header.heartbeat_timeout_millis,
             enable_acting_master=header.enable_acting_master,
+            is_shared=bool(header.shared_address),
         )
         displaced = self._table.displaced_by(registration)
         is_new = header.broker_addr not in self._table.live
@@ -91,36 +92,38 @@ class RegistrationHandlers:
             logger.info(
                 "broker %s (id %d) at %s is registered", header.broker_name, header.broker_id, header.broker_addr
             )
-        self._warn_of(displaced, peer, header)
+        self._log_displaced(displaced, peer, header)
         self._on_registered()
         answer = RegisterBrokerResponseHeader(master.ha_address, master.address) if master else None
         return response_to(request, header=answer, body=self._order_topics())
 
-    def _warn_of(self, displaced: list[str], peer: Connection, header: RegisterBrokerRequestHeader) -> None:
-        """Log brokers that were displaced while they may be alive: a pod has moved, or somebody takes their place."""
+    def _log_displaced(self, displaced: list[str], peer: Connection, header: RegisterBrokerRequestHeader) -> None:
+        """Log displaced brokers whose connection is still open. The cause is either a new address of a pod, or a second
+        broker with the same name and id.
+        """
         for address in displaced:
-            if self._table.channel_of(address) not in (None, peer):  # it outranks the newcomer
+            if self._table.channel_of(address) not in (None, peer):  # not displaced: it has a larger state version
                 continue
             self.displaced_count += 1
             logger.warning(
-                "broker %s (id %d) is registered at %s by %s and displaces %s, which has not unregistered and whose "
+                "broker %s (id %d) at %s, registered by %s, displaces %s, which has not unregistered and whose "
                 "connection is open",
                 header.broker_name,
                 header.broker_id,
                 header.broker_addr,
                 peer.peer_name,
-                address if address != header.broker_addr else "its former registration",
+                address if address != header.broker_addr else "its previous registration",
             )
 
     def unregister(
         self, peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """UNREGISTER_BROKER: a broker stops."""
-        is_own = self._table.channel_of(header.broker_addr) == peer
+        """104 (UNREGISTER_BROKER): remove a broker that stops."""
+        is_own = self._table.channel_of(header.broker_addr) in (None, peer)
         if self._table.unregister(header.broker_name, header.broker_addr) and not is_own:
             self.foreign_unregister_count += 1
             logger.warning(
-                "broker %s at %s is unregistered by %s, not by its own connection, which is open",
+                "broker %s at %s was unregistered by %s, while its own connection is open",
                 header.broker_name,
                 header.broker_addr,
                 peer.peer_name,
@@ -130,22 +133,22 @@ class RegistrationHandlers:
     def query_data_version(
         self, _peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """QUERY_DATA_VERSION: whether the broker has to register again. Counts as a sign of life."""
-        asked = DataVersion.from_dict(loads_object(request.body)) if request.body else DataVersion()
+        """322 (QUERY_DATA_VERSION): return whether the broker must register again. Renews its lease."""
+        sent = DataVersion.from_dict(loads_object(request.body)) if request.body else DataVersion()
         self._table.touch(header.broker_addr, self._now_ms())
         known = self._table.data_version(header.broker_addr)
         body = dumps(known.to_dict()) if known else b""
-        return response_to(request, header=DataVersionResponseHeader(known != asked), body=body)
+        return response_to(request, header=DataVersionResponseHeader(known != sent), body=body)
 
     def heartbeat(
         self, _peer: Connection, request: RemotingCommand, header: BrokerHeartbeatRequestHeader
     ) -> RemotingCommand:
-        """BROKER_HEARTBEAT: a sign of life."""
+        """904 (BROKER_HEARTBEAT): renew the lease of a broker."""
         self._table.touch(header.broker_addr, self._now_ms(), header.heartbeat_timeout_mills)
         return response_to(request)
 
     def closed(self, peer: Connection) -> None:
-        """Remove the brokers whose registration came over a connection that has closed."""
+        """Remove the brokers that registered on a closed connection."""
         self._table.channel_closed(peer)
 
     def _order_topics(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Routes, clusters and members of broker groups: 105, 106 and 901."""
+"""Routes, clusters and members of broker groups: requests 105, 106 and 901."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from raptormq.transport.router import Refused, Router
 
 
 class RouteHandlers:
-    """Answers requests for routes.
+    """Returns routes and broker groups.
 
-    JSON is always written with quoted keys. Every known client reads that, also those for which RocketMQ leaves the
-    quotes out.
+    JSON keys are always quoted. RocketMQ omits the quotes for some clients, but all known clients accept them.
     """
 
     def __init__(self, table: RouteTable, kv: KvConfig, config: RunningConfig, now_ms: Callable[[], int]) -> None:
@@ -37,7 +36,7 @@ class RouteHandlers:
         router.add(RequestCode.GET_BROKER_MEMBER_GROUP, MemberGroupRequestHeader, self.member_group)
 
     def topic_route(self, _peer: Connection, request: RemotingCommand, header: RouteRequestHeader) -> RemotingCommand:
-        """GET_ROUTEINFO_BY_TOPIC."""
+        """105 (GET_ROUTEINFO_BY_TOPIC): return the route of a topic, or code 17 if there is none."""
         config = self._config.current
         waited_ms = self._now_ms() - self._started_ms
         if config.need_wait_for_service and waited_ms < config.wait_seconds_for_service * 1000:
@@ -51,13 +50,13 @@ class RouteHandlers:
         return response_to(request, body=route.to_json())
 
     def cluster_info(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
-        """GET_BROKER_CLUSTER_INFO."""
+        """106 (GET_BROKER_CLUSTER_INFO): return all broker groups by cluster."""
         return response_to(request, body=views.cluster_info(self._table).to_json())
 
     def member_group(
         self, _peer: Connection, request: RemotingCommand, header: MemberGroupRequestHeader
     ) -> RemotingCommand:
-        """GET_BROKER_MEMBER_GROUP."""
+        """901 (GET_BROKER_MEMBER_GROUP): return the members of one broker group."""
         group = views.member_group(self._table, header.cluster_name, header.broker_name).to_dict()
         del group["enableActingMaster"]
         return response_to(request, body=dumps({"brokerMemberGroup": group}))

@@ -1,4 +1,4 @@
-"""Settings read and updated by request: 318 and 319."""
+"""Queries and changes of the settings: requests 318 and 319."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SettingsHandlers:
         router.add(RequestCode.GET_NAMESRV_CONFIG, None, self.get)
 
     def update(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
-        """UPDATE_NAMESRV_CONFIG: ``key=value`` lines; all of them or none."""
+        """318 (UPDATE_NAMESRV_CONFIG): change all settings in the body (``key=value`` lines), or none."""
         try:
             pairs = parse_properties(request.body.decode("utf-8"))
             if forbidden := self._config.forbidden(pairs):
@@ -39,5 +39,5 @@ class SettingsHandlers:
         return response_to(request)
 
     def get(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
-        """GET_NAMESRV_CONFIG: all settings as ``key=value`` lines."""
+        """319 (GET_NAMESRV_CONFIG): return all settings as ``key=value`` lines."""
         return response_to(request, body=self._config.text().encode("utf-8"))

@@ -1,4 +1,4 @@
-"""Topic lists, and topics added and removed by request: 206, 216, 217, 224, 304 and 311 to 313."""
+"""Lists of topics, and changes of routes by request: 206, 216, 217, 224, 304 and 311 to 313."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ class TopicHandlers:
         router.add(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, None, self.other_unit_subscribed_topics)
 
     def all_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        """206 (GET_ALL_TOPIC_LIST_FROM_NAMESERVER): return all topics."""
         return _listed(request, self._config.current.enable_all_topic_list, views.all_topics(self._table))
 
     def topics_of_cluster(
         self, _peer: Connection, request: RemotingCommand, header: ClusterRequestHeader
     ) -> RemotingCommand:
-        """GET_TOPICS_BY_CLUSTER."""
+        """224 (GET_TOPICS_BY_CLUSTER): return the topics of a cluster."""
         topics = views.topics_of_cluster(self._table, header.cluster)
         return _listed(request, self._config.current.enable_topic_list, topics)
 
     def system_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
-        """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
+        """304 (GET_SYSTEM_TOPIC_LIST_FROM_NS): return the names of clusters and brokers, which are topics."""
         return _listed(request, self._config.current.enable_topic_list, views.system_topics(self._table))
 
     def unit_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
-        """GET_UNIT_TOPIC_LIST."""
+        """311 (GET_UNIT_TOPIC_LIST): return the topics with the flag UNIT."""
         return self._flagged(request, TopicFlag.UNIT)
 
     def unit_subscribed_topics(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
-        """GET_HAS_UNIT_SUB_TOPIC_LIST."""
+        """312 (GET_HAS_UNIT_SUB_TOPIC_LIST): return the topics with the flag UNIT_SUBSCRIBED."""
         return self._flagged(request, TopicFlag.UNIT_SUBSCRIBED)
 
     def other_unit_subscribed_topics(
         self, _peer: Connection, request: RemotingCommand, _header: None
     ) -> RemotingCommand:
-        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+        """313 (GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST): return the topics with the flag UNIT_SUBSCRIBED, without UNIT."""
         return self._flagged(request, TopicFlag.UNIT_SUBSCRIBED, without=TopicFlag.UNIT)
 
     def _flagged(self, request: RemotingCommand, flag: TopicFlag, *, without: int = 0) -> RemotingCommand:
@@ -66,14 +66,14 @@ class TopicHandlers:
         return _listed(request, self._config.current.enable_topic_list, topics)
 
     def delete(self, _peer: Connection, request: RemotingCommand, header: DeleteTopicRequestHeader) -> RemotingCommand:
-        """DELETE_TOPIC_IN_NAMESRV."""
+        """216 (DELETE_TOPIC_IN_NAMESRV): remove a topic from all brokers, or from those of one cluster."""
         self._table.delete_topic(header.topic, header.cluster_name or None)
         return response_to(request)
 
     def register(
         self, _peer: Connection, request: RemotingCommand, header: DeleteTopicRequestHeader
     ) -> RemotingCommand:
-        """REGISTER_TOPIC_IN_NAMESRV."""
+        """217 (REGISTER_TOPIC_IN_NAMESRV): add queues of a topic."""
         route = TopicRoute.from_json(request.body) if request.body else TopicRoute()
         self._table.register_topic(header.topic, route.queues)
         return response_to(request)

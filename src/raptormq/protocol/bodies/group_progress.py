@@ -57,7 +57,7 @@ class QueueProgress:
     """Progress of a group in a queue; offsets count messages."""
 
     broker_offset: int
-    """Offset of the next message that the queue gets."""
+    """Offset of the next message to be stored in the queue."""
     consumer_offset: int
     """Offset of the first message that the group has not consumed."""
     pull_offset: int

@@ -18,11 +18,11 @@ from raptormq.protocol.bodies.tolerant_json import dumps, loads_object, loads_re
 _NOT_ZERO = re.compile(rb"[^\0]", re.DOTALL)
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 MAX_POPPED = 32
-"""Maximum messages of one checkpoint."""
+"""Maximum number of messages of one checkpoint."""
 _MAX_OFFSETS = 127
-"""Apache RocketMQ stores their number in one byte."""
+"""Limit of Apache RocketMQ, which stores the number of messages in one byte."""
 _MAX_ACKS = 4_096
-"""Maximum entries of one batch; they take 50 ms."""
+"""Maximum entries of one batch of acks. Handling them takes 50 ms."""
 _MAX_BITS_BYTES = 64 * 1024
 """Maximum length of a bit set, which also has bits for messages that a filter has excluded."""
 
@@ -42,11 +42,11 @@ class CheckPoint:
     offsets: tuple[int, ...]
     broker_name: str
     suspended: bool = False
-    """The next delivery of its messages does not count as another one."""
+    """Whether the next delivery of the messages does not increase the number of deliveries."""
 
     @property
     def revive_time(self) -> int:
-        """When messages that are not acknowledged become visible again, in ms since 1970."""
+        """Time in ms since 1970 when unacknowledged messages become visible again."""
         return self.pop_time + self.invisible_time
 
     @property

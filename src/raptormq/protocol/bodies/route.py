@@ -187,11 +187,11 @@ def encode_registration(table: TopicConfigTable) -> bytes:
 
 
 def decode_registration(data: bytes) -> TopicConfigTable:
-    """Decode the body of REGISTER_BROKER (103), plain or zlib. The first byte tells them apart, because the header flag
-    is wrong in 5.3.
+    """Decode the body of REGISTER_BROKER (103), plain or zlib. The first byte determines the form, because the header
+    flag is wrong in 5.3.
 
     Raises:
-        BodyError: neither form, or larger than 64 MiB when decompressed.
+        BodyError: the data has neither form, or is larger than 64 MiB when decompressed.
     """
     if data[:1] == b"\x78":
         return _decode_compressed(data)

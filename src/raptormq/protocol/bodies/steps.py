@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Yields after every item and returns the result."""
+"""A generator that yields after every item of a body and returns the decoded body."""
 
 
 def run_steps(steps: Steps[T]) -> T:

@@ -18,9 +18,10 @@ from raptormq.errors import BodyError
 _BARE_KEY_END = frozenset(b" \t\r\n:")
 _MAX_DEPTH = 64
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
-"""Limit of :func:`loads_request`: 30,000 subscriptions or 40,000 queues, which take 30 ms."""
+"""Maximum bytes of a body for :func:`loads_request`: 30,000 subscriptions or 40,000 queues. Parsing them takes 30
+ms."""
 MAX_REQUEST_REWRITTEN_BYTES = 65_536
-"""Limit of :func:`loads_request` for fastjson's dialect, which takes 10 us per byte."""
+"""Maximum bytes of a body in fastjson's dialect for :func:`loads_request`. Parsing the dialect takes 10 us per byte."""
 
 
 def loads(data: bytes) -> Any:
@@ -54,7 +55,8 @@ def loads_object(data: bytes) -> dict[str, Any]:
 
 
 def loads_request(data: bytes) -> dict[str, Any]:
-    """Parse the body of a request, which must be an object, in bounded time. Parsing cannot be split into steps.
+    """Parse the body of a request, which must be an object. The limits bound the time, because parsing cannot be split
+    into steps.
 
     Raises:
         BodyError: not an object, longer than :data:`MAX_REQUEST_BYTES`, or in fastjson's dialect and longer than

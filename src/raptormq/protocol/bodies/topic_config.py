@@ -166,6 +166,11 @@ class TopicConfigTable:
         """Return the body of GET_ALL_TOPIC_CONFIG (21)."""
         return dumps(self.to_dict())
 
+    def to_json_with_ids(self) -> bytes:
+        """Return the body of GET_ALL_TOPIC_CONFIG (21) for a slave: with the topics as ``topics.json`` has them."""
+        topics = {name: topic.to_stored() for name, topic in self.topics.items()}
+        return dumps({"dataVersion": self.data_version.to_dict(), "topicConfigTable": topics})
+
     @classmethod
     def from_json(cls, data: bytes) -> TopicConfigTable:
         """Decode the body of GET_ALL_TOPIC_CONFIG (21)."""

@@ -58,7 +58,7 @@ class AckMessageRequestHeader(Header):
 @dataclass(slots=True)
 class ChangeInvisibleTimeRequestHeader(Header):
     """200053: make the message at ``offset`` visible again in ``invisible_time`` ms. With ``suspend`` its next delivery
-    does not count as another one (RocketMQ 5.5).
+    does not increase the number of deliveries (RocketMQ 5.5).
     """
 
     consumer_group: str
@@ -91,8 +91,8 @@ class PeekMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class NotificationRequestHeader(Header):
-    """200054: wait until there is something to pop. A filter (``exp``, ``exp_type``; RocketMQ 5.5) selects the messages
-    of the topic that count.
+    """200054: wait until there is a message to pop. With a filter (``exp``, ``exp_type``; RocketMQ 5.5) only matching
+    messages of the topic end the wait.
     """
 
     consumer_group: str
@@ -116,7 +116,7 @@ class NotificationResponseHeader(Header):
 
 @dataclass(slots=True)
 class PollingInfoRequestHeader(Header):
-    """200055: ask for the number of pops that wait for a queue."""
+    """200055: get the number of pops that wait for a queue."""
 
     consumer_group: str
     topic: str

@@ -23,7 +23,7 @@ class QueryMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
-    """12: progress of the key index."""
+    """12: store time and log offset of the newest message in the key index."""
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
@@ -31,7 +31,8 @@ class QueryMessageResponseHeader(Header):
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequestHeader(Header):
-    """321: read ``count`` items of a queue from ``index`` on, with a group also its subscription to the topic."""
+    """321: read ``count`` items of a queue from ``index`` on. With a group the response also has its subscription to
+    the topic."""
 
     topic: str
     queue_id: int

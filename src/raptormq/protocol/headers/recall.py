@@ -9,7 +9,8 @@ from raptormq.protocol.schema import Header, wire
 
 @dataclass(slots=True)
 class RecallMessageRequestHeader(Header):
-    """370. The handle is from the response to the send (:mod:`raptormq.protocol.recall_handle`)."""
+    """370: recall a timer message. The handle is that of the response to the send
+    (:mod:`raptormq.protocol.recall_handle`)."""
 
     topic: str
     recall_handle: str

@@ -13,7 +13,9 @@ class RegisterBrokerRequestHeader(Header):
     the body is significant.
 
     ``complete_topic_table`` is specific to RaptorMQ: whether the body has all topics of the broker or only changed
-    ones. Brokers of Apache RocketMQ do not send it, and its name servers ignore it.
+    ones. ``shared_address`` is, too: the address is that of whoever leads a group, such as a Kubernetes Service, and
+    the registration outlives the connection of this broker. Brokers of Apache RocketMQ send neither, and its name
+    servers ignore both.
     """
 
     broker_name: str
@@ -26,6 +28,7 @@ class RegisterBrokerRequestHeader(Header):
     compressed: bool = False
     body_crc32: int = 0
     complete_topic_table: bool | None = None
+    shared_address: bool | None = None
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class UnregisterBrokerRequestHeader(Header):
 
 @dataclass(slots=True)
 class BrokerHeartbeatRequestHeader(Header):
-    """904: liveness only."""
+    """904: heartbeat of a broker, which renews its registration."""
 
     cluster_name: str
     broker_addr: str
@@ -81,21 +84,21 @@ class BrokerNameRequestHeader(Header):
 
 @dataclass(slots=True)
 class WipeWritePermResponseHeader(Header):
-    """205: how many topics lost the write permission."""
+    """205: number of topics that lost the write permission."""
 
     wipe_topic_count: int
 
 
 @dataclass(slots=True)
 class AddWritePermResponseHeader(Header):
-    """327: how many topics regained the write permission."""
+    """327: number of topics that regained the write permission."""
 
     add_topic_count: int
 
 
 @dataclass(slots=True)
 class DeleteTopicRequestHeader(Header):
-    """216, 217, 351: a topic, in one cluster or in all."""
+    """216, 217, 351: a topic, in one cluster or in all clusters."""
 
     topic: str
     cluster_name: str | None = None
@@ -118,7 +121,7 @@ class MemberGroupRequestHeader(Header):
 
 @dataclass(slots=True)
 class KVConfigRequestHeader(Header):
-    """100, 101, 102, 219: namespace, key and value, as far as the code needs them."""
+    """100, 101, 102, 219: namespace, key and value. Each code uses only some of them."""
 
     namespace: str
     key: str | None = None

@@ -9,7 +9,7 @@ from raptormq.protocol.schema import Header
 
 @dataclass(slots=True)
 class CreateTopicRequestHeader(Header):
-    """17. ``attributes`` is ``+key=value,-key``; see TopicConfig for the numbers."""
+    """17: create or update a topic. ``attributes`` is ``+key=value,-key``; see TopicConfig for the numbers."""
 
     topic: str
     default_topic: str
@@ -47,8 +47,8 @@ class GroupAndTopicRequestHeader(Header):
 
 @dataclass(slots=True)
 class CloneGroupOffsetRequestHeader(Header):
-    """314: copy the offsets of ``src_group`` to ``dest_group``, in one topic or in all. Without ``offline`` only topics
-    are copied that members of ``src_group`` subscribe to, if there are members.
+    """314: copy the offsets of ``src_group`` to ``dest_group``, in one topic or in all topics. If ``src_group`` has
+    members and ``offline`` is false, only topics to which they subscribe are copied.
     """
 
     src_group: str
@@ -59,7 +59,7 @@ class CloneGroupOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class GroupForbiddenRequestHeader(Header):
-    """353: set whether a group may read a topic; without ``readable`` get it."""
+    """353: set whether a group may read a topic. Without ``readable`` the request gets the setting."""
 
     group: str
     topic: str
@@ -76,7 +76,7 @@ class DeleteGroupRequestHeader(Header):
 
 @dataclass(slots=True)
 class ConsumeStatsRequestHeader(Header):
-    """208: a group, in one topic or in all."""
+    """208: get the progress of a group in one topic or in all topics."""
 
     consumer_group: str
     topic: str | None = None
@@ -84,7 +84,7 @@ class ConsumeStatsRequestHeader(Header):
 
 @dataclass(slots=True)
 class BrokerConsumeStatsRequestHeader(Header):
-    """317: for ordered topics only, or for all."""
+    """317: get the progress of all groups, in ordered topics only or in all topics."""
 
     is_order: bool = False
 
@@ -92,18 +92,21 @@ class BrokerConsumeStatsRequestHeader(Header):
 @dataclass(slots=True)
 class AllTopicsRequestHeader(Header):
     """21: all topics, or from RocketMQ 5.5 on one page of them: up to ``max_topic_num`` topics in the order of their
-    names, from the one at ``topic_seq`` on. ``data_version`` is the version of the table in the answer to the first
-    page, as JSON. A page after a change of the table is the first one again.
+    names, from the one at ``topic_seq`` on. ``data_version`` is the version of the table in the response to the first
+    page, as JSON. If the table has changed since, the response is the first page again. ``with_topic_ids`` is specific
+    to RaptorMQ's slaves: the attributes in the response include the ids of the topics
+    (:mod:`~raptormq.protocol.topic_ids`).
     """
 
     topic_seq: int | None = None
     data_version: str | None = None
     max_topic_num: int | None = None
+    with_topic_ids: bool | None = None
 
 
 @dataclass(slots=True)
 class AllGroupsRequestHeader(Header):
-    """201: all groups, or one page of them, as 21."""
+    """201: all groups, or one page of them, with the fields of 21."""
 
     group_seq: int | None = None
     data_version: str | None = None
@@ -126,7 +129,7 @@ class TotalGroupResponseHeader(Header):
 
 @dataclass(slots=True)
 class VersionResponseHeader(Header):
-    """26: DataVersion as JSON."""
+    """26: the version (DataVersion) of the topic table as JSON."""
 
     version: str
 

@@ -46,7 +46,8 @@ class CheckTransactionStateRequestHeader(Header):
 
 @dataclass(slots=True)
 class ResumeCheckRequestHeader(Header):
-    """323: ``msg_id`` is the offset id of a half message, which may have been given up."""
+    """323: resume the checks of the half message with the offset id ``msg_id``, even if its checks had ended without a
+    decision."""
 
     msg_id: str
     topic: str | None = None

@@ -15,12 +15,12 @@ from raptormq.protocol.sql92.parser import parse
 
 _CACHED_FILTERS = 512
 _MAX_TERMS_PER_READ = 100_000
-"""Maximum terms that one read of a queue evaluates: a few milliseconds."""
+"""Maximum number of terms that one read of a queue evaluates, which takes a few milliseconds."""
 _MAX_BYTES_PER_READ = 2 << 20
-"""Maximum bytes of properties that one read decodes: 60 ms."""
+"""Maximum bytes of properties that one read decodes, which takes 60 ms."""
 _MAX_TERM_BYTES_PER_READ = 32 << 20
-"""Maximum product of these bytes and the terms, since each term may search the longest property: 150 ms at worst,
-normally close to nothing.
+"""Maximum product of these bytes and the number of terms, because each term may search the longest property. It takes
+at most 150 ms and normally almost no time.
 """
 
 
@@ -44,7 +44,7 @@ class MessageFilter:
             return False
 
     def wants(self, properties: bytes) -> bool:
-        """Return the same for the stored text form of the properties."""
+        """Return whether a message with this stored text form of properties matches."""
         return self.matches(decode_properties(str(properties, "utf-8", "replace")))
 
 

@@ -47,7 +47,7 @@ def constant(kind: Kind, value: Value) -> Node:
 
 
 def named(name: str) -> Node:
-    """A property; unknown if the message does not have it."""
+    """Return the node of a property. Its value is unknown if the message does not have it."""
     return Node(Kind.PROPERTY, lambda properties: properties.get(name))
 
 
@@ -56,7 +56,8 @@ def _boolean(evaluate: Evaluate, *parts: Node) -> Node:
 
 
 def truth(node: Node) -> Node:
-    """An operand of AND, OR or NOT, or the whole expression. A property alone is text and therefore never true.
+    """Return the node for an operand of AND, OR or NOT, or for the whole expression. A property alone is text and
+    therefore never true.
 
     Raises:
         FilterError: the node is a number or a text.
@@ -115,7 +116,7 @@ def negation(node: Node) -> Node:
 
 
 def minus(node: Node) -> Node:
-    """A minus sign; unknown for text."""
+    """Return the node of a minus sign. Its value is unknown for text."""
     operand = node.evaluate
     return Node(Kind.NEGATED, lambda properties: negated(operand(properties)), node.depth + 1)
 
@@ -127,10 +128,10 @@ def is_null(node: Node) -> Node:
 
 
 def equal(left: Node, right: Node) -> Node:
-    """``=``.
+    """Return the node of an ``=`` comparison.
 
     Raises:
-        FilterError: NULL is compared, or a truth value with a number or text.
+        FilterError: an operand is the constant NULL, or a boolean constant is compared with a number or a string.
     """
     for node in (left, right):
         if node.kind is Kind.TRUTH and node.value is None:

@@ -10,7 +10,7 @@
     unary      = ("+" | "-" | NOT) unary | text | number | TRUE | FALSE | NULL | property | "(" or ")"
 
 As in RocketMQ, parsing stops after a complete expression: what follows (``a = 1 b = 2``, ``a LIKE 'x'``) is ignored.
-Size and depth are bounded, so that neither parsing nor evaluating can exhaust the stack or hold up the broker.
+Size and depth are bounded, so that neither parsing nor evaluation can exhaust the stack or block the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raptormq.protocol.sql92.values import compare, integer
 
 MAX_CHARACTERS = 16_384
 MAX_TERMS = 1_024
-"""Maximum literals and properties of one filter; the texts of an IN count as one."""
+"""Maximum literals and properties of one filter. The texts of one IN count as one term."""
 MAX_DEPTH = 64
 
 _SEARCHES: dict[str, Callable[[str, str], bool]] = {

@@ -1,6 +1,6 @@
 """Converts the queues of a topic between SimpleCQ and BatchCQ while the topic is in use.
 
-The rest of the store only knows the current type of a topic's queues.
+The rest of the store depends only on the current type of a topic's queues.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     build     copy until the new queues have caught up with the old ones, compare, make everything durable
     switch    in the ledger, which decides after a crash; then in memory, within one iteration of the loop
-    finish    the topic table says the type, the old files are removed
+    finish    the topic table gets the new type, the old files are removed
 
 For a conversion to SimpleCQ the topic table changes before the switch, so that no more batches arrive. A conversion may
 be interrupted at any point: the next start opens complete queues, the old ones before the ledger says ``switched``, the
 new ones after.
 
-Neighbours: :mod:`~raptormq.storage.conversion.manager` runs the steps, :mod:`~raptormq.storage.queue.topic_state` keeps
+See also: :mod:`~raptormq.storage.conversion.manager` runs the steps, :mod:`~raptormq.storage.queue.topic_state` keeps
 what survives a restart.
 """
 
@@ -32,19 +32,20 @@ from raptormq.storage.queue import BUILDING, SWITCHED, ConsumeQueue, ConversionE
 logger = get_logger(__name__)
 
 _SLICE_S = 0.002
-"""Work between two pauses."""
+"""Maximum duration of the work between two pauses, in seconds."""
 _PAUSE_S = 0.002
-"""Length of a pause, for other tasks."""
+"""Length in seconds of a pause, in which other tasks run."""
 
 
 class QueueTypes(Protocol):
     """The types of topics as the broker keeps them."""
 
     def set(self, topic: str, *, is_batch: bool) -> None:
-        """Set the type of ``topic``: at once for producers, soon in its file. Ignored for a deleted topic."""
+        """Set the type of ``topic``, immediately for producers and later in the file of the table. Ignored for a
+        deleted topic."""
 
     async def saved(self) -> None:
-        """Wait until the types set are durable.
+        """Wait until all types set so far are durable.
 
         Raises:
             StorageError: they could not be saved.
@@ -88,7 +89,7 @@ class ConversionJob:
     comparison: QueueComparison | None = None
     stop_requested: bool = False
     is_topic_deleted: bool = False
-    """The topic was deleted."""
+    """Whether the topic was deleted."""
     old_queues: list[ConsumeQueue] = field(default_factory=list)
     """Queues of the old type whose files still exist."""
     switched_at: int = 0
@@ -104,7 +105,7 @@ class ConversionRunner:
     checkpointer: Checkpointer
 
     async def build(self, job: ConversionJob) -> None:
-        """Return when the new queues have caught up and equal the old ones.
+        """Copy until the new queues have caught up with the old ones, then compare them.
 
         Raises:
             StopRequested, ConversionRefused, StorageError, OSError: the new queues are kept as they are.
@@ -126,7 +127,7 @@ class ConversionRunner:
         )
 
     async def switch(self, job: ConversionJob, types: QueueTypes) -> None:
-        """Make the new queues those of the topic.
+        """Replace the queues of the topic by the new queues.
 
         Raises:
             StopRequested, ConversionRefused, StorageError, OSError: the old queues are still those of the topic.
@@ -148,9 +149,10 @@ class ConversionRunner:
             if job.is_topic_deleted:
                 raise StopRequested
             if not conversion.has_caught_up():
-                raise ConversionRefused(conversion.refusal or "the new queues have fallen behind")
+                raise ConversionRefused(conversion.refusal or "the new queues lag behind the old ones")
         except (StorageError, ConversionRefused):
-            entry.state = BUILDING  # if the file says SWITCHED nevertheless, a start replays from the offset
+            # If the file was written as SWITCHED nevertheless, the next start replays from the offset.
+            entry.state = BUILDING
             raise
         job.old_queues = conversion.switch()
         job.switched_at = self.parts.log.end_offset
@@ -168,7 +170,7 @@ class ConversionRunner:
         job.progress.phase = "switching"
         await self.parts.conversions.rewrite(
             self.background
-        )  # before the old queues are removed, because the ledger's backup still names them
+        )  # before the old queues are removed, because the backup of the ledger still refers to them
         if job.is_topic_deleted:  # another topic may have its name
             raise StopRequested
         types.set(job.entry.topic, is_batch=job.entry.to_batch)
@@ -195,8 +197,8 @@ class ConversionRunner:
             await self.background.run(files.deleted.remove)
 
     def discard_new_queues(self, job: ConversionJob) -> None:
-        """Discard the new queues and move their folder away. Without a pause in between, because a topic that is
-        created again may have files of the same names. A thread removes the folder later.
+        """Discard the new queues and move their folder to the deleted folders. Both happen in one event loop iteration,
+        because a topic that is created again may have files of the same names. A thread removes the folder later.
 
         Raises:
             OSError: the folder could be neither renamed nor removed.

@@ -1,7 +1,7 @@
 """Runs the conversions of a store, one after another in the background.
 
-Neighbours: :mod:`~raptormq.storage.conversion.job` does the work, :mod:`~raptormq.storage.queue.topic_state` keeps what
-a start has to know; the broker's ``conversions`` decides what may be converted.
+See also: :mod:`~raptormq.storage.conversion.job` does the work, :mod:`~raptormq.storage.queue.topic_state` persists
+the state for the next start. The broker's ``conversions`` decides which topics may be converted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = get_logger(__name__)
 
 
 class QueueConverter:
-    """Converts topics between the queue types. Belongs to the thread of the store."""
+    """Converts topics between the queue types. Must be used on the thread of the store."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
@@ -43,8 +43,8 @@ class QueueConverter:
     # --- life ---
 
     def prepare(self) -> None:
-        """Set the types of the topics in the ledger. Called before the queues are loaded, after their table knows the
-        declared and the deleted topics.
+        """Set the types of the topics in the ledger. Called after the declared and deleted topics are known and before
+        the queues are loaded.
 
         Raises:
             StoreDamaged: the ledger cannot be read.
@@ -60,9 +60,9 @@ class QueueConverter:
                 self._table.set_type(topic, is_batch=entry.is_batch)
 
     def _is_overruled(self, entry: ConversionEntry) -> bool:
-        """Return whether a crash has kept an entry of a deleted topic. If only a successor of the topic was saved, it
-        may have BatchCQ queues. The topic table never says so of a topic whose other queues are in use, and the
-        SimpleCQ queues that the entry asks for cannot hold all its messages.
+        """Return whether the entry belongs to a deleted topic, which a crash may leave. A later topic of the same name
+        may have BatchCQ queues. The topic table never declares BatchCQ for a topic whose SimpleCQ queues are in use,
+        and SimpleCQ queues cannot hold all its messages.
         """
         tombstone_offset = self._table.topic_tombstones.get(entry.topic, 0)
         was_deleted = entry.tombstone_offset is not None and tombstone_offset > entry.tombstone_offset
@@ -91,7 +91,7 @@ class QueueConverter:
         """Set the executor and the checkpointer. Required before any method that is awaited."""
         self._runner = ConversionRunner(self._parts, background, checkpointer)
 
-    # --- orders ---
+    # --- starting and stopping ---
 
     def types(self) -> dict[str, bool]:
         """Return the topics under conversion and whether their queues are of type BatchCQ now."""
@@ -102,13 +102,14 @@ class QueueConverter:
         return next((topic for topic, entry in self._ledger.entries.items() if entry.state != STOPPED), None)
 
     async def order(self, topic: str, types: QueueTypes, *, to_batch: bool) -> None:
-        """Start or resume the conversion of ``topic``, which exists; nothing happens when it already has the type.
+        """Start or resume the conversion of ``topic``, which must exist. Has no effect if the topic already has the
+        type.
 
-        An order to convert back a stopped conversion discards the new queues.
+        Converting a stopped conversion back to the old type discards the new queues.
 
         Raises:
             ConversionRefused: the topic is being converted to the other type.
-            StorageError: the order could not be saved and is ignored.
+            StorageError: the ledger could not be saved; the conversion is not started.
         """
         async with self._order_lock:
             await self._order(topic, types, to_batch)
@@ -145,8 +146,8 @@ class QueueConverter:
             raise
 
     async def _abandon(self, entry: ConversionEntry, types: QueueTypes) -> None:
-        """Discard the new queues once no start wants them. A stopped switch to SimpleCQ may not have noticed the stop
-        yet and may have changed the topic table.
+        """Discard the new queues after the ledger no longer refers to them. A switch to SimpleCQ that is being stopped
+        may already have changed the topic table.
         """
         assert self._runner is not None
         topic = entry.topic
@@ -168,7 +169,7 @@ class QueueConverter:
             self._runner.discard_new_queues(job)
 
     async def stop(self, topic: str) -> None:
-        """Stop a conversion; one that has switched runs to its end.
+        """Stop a conversion. After the switch a conversion is always completed.
 
         Raises:
             StorageError: the stop could not be saved.
@@ -188,7 +189,7 @@ class QueueConverter:
         return True
 
     def drop_topic(self, topic: str) -> None:
-        """Drop the conversion of a topic that is deleted with all its files, or of an order that could not be saved.
+        """Drop a conversion whose topic is deleted with all its files, or whose entry could not be saved.
         The ledger has to be saved afterwards (:meth:`save_ledger`).
         """
         self._ended.pop(topic, None)
@@ -224,9 +225,9 @@ class QueueConverter:
         await self._ledger.save(self._runner.background)
 
     async def convert(self, topic: str, types: QueueTypes) -> bool:
-        """Work on the conversion of ``topic``; return False when it has to be called again later.
+        """Run the conversion of ``topic``. Return False if it has to be called again later.
 
-        May be cancelled at any point when the store is about to be closed; the next start resumes.
+        May be cancelled at any point before the store is closed; the next start resumes the conversion.
         """
         assert self._runner is not None
         job = self._jobs[topic]
@@ -265,7 +266,7 @@ class QueueConverter:
         await types.saved()  # without an entry a start uses the topic table
         async with self._order_lock:  # a concurrent order may be abandoning it
             if self._jobs.get(entry.topic) is job:
-                self._runner.discard_new_queues(job)  # a start that still finds the entry begins anew
+                self._runner.discard_new_queues(job)  # a start that still finds the entry restarts the conversion
                 await self._complete(job, "refused", remark)
 
     async def _suspend(self, job: ConversionJob, types: QueueTypes, phase: str, remark: str) -> None:
@@ -283,7 +284,7 @@ class QueueConverter:
             await self._save_or_warn()
 
     async def _complete(self, job: ConversionJob, phase: str, remark: str) -> None:
-        """Remove a job, then publish its end: whoever reads it may stop the broker at once."""
+        """Remove a job, then publish its end, because a reader of the state may stop the broker immediately."""
         topic = job.entry.topic
         if self._jobs.get(topic) is not job:
             return

@@ -1,16 +1,17 @@
-"""Builds the queues of one topic a second time with the other type, while the old queues serve.
+"""Builds queues of the other type for one topic, while the old queues stay in use.
 
 The new queues of a :class:`QueueConversion` are filled from two sources. :meth:`QueueConversion.copy` copies the items
 of the old queues, slice by slice. The dispatcher, with the conversion as one more builder, adds new records to queues
-that have caught up. Both run on the thread of the store, so a queue that has caught up stays so, and the switch takes
-place between two iterations of the event loop.
+that have caught up. Both run on the thread of the store. Therefore a queue that has caught up never falls behind again,
+and the switch takes place between two event loop iterations.
 
-A single message becomes a batch of one, whose store time is read from its record. A batch of one becomes a message,
-unless it is stored as an inner batch, which no reader of SimpleCQ unpacks. The result equals a rebuild from the log.
+A single message becomes a batch item of one message, whose store time is read from its record. A batch item of one
+message becomes a message, unless its record is an inner batch, which readers of SimpleCQ do not unpack. The result is
+the same as after a rebuild from the log.
 
 :class:`QueueRows` reads the items of a queue as rows that are the same for both types, for conversion and comparison.
 
-Neighbours: :mod:`~raptormq.storage.conversion.manager` controls the steps, :mod:`~raptormq.storage.conversion.verify`
+See also: :mod:`~raptormq.storage.conversion.manager` controls the steps, :mod:`~raptormq.storage.conversion.verify`
 compares the results. Consumers are served by :mod:`~raptormq.storage.read.queue_reader` and
 :mod:`~raptormq.storage.read.batch_reader`.
 """
@@ -80,7 +81,7 @@ class QueueRows:
             for base, (physical, size, tag_code) in enumerate(ITEM.iter_unpack(whole), offset)
             if size != FILLER_SIZE
         ]
-        return self._sound(queue, rows, strict), offset + len(whole) // ITEM_BYTES
+        return self._valid_rows(queue, rows, strict), offset + len(whole) // ITEM_BYTES
 
     def _read_batches(
         self, queue: BatchConsumeQueue, offset: int, count: int, *, wait: bool, strict: bool
@@ -89,29 +90,29 @@ class QueueRows:
         while number < queue.item_count:
             data = self._table.files.read(queue, number, min(count, queue.item_count - number), wait=wait)
             whole = range(0, len(data) // BATCH_ITEM_BYTES * BATCH_ITEM_BYTES, BATCH_ITEM_BYTES)
-            items = self._sound(queue, [unpack_item(data, at) for at in whole], strict)
+            items = self._valid_rows(queue, [unpack_item(data, at) for at in whole], strict)
             rows = [item for item in items if item.end > offset]
             if rows:
                 return rows, rows[-1].end
             number += len(whole)
         return [], queue.max_offset
 
-    def _sound(self, queue: ConsumeQueue, rows: list[BatchItem], strict: bool) -> list[BatchItem]:
+    def _valid_rows(self, queue: ConsumeQueue, rows: list[BatchItem], strict: bool) -> list[BatchItem]:
         """Return the valid rows, which point into the log; with ``strict``, raise when there are others."""
         low, high = self._log.min_offset, self._log.end_offset
-        sound = [row for row in rows if row.is_valid and low <= row.physical and row.physical + row.size <= high]
-        if strict and len(sound) < len(rows):
+        valid = [row for row in rows if row.is_valid and low <= row.physical and row.physical + row.size <= high]
+        if strict and len(valid) < len(rows):
             raise ConversionRefused(
                 f"an item of queue {queue.queue_id} of {queue.topic} is damaged; a broker that is started without the "
                 "folders consumequeue and batchconsumequeue builds all queues again"
             )
-        return sound
+        return valid
 
 
 SLICE_ROWS = 128
-"""Items copied in one step: less than a millisecond."""
+"""Maximum number of items copied in one step, which takes less than a millisecond."""
 _TAIL_BYTES = 1 << 16
-"""A tail of this size is written at once; shorter ones wait for the timer."""
+"""Size in bytes from which a tail is written immediately. Shorter tails are written by the timer."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
@@ -122,17 +123,17 @@ class QueueConversion:
         self.topic = topic
         self.to_batch = to_batch
         self.queues: dict[int, ConsumeQueue] = {}
-        """By queue id; the files are in the folder of their type."""
+        """New queues by queue id. Their files are in the folder of their type."""
         self.rows = QueueRows(log, table)
         self.refusal = ""
-        """Why the queues cannot be converted; empty while they can."""
+        """Reason why the queues cannot be converted; empty while they can."""
         self._log = log
         self._table = table
         self._lagging: dict[int, int] = {}
-        """Queues with items left to copy, and the offset up to which their old items have been read."""
+        """Queues with items left to copy, each with the offset up to which its old items have been read."""
         self._topic_field = encode_topic_field(topic)
         self.is_switched = False
-        """Whether the new queues are those of the topic."""
+        """Whether the new queues have replaced the old ones."""
 
     # --- from the dispatch ---
 
@@ -148,7 +149,7 @@ class QueueConversion:
                 self._apply(queue, item, is_inner=bool(record.sys_flag & _INNER_BATCH))
 
     def build_lists(self, batch: AppendedLists) -> None:
-        """Add lists that have just been appended, likewise."""
+        """Add lists that have just been appended to queues that have caught up."""
         for pending, queue, first, after in batch.parts():
             if pending.topic == self.topic and queue is not None:
                 offset = batch.queue_offsets[first]
@@ -158,7 +159,7 @@ class QueueConversion:
 
     def _apply(self, source: ConsumeQueue, item: BatchItem, *, is_inner: bool = False) -> None:
         if source.is_batch is self.to_batch:
-            return  # created after the switch; a second queue of its name would outlive the topic
+            return  # created after the switch; a second queue of this name would remain after a deletion of the topic
         queue = self._queue(source)
         if item.base != queue.max_offset:
             if not self.is_switched:
@@ -199,7 +200,7 @@ class QueueConversion:
         return bool(self._lagging)
 
     def copy(self, *, wait: bool = False) -> bool:
-        """Copy one slice, or find that a queue has caught up; return True when all have.
+        """Copy one slice, or mark a queue as caught up. Return True when all queues have caught up.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.
@@ -222,7 +223,7 @@ class QueueConversion:
         queue = self._queue(source)
         first = self.rows.first_offset(source, wait=wait) if source.max_offset else 0
         if queue.max_offset > source.max_offset or 0 < queue.max_offset < first:
-            self._table.reset(queue)  # its records are deleted, or were never in the log
+            self._table.reset(queue)  # the records of the queue are deleted, or were never in the log
             self._lagging[source.queue_id] = 0
         if queue.max_offset == source.max_offset:
             return True
@@ -281,7 +282,7 @@ class QueueConversion:
         return all(self._queue(source).max_offset == source.max_offset for source in self._table.queues_of(self.topic))
 
     def switch(self) -> list[ConsumeQueue]:
-        """Make the new queues, which have caught up, those of the topic; return the old ones.
+        """Replace the queues of the topic by the new ones, which must have caught up. Return the old ones.
 
         Records that are appended but not confirmed were assigned to the old queues. The conversion stays attached to
         the dispatcher until all of them are dispatched.

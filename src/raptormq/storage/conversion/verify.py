@@ -1,7 +1,7 @@
 """Compares the queues of a conversion by checksums: SHA-256 over queue offset, log offset, size and tag code of every
 message in the log (28 bytes each, big-endian), queue by queue in the order of their ids.
 
-Neighbour: :mod:`~raptormq.storage.conversion.rebuild` has the queues.
+See also: :mod:`~raptormq.storage.conversion.rebuild` has the queues.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _Check:
 
 
 class QueueComparison:
-    """One pass over all queues of a conversion that have caught up. Later records are added to both by the
-    same call.
+    """One pass over all queues of a conversion that have caught up. Later records are added to the old and the new
+    queues by the same call.
     """
 
     def __init__(self, conversion: QueueConversion, table: QueueTable) -> None:
@@ -56,8 +56,8 @@ class QueueComparison:
         return not self._unchecked
 
     def compare(self, *, wait: bool = False) -> bool:
-        """Compare one slice. Return True when nothing is left to compare, or when a queue differs and is being copied
-        again, which happens once per queue: :attr:`is_complete` tells which.
+        """Compare one slice. Return True if nothing is left to compare (:attr:`is_complete` is true then), or if a
+        queue differs and is copied again. A queue is copied again at most once.
 
         Raises:
             PagesMissing: without ``wait``, when the disk would have to be waited for.

@@ -1,6 +1,6 @@
 """The file system as the store uses it: a protocol, the implementation for Linux, durable JSON files, the page cache.
 
-Knows nothing of messages, queues or the log.
+Does not depend on messages, queues or the log.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class File(SmallFile, Protocol):
 
 
 class Lock(Protocol):
-    """A held lock."""
+    """A lock on a file that this process holds."""
 
     def release(self) -> None:
         """Release the lock."""
@@ -129,8 +129,8 @@ def is_out_of_descriptors(error: OSError) -> bool:
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether a resource is used up that may become free again: disk space, descriptors, memory. The disk itself is
-    intact.
+    """Whether a resource is exhausted that may become available again: disk space, descriptors or memory. The disk
+    itself is intact.
     """
     return is_no_room(error) or is_out_of_descriptors(error) or error.errno == errno.ENOMEM
 
@@ -166,7 +166,7 @@ class StorePaths(NamedTuple):
 
     @property
     def deleted(self) -> str:
-        """Folder of topic folders that wait for removal."""
+        """Folder of the folders of deleted topics until a thread removes them."""
         return f"{self.root}/deleted"
 
     @property

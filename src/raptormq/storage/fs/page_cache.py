@@ -1,4 +1,4 @@
-"""Reads that would block on the disk or on long CPU work: how a caller learns of them, and how pages are loaded.
+"""Signals reads that would block on the disk or on long CPU work, and loads the missing pages.
 
 The event loop reads with RWF_NOWAIT. If a page is not resident, the read raises :class:`PagesMissing` with the extents
 to load. The caller runs :func:`load_pages` in a thread and reads again. The thread opens the files by name and shares
@@ -32,7 +32,7 @@ class Extent(NamedTuple):
 
 
 class PagesMissing(Exception):
-    """Raised when a call cannot be answered without blocking. It is not an error.
+    """Raised when a call cannot return without blocking. It is not an error.
 
     Before the call is repeated, ``extents`` have to be loaded and ``work`` has to be done. ``size`` is the number of
     bytes that the work copies, 0 if unknown.

@@ -41,8 +41,8 @@ class TableSaver:
         """Names changed since the last write, each with the number of its last change."""
 
     def save_soon(self, name: str | None = None) -> None:
-        """Schedule a write of the table as it is at the end of this iteration of the event loop; ``name`` is what was
-        changed.
+        """Schedule a write of the table's contents at the end of this iteration of the event loop; ``name`` describes
+        the change.
         """
         self._changes += 1
         if name is not None:
@@ -51,7 +51,7 @@ class TableSaver:
             self._begin()
 
     def retry_save(self) -> None:
-        """Write what a failed write has left unsaved, if anything; called by a timer."""
+        """Repeat a failed write, if there is one; called by a timer."""
         if self._saved_changes < self._changes and self._writing is None:
             self._begin()
 

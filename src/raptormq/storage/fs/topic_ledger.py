@@ -27,7 +27,7 @@ class TopicLedger(ABC, Generic[T]):
     key: ClassVar[str]
     """The member of the JSON object that holds the table."""
     entry_name: ClassVar[str]
-    """What an entry is called in error messages."""
+    """Name of an entry in error messages."""
     without: ClassVar[str]
     """The consequence of a start without the file, for error messages."""
 

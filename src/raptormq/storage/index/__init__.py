@@ -1,6 +1,6 @@
 """The key index: messages by key and unique key, in index files.
 
-Sees the log only through records and knows nothing of queues.
+Depends on records of the log, not on queues.
 """
 
 from __future__ import annotations

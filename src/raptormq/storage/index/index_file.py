@@ -17,10 +17,10 @@ cut. The next start repairs slots that point beyond them, and the replay of the 
 A thread may write entries at any time: no reader follows them before a slot points to them.
 
 :func:`set_aside` renames files that have another number of slots or are no index files. Their keys are not found. Such
-a file is kept while the log has messages of it, so that an operator can set the old number of slots again. Then
-:func:`remove_set_aside` removes it.
+a file is kept while the log contains messages that it indexes, so that an operator can configure the old number of
+slots again. After that :func:`remove_set_aside` removes it.
 
-Neighbours: :mod:`~raptormq.storage.index.key_index` has the files and sets them aside,
+See also: :mod:`~raptormq.storage.index.key_index` manages the files and calls :func:`set_aside`;
 :mod:`~raptormq.storage.maintenance.maintenance` has the timer that removes them.
 """
 
@@ -67,7 +67,7 @@ def remove_set_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
         path = f"{folder}/{name}"
         if not _NAME.fullmatch(name):
             continue
-        with contextlib.suppress(FileNotFoundError):  # somebody else has removed it
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it
             if _end_offset(filesystem, path, log_min) < log_min:
                 filesystem.remove(path)
                 logger.info("removed %s: the log has none of its messages any more", path)
@@ -104,7 +104,7 @@ _Column = NDArray[np.int32]
 
 
 class Entries(NamedTuple):
-    """Entries that are not in the file yet. Any thread may write them."""
+    """Index entries that are not written yet. Any thread may write them."""
 
     path: str
     first: int
@@ -132,7 +132,7 @@ class Entries(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A header that is not in the file yet. Any thread may write it."""
+    """A file header that is not written yet. Any thread may write it."""
 
     path: str
     data: bytes
@@ -165,7 +165,7 @@ class IndexFile:
         self._slots: NDArray[np.int32] | None = None
         """All slots; None for an older file before :meth:`prepare`."""
         self._dirty = np.zeros(-(-slot_count // _PAGE_SLOTS), dtype=np.bool_)
-        """Pages of slots that the file lacks; those of the current flush are in ``_flushing_pages``."""
+        """Pages of changed slots that are not written yet. Pages of the current flush are in ``_flushing_pages``."""
         self._file: File = filesystem.open(path)
         self.is_open = True
         try:
@@ -174,7 +174,7 @@ class IndexFile:
             self._file.close()
             raise
         self._file_header = self._next_header = self._header()
-        self._tail = bytearray()  # entries from number _tail_from on, which the file lacks
+        self._tail = bytearray()  # entries from number _tail_from on, which are not written yet
         self._tail_from = self._next
         self._flushing_pages: list[int] = []
         self._flushing_header = b""
@@ -323,12 +323,12 @@ class IndexFile:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file lacks anything but its header."""
+        """Whether entries or slots are not written yet. The header is not considered."""
         return bool(self._flushing_pages or self._next_header != self._header() or self._dirty.any())
 
     def begin_flush(self) -> None:
-        """Let the next :meth:`flush` start again and cover everything added so far, whatever became of the previous
-        flush.
+        """Make the next :meth:`flush` start again and write everything added so far, regardless of the outcome of the
+        previous flush.
         """
         self._dirty[self._flushing_pages] = True
         self._flushing_pages, self._flushing_header = [], b""
@@ -360,12 +360,12 @@ class IndexFile:
 
     @property
     def header(self) -> Header | None:
-        """Header to write last. It counts the entries in the file, which need not be durable yet."""
+        """The header to write last. It counts the entries in the file, which may not be durable yet."""
         is_new = self._next_header != self._file_header
         return Header(self.path, self._next_header) if is_new else None
 
     def header_written(self, header: Header) -> None:
-        """Note that the file has ``header``."""
+        """Record that ``header`` is written."""
         self._file_header = header.data
 
     def _write_entries(self, limit: int) -> bool:
@@ -380,17 +380,18 @@ class IndexFile:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Size of the entries that the file lacks."""
+        """Size in bytes of the entries that are not written yet."""
         return len(self._tail)
 
     def unwritten(self, limit: int) -> Entries:
-        """Return the first entries that the file lacks, up to ``limit`` bytes of them."""
+        """Return the first unwritten entries, up to ``limit`` bytes."""
         size = min(len(self._tail), limit) // ENTRY_BYTES * ENTRY_BYTES
-        data = bytes(memoryview(self._tail)[:size])  # a copy: a view kept by an exception would pin the buffer's size
+        # A copy, because a view that an exception references would prevent the buffer from growing.
+        data = bytes(memoryview(self._tail)[:size])
         return Entries(self.path, self._tail_from, self.entry_offset(self._tail_from), data)
 
     def written(self, entries: Entries) -> None:
-        """Note that the file has ``entries``. A flush may have written them as well."""
+        """Record that ``entries`` are written. A flush may have written them as well."""
         count = entries.first + len(entries.data) // ENTRY_BYTES - self._tail_from
         if count > 0:
             del self._tail[: count * ENTRY_BYTES]
@@ -410,7 +411,7 @@ class IndexFile:
 
     @property
     def first_in_memory(self) -> int:
-        """Number of the first entry that the file may lack. Entries before it never change."""
+        """Number of the first entry that may not be written yet. Earlier entries never change."""
         return self._tail_from
 
     def newest(self, hashed: int, *, wait: bool) -> int:

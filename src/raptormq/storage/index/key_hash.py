@@ -125,7 +125,8 @@ def _same_length_unique_keys(joined: bytes, texts: Sequence[bytes]) -> NDArray[n
         not 0 < size <= LONGEST
         or (names_at < begins).any()
         or (keys_at + size >= ends).any()
-        or ((data[names_at - 1] != _PAIR) & (names_at != begins)).any()  # the name is the end of a longer one
+        # The match is the end of a longer property name.
+        or ((data[names_at - 1] != _PAIR) & (names_at != begins)).any()
     ):
         return None
     units: NDArray[np.uint8] = np.lib.stride_tricks.sliding_window_view(data, size)[keys_at]
@@ -190,7 +191,7 @@ def word_hashes(topics: Sequence[str], values: Sequence[bytes]) -> tuple[NDArray
 
 def topic_hashes(topics: Sequence[str]) -> NDArray[np.uint32]:
     """Return the initial values of :func:`hash_units` for each topic."""
-    if topics and topics.count(topics[0]) == len(topics):  # nearly always
+    if topics and topics.count(topics[0]) == len(topics):  # nearly always one topic
         return np.full(len(topics), _topic_hash(topics[0]), dtype=np.uint32)
     return np.fromiter(map(_topic_hash, topics), dtype=np.uint32, count=len(topics))
 

@@ -1,8 +1,8 @@
-"""Finds messages by their keys (Apache RocketMQ ``IndexService``), in files that the dispatcher fills.
+"""The index of messages by their keys (Apache RocketMQ ``IndexService``). The dispatcher adds the keys.
 
-:class:`KeyIndex` has the files of the index, the newest last. They are named ``index/<yyyyMMddHHmmssSSS>`` after the
-time of their creation. Every message, also in a batch that is stored whole, is indexed by its unique key and by each
-word of KEYS; rolled back halves of transactions are not. Only the keys of the batch itself are indexed when it is
+:class:`KeyIndex` manages the files of the index, the newest last. They are named ``index/<yyyyMMddHHmmssSSS>`` after
+the time of their creation. Every message, also in a batch that is stored whole, is indexed by its unique key and by
+each word of KEYS; rolled back halves of transactions are not. Only the keys of the batch itself are indexed when it is
 compressed or encrypted as a whole: the dispatcher runs on the event loop, and inflating 32 KiB there takes 35 us.
 
 :class:`PendingKeys` collects messages until there are enough of them, and returns their :class:`KeyRows` for insertion.
@@ -10,7 +10,7 @@ Insertion one by one would cost ten times as much. Most messages are added with 
 stored whole is known to have only unique keys of one length, they are added as one run: 0.1 us per message instead of
 0.4.
 
-Neighbours: :mod:`~raptormq.storage.index.index_file` is one file, :mod:`~raptormq.storage.index.key_hash` hashes the
+See also: :mod:`~raptormq.storage.index.index_file` is one file, :mod:`~raptormq.storage.index.key_hash` hashes the
 keys, and :mod:`~raptormq.storage.index.search` follows a hash through a file.
 """
 
@@ -55,7 +55,7 @@ class KeyRows(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Unique keys of one length, of messages at one log offset."""
+    """Unique keys of equal length, of messages at one log offset."""
 
     topic: str
     offset: int
@@ -140,7 +140,8 @@ _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _MAX_PENDING = 1024
 """Messages are inserted in groups of this size; one by one they would cost ten times as much."""
 _MAX_WAITING_KEYS = 1 << 22
-"""Keys that may wait while no file can be created: 84 MB, more than arrive until the store refuses writes."""
+"""Maximum number of pending keys while no file can be created. They take 84 MB, and the store refuses writes before so
+many arrive."""
 _PROPERTIES = itemgetter(PendingRecord._fields.index("properties"))
 _NAME = re.compile("[0-9]{17}")
 
@@ -196,8 +197,8 @@ class KeyIndex:
             self._filesystem.remove(path)
 
     def log_ends_at(self, offset: int) -> None:
-        """Index messages from ``offset`` on, even if a power cut has left entries of older messages at these
-        offsets.
+        """Set the end of the log after a recovery. Messages from ``offset`` on are indexed, even if the index has
+        entries of lost messages at these offsets.
         """
         self._indexed_offset = min(self._indexed_offset, offset - 1)
 
@@ -268,7 +269,7 @@ class KeyIndex:
         except MemoryError as error:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error
         if self._has_dropped:
-            raise OSError(errno.EIO, "too many keys have waited for room")
+            raise OSError(errno.EIO, "too many keys are waiting for disk space")
 
     def _try_insert(self) -> None:
         """Insert the pending keys as far as possible. The next flush reports an error; messages are accepted
@@ -312,7 +313,8 @@ class KeyIndex:
     # --- keeping ---
 
     def begin_flush(self) -> None:
-        """Let the following :meth:`flush` calls write everything inserted so far, including what earlier calls left.
+        """Make the following :meth:`flush` calls write everything inserted so far, including the rest of an unfinished
+        flush.
 
         Raises:
             OSError: some keys could not be inserted, see :meth:`insert`.
@@ -333,7 +335,8 @@ class KeyIndex:
             if file.is_dirty and not file.flush(pages):
                 return False
             if file is not self._files[-1]:
-                if file.is_dirty:  # it has grown during this flush; the next file may not count entries before it does
+                # The file has grown during this flush, and its header has to be written before that of the next file.
+                if file.is_dirty:
                     return False
                 file.release_slots()
         return True
@@ -348,7 +351,7 @@ class KeyIndex:
         return None
 
     def entries_written(self, entries: Entries) -> None:
-        """Note that a thread has written what :meth:`unwritten_entries` returned."""
+        """Record that a thread has written the result of :meth:`unwritten_entries`."""
         for file in self._files:
             if file.path == entries.path:
                 file.written(entries)
@@ -358,7 +361,7 @@ class KeyIndex:
         return [header for file in self._files if (header := file.header) is not None]
 
     def headers_written(self, headers: Sequence[Header]) -> None:
-        """Note that these headers, returned by :meth:`headers`, are durable."""
+        """Record that these headers, returned by :meth:`headers`, are durable."""
         for header in headers:
             for file in self._files:
                 if file.path == header.path:
@@ -396,7 +399,7 @@ class KeyIndex:
 
 
 def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:
-    """Return how many rows fit without splitting the keys of one message."""
+    """Return the number of rows that fit in ``room`` without splitting the keys of one message."""
     count = min(room, len(offsets))
     while 0 < count < len(offsets) and offsets[count] == offsets[count - 1]:
         count -= 1

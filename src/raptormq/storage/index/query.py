@@ -18,10 +18,10 @@ from raptormq.storage.index.search import MAX_LINKS, FileSearch
 from raptormq.storage.read import KeyQuery, MessageLookup
 
 _MESSAGES_PER_STEP = 16
-"""Messages read in one iteration of the event loop."""
+"""Maximum number of messages read in one event loop iteration."""
 _READ_ATTEMPTS = 256
 _LINK_ATTEMPTS = 2 * MAX_LINKS
-"""A chain that is not resident is loaded link by link."""
+"""Maximum attempts of a search whose chain is not resident, because each attempt loads one link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class KeyQueries:
         found: list[Buffer] = []
         refused: BatchEncrypted | None = None
         seen: set[int] = set()
-        """Log offsets of records found, and of some others; the index may have a key of a message twice."""
+        """Log offsets of the records returned, and of records already examined. The index may contain a key of a
+        message twice."""
         for search in self.index.searches(query.topic, query.key, query.begin, query.end):
             while not search.is_done and len(found) < limit:
                 try:

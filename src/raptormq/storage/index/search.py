@@ -1,7 +1,7 @@
 """Searches one file of the key index for a hash, in bounded steps, however long the chain is.
 
 The first links of a chain are followed one by one; most chains end there. After that, the older entries are scanned in
-file order, which finds the same: following 600,000 links, each with a page read, took half a minute. Entries in memory
+file order with the same result. Following 600,000 links, each with a page read, took half a minute. Entries in memory
 are scanned on the event loop. A thread scans the others with numpy, which releases the GIL. Entries never change, so
 the position of a search stays valid as long as the file exists.
 """
@@ -16,12 +16,12 @@ from raptormq.storage.fs import FileSystem
 from raptormq.storage.index.index_file import ENTRIES, ENTRY_BYTES, EntryRows, IndexFile
 
 MAX_LINKS = 1_000
-"""Links followed in one file: 2 ms."""
+"""Maximum number of links followed in one file, which takes 2 ms."""
 OFFSETS_AT_ONCE = 64
 _BLOCK = 16_384
-"""Entries scanned at once: 0.2 ms."""
+"""Number of entries scanned at once, which takes 0.2 ms."""
 _BLOCKS_AT_ONCE = 64
-"""Blocks that a thread scans before other work."""
+"""Number of blocks that a thread scans before it serves other work."""
 
 
 class FileSearch:
@@ -34,7 +34,7 @@ class FileSearch:
         self._hashed = hashed
         self._begin = begin
         self._end = end
-        self._number: int | None = None  # of the next entry to examine; 0 at the end
+        self._number: int | None = None  # number of the next entry to examine; 0 at the end
         self._links = 0
         self._found: list[int] = []
 
@@ -83,7 +83,7 @@ class FileSearch:
             stored = file.begin_timestamp + seconds * 1000
             self._links += 1
             if stored + 999 < self._begin or older >= number:
-                older = 0  # the chain runs back in time, or is damaged
+                older = 0  # the entry is older than the search, or the chain is damaged
             if hashed == self._hashed and self._begin <= stored + 999 and stored <= self._end:
                 self._found.append(offset)
             self._number = number = max(0, older)

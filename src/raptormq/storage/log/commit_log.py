@@ -158,7 +158,7 @@ class CommitLog:
         self.end_offset = self.flushed_offset = self._resident_from = end_offset
 
     def allocate_rest(self) -> None:
-        """Allocate what the last segment lacks after :meth:`start_at`. This happens before the first write. Callable
+        """Allocate the rest of the last segment after :meth:`start_at`. This happens before the first write. Callable
         from any thread.
 
         Raises:
@@ -233,13 +233,17 @@ class CommitLog:
             self._retry_at = 0
             self._gate.clear_full(SEGMENT)
             self._files_created += 1
-        return segments[(offset - segments[0].base) // self.segment_size]
+        return self.segment_at(offset)
+
+    def segment_at(self, offset: int) -> Segment:
+        """Return the segment with the byte at ``offset``, which must be in the log."""
+        return self.segments[(offset - self.segments[0].base) // self.segment_size]
 
     def _time_of_try(self) -> int:
         """Return the time in ms, or raise if the next attempt to allocate is not due yet."""
         now = self._clock()
         if now < self._retry_at:
-            raise self._gate.error()
+            raise self._gate.write_error()
         return now
 
     def _allocate_rest_or_wait(self) -> None:
@@ -316,10 +320,10 @@ class CommitLog:
             return target
 
     def append_raw(self, offset: int, data: Buffer) -> None:
-        """Append bytes of another copy of this log, whole records and fillers; raises as :meth:`write`.
+        """Append complete records and fillers from another replica. Raises the errors of :meth:`write` too.
 
         Raises:
-            ValueError: they do not begin at the end of this log.
+            ValueError: ``offset`` is not the end of this log.
         """
         if offset != self.end_offset:
             raise ValueError(f"bytes for offset {offset} do not continue a log that ends at {self.end_offset}")
@@ -332,23 +336,25 @@ class CommitLog:
         self.write(writes, end)
 
     def truncate(self, end_offset: int) -> None:
-        """Cut everything behind ``end_offset``, the end of a record, and make that durable; for any thread while nobody
-        appends. The cut bytes become zeros: the file keeps its size, as a mapping of a file that shrinks kills the
-        process. They are durable zeros before anything is written in their place, or a crash could bring back records
-        that happen to follow a new one.
+        """Durably truncate the log to ``end_offset``, the end of a record. May run in any thread while no other thread
+        appends.
+
+        The removed bytes are overwritten with zeros. The file keeps its size, because access to a mapping beyond the
+        end of a file kills the process. The zeros are durable before new bytes are written; otherwise a crash could
+        restore old records after a new one.
 
         Raises:
-            ValueError: the log does not reach from its first byte to ``end_offset``.
+            ValueError: ``end_offset`` is outside the log.
             OSError: the disk failed; some of the bytes may still be there.
         """
         if not self.min_offset <= end_offset <= self.end_offset:
-            raise ValueError(f"a log of [{self.min_offset}, {self.end_offset}) cannot be cut at {end_offset}")
+            raise ValueError(f"a log of [{self.min_offset}, {self.end_offset}) cannot be truncated to {end_offset}")
         with self._flushing, self._making:
             preallocated, self._preallocated = self._preallocated, None
             dropped = [preallocated] if preallocated is not None else []
             while len(self.segments) > 1 and self.segments[-1].base >= end_offset:
                 dropped.append(self.segments.pop())
-            for segment in dropped:  # the last one first: what is left has no gap whenever this is cut short
+            for segment in dropped:  # last one first, so that an interruption leaves no gap
                 self._open.forget(segment)
                 segment.remove()
             if dropped:
@@ -412,7 +418,7 @@ class CommitLog:
             PagesMissing: without ``wait``, if the read would block on the disk.
             StorageError: the disk cannot read them.
         """
-        segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
+        segment = self.segment_at(offset)
         start = offset - segment.base
         if self.is_resident(offset):
             with contextlib.suppress(OSError):  # no descriptor or memory for the mapping
@@ -454,7 +460,7 @@ class CommitLog:
         """Whether the place of the next record holds anything but zeros."""
         if not self.min_offset <= offset < self.allocated_end:
             return False
-        segment = self.segments[(offset - self.segments[0].base) // self.segment_size]
+        segment = self.segment_at(offset)
         return any(self.file_of(segment).read_at(offset - segment.base, _HEAD_BYTES))
 
     def remove_first(self) -> Segment:

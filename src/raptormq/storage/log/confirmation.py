@@ -29,9 +29,10 @@ class Confirmation:
 
     def __init__(self, log: CommitLog, *, waits_for_flush: bool, is_replica: bool = False) -> None:
         self._log = log
+        self._flushes_first = waits_for_flush
         self._waits_for_flush = waits_for_flush and not is_replica
         self._confirmed: int | None = 0 if is_replica else None
-        """The end that the group has confirmed; None without a group."""
+        """Offset that the group has confirmed; None without a group."""
         self._waiters = OffsetWaiters()
         self._failure: StorageError | None = None
         self._listener: Callable[[], object] | None = None
@@ -67,7 +68,7 @@ class Confirmation:
                 self._listener()
 
     def confirm(self, offset: int) -> None:
-        """The group has confirmed everything below ``offset``; an offset that is known already changes nothing."""
+        """Record that the group has confirmed everything below ``offset``. A lower offset than before is ignored."""
         assert self._confirmed is not None, "only the log of a replica is confirmed by a group"
         if offset > self._confirmed:
             self._confirmed = offset
@@ -75,12 +76,17 @@ class Confirmation:
             if self._listener is not None:
                 self._listener()
 
+    def confirm_alone(self) -> None:
+        """Confirm records by the flush mode of this disk from now on, as without a group."""
+        self._confirmed = None
+        self._waits_for_flush = self._flushes_first
+
     def abandon(self, failure: StorageError) -> None:
-        """Fail whoever waits now; records that are appended later can be confirmed."""
+        """Fail all waiting callbacks with ``failure``. Records that are appended later can be confirmed."""
         self._waiters.complete(self.offset, failure)
 
     def notify(self) -> None:
-        """Call the listener again: it has not done all that it could."""
+        """Call the listener again, because it left work undone."""
         if self._listener is not None:
             self._listener()
 

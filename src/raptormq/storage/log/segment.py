@@ -101,7 +101,7 @@ class Segment:
         return self.base + unwritten
 
     def allocate_rest(self) -> None:
-        """Allocate what the file lacks, as zeros, durably.
+        """Extend the file to its full size with zeros, durably.
 
         Raises:
             OSError: the file is unchanged; ENOSPC if the volume has no room for all of it.

@@ -80,13 +80,21 @@ class WriteGate:
         wanting = self._first_shortage
         return DiskFull("no space left") if wanting is None else type(wanting)(str(wanting))
 
+    def write_error(self) -> StorageError:
+        """Return the error to raise after a failed write. A lack of resources takes precedence over the reason passed
+        to :meth:`close`.
+        """
+        if self._closed is None or self._read_only or self._first_shortage is None:
+            return self.error()
+        return type(self._first_shortage)(str(self._first_shortage))
+
     @property
     def is_paused(self) -> bool:
         """Whether writes are refused for lack of resources, and may be accepted again."""
         return bool(self._full) and not self._read_only
 
     def close(self, reason: StorageError) -> None:
-        """Refuse appends with ``reason`` until :meth:`open`: the store is a copy that follows another one."""
+        """Refuse appends with ``reason`` until :meth:`open`: the store is the replica of a follower."""
         with self._lock:
             self._closed = reason
             self._update()
@@ -163,4 +171,4 @@ class WriteGate:
             self.set_exhausted(source, OutOfResources(reason))
         else:
             self.set_read_only(reason)
-        raise self.error() from error
+        raise self.write_error() from error

@@ -1,15 +1,15 @@
 """Makes checkpoints: everything derived from the log is written and made durable, then a file records it.
 
-The order makes a checkpoint true: queue tails are written, queue files are flushed, then the headers of the index
-(which count its entries), the ends of all queues, and the checkpoint file. The log is flushed independently and may be
-behind its queues. The checkpoint therefore names the time up to which the log is durable, and a recovery ignores items
-of younger records (:mod:`~raptormq.storage.recovery.queue_loading`).
+The order ensures that a checkpoint never covers data that is not durable. Queue tails are written, queue files are
+flushed, then the headers of the index (which count its entries), the ends of all queues, and the checkpoint file. The
+log is flushed independently and may be behind its queues. The checkpoint therefore names the time up to which the log
+is durable, and a recovery ignores items of younger records (:mod:`~raptormq.storage.recovery.queue_loading`).
 
 :class:`Checkpointer` runs the steps in that order. A running store runs them cooperatively on the event loop and in
 threads. A store that is being opened or closed runs them at once. Blocking work has two halves: a job
 (:class:`SyncJob`, :class:`CheckpointJob`) is created on the thread of the store and runs in any thread.
 
-Neighbour: :mod:`~raptormq.storage.maintenance.maintenance` has the timers.
+See also: :mod:`~raptormq.storage.maintenance.maintenance` has the timers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from raptormq.storage.parts import StoreParts
 from raptormq.storage.recovery import Checkpoint, CheckpointFile, EndsPacker
 
 _MAX_SINGLE_SYNCS = 64
-"""With more files and folders than this, the whole volume is synced instead of each one."""
+"""Number of files and folders above which the whole volume is synced instead of each path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ _QUEUES_PER_STEP = 8
 _INDEX_PAGES_PER_STEP = 64
 _ENDS_PER_STEP = 256
 _LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES = 64 << 10, 16 << 20
-"""Limits of the index entries that a thread writes at a time. Fewer entries are left to the checkpoint."""
+"""Minimum and maximum bytes of index entries that a thread writes at a time. The checkpoint writes smaller amounts."""
 _QUEUES = "queues"
 _INDEX = "index"
 _KEYS = "keys"
@@ -110,18 +110,18 @@ class SlicedWork(NamedTuple):
             pass
 
     def run_blocking(self) -> None:
-        """Run all slices without a pause."""
+        """Run all slices without yielding to the event loop."""
         while not self.work(self.size):
             pass
 
 
 _Step = SlicedWork | Callable[[], None]
-"""A step that is not sliced blocks, and runs in a thread."""
+"""A step of a checkpoint. A step that is not a SlicedWork blocks and runs in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointer:
-    """Makes the checkpoints of one store. Belongs to its thread."""
+    """Makes the checkpoints of one store. Must be used on the thread of the store."""
 
     parts: StoreParts
     retention: Retention
@@ -149,7 +149,8 @@ class Checkpointer:
                     step = next(steps, None)
 
     def checkpoint_blocking(self) -> None:
-        """Flush the log and make a checkpoint, in this thread. The stop is clean only with the last records of the log.
+        """Flush the log and make a checkpoint in this thread. The log comes first, because a clean stop requires that
+        its last records are durable.
 
         Raises:
             StorageError: something could not be written.
@@ -174,8 +175,8 @@ class Checkpointer:
         try:
             yield from self._write_rest(timestamp, force=force)
         except OutOfResources:
-            # There is no checkpoint now. Files that were written without new space are still made durable, so that
-            # retention can delete segments.
+            # The checkpoint cannot be made. The files that could be written are still made durable, so that retention
+            # can delete segments and free space.
             unsynced = self.parts.queues.files.unsynced
             yield partial(self._run_sync, SyncJob(self.parts.filesystem, self.parts.paths.root, *unsynced.take()))
             unsynced.mark_synced()
@@ -248,7 +249,7 @@ class Checkpointer:
     def _run_sync(self, sync: SyncJob) -> None:
         try:
             sync.run()
-        except OSError as error:  # any other error means that there is still no room
+        except OSError as error:  # any other error means that the volume is still full
             what = f"cannot make the consume queues in {self.parts.paths.root} durable"
             self.parts.gate.fail(_CHECKPOINT, what, error)
 
@@ -283,7 +284,7 @@ class Checkpointer:
             return
         entries = self.parts.index.unwritten_entries(_LEAST_ENTRIES_BYTES, _MAX_ENTRIES_BYTES)
         if entries is not None:
-            async with self.lock:  # on a slow disk both jobs would occupy a thread each, and reads need one
+            async with self.lock:  # on a slow disk the two jobs would occupy two threads, and reads need one
                 with contextlib.suppress(OSError):  # the next checkpoint reports the error
                     if await background.run(entries.write, self.parts.filesystem):
                         self.parts.index.entries_written(entries)

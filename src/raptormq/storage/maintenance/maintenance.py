@@ -3,7 +3,7 @@ the next segment and evicts pages.
 
 Long work is sliced or runs in a thread, so that it never blocks the event loop for more than about a millisecond.
 
-Neighbours: :mod:`~raptormq.storage.background` has the timers and threads,
+See also: :mod:`~raptormq.storage.background` has the timers and threads,
 :mod:`~raptormq.storage.maintenance.checkpointer` makes the checkpoints.
 """
 
@@ -79,8 +79,8 @@ class Maintenance:
         background.every(config.full_retry_interval_ms, partial(self.retry_when_full, background))
 
     async def retry_when_full(self, background: Executor) -> None:
-        """While the write gate waits for room, descriptors or memory, retry everything that may have failed for want of
-        them. Expired segments are deleted at any hour.
+        """While the write gate waits for disk space, descriptors or memory, retry all writes that may have failed for
+        that reason. Expired segments are deleted at any hour.
         """
         if not self.parts.gate.is_paused:
             return
@@ -122,8 +122,8 @@ class Maintenance:
         self.retention.find_expired_files(queue, wait=wait)
 
     async def _remove_expired_files(self, background: Executor) -> None:
-        # Taken before the checkpoint: files found during the checkpoint belong to queue beginnings that it may not
-        # record.
+        # The list is taken before the checkpoint. The checkpoint may not record the new beginnings of queues whose
+        # files are found while it runs.
         dead, self.retention.expired_files = deque(self.retention.expired_files), []
         try:
             with contextlib.suppress(StorageError):  # the gate reports the error; a full disk must not keep these files
@@ -142,12 +142,12 @@ class Maintenance:
         try:
             self.parts.queues.files.deleted.remove()
         except OSError as error:
-            raise StorageError(f"cannot remove what was deleted: {error.strerror or error}") from error
+            raise StorageError(f"cannot remove deleted files: {error.strerror or error}") from error
 
     async def save_offsets(self, background: Executor) -> None:
-        """Save the consumer offsets if they have changed. The log is flushed first: offsets record what is done, so a
-        power cut must not take log records that were written before them (retries, pop checkpoints, transaction
-        decisions).
+        """Save the consumer offsets if they have changed. The log is flushed first. A consumer offset means that all
+        earlier messages are handled, so a power cut must not lose the log records written for them (retries, pop
+        checkpoints, transaction decisions).
 
         Raises:
             StorageError: the offsets could not be written.
@@ -165,20 +165,20 @@ class Maintenance:
         self.parts.gate.clear_full(_OFFSETS)
 
     async def save_ledgers(self, background: Executor) -> None:
-        """Save the ledgers. No crash brings back deleted topics or their conversions once this has returned.
+        """Save the ledgers. After the return no crash restores deleted topics or their conversions.
 
         Raises:
             StorageError: a ledger could not be written; the timer tries again.
         """
         if not self.parts.deletions.is_saved:
-            # Otherwise a power cut leaves tombstones beyond the end of the log, and another program may write records
-            # there.
+            # Otherwise a power cut may leave tombstones beyond the end of the log, where another program may write
+            # records.
             await self.parts.flusher.wait_flushed(max(self.parts.deletions.entries.values(), default=0))
             self.parts.deletions.clamp(self.parts.log.min_offset, self.parts.log.end_offset)
         for ledger in (
             self.parts.deletions,
             self.parts.conversions,
-        ):  # in this order: a deletion overrules a conversion
+        ):  # deletions first, because a deletion overrides a conversion
             await ledger.save(background)
             self.parts.gate.clear_full(ledger.key)
 

@@ -1,4 +1,4 @@
-"""Evicts pages of the log that nobody is expected to read, so that the kernel reuses them for the next writes.
+"""Evicts pages of the log that no consumer is expected to read, so that the kernel reuses them for the next writes.
 
 The page cache grows with the log until memory is full. After that, each write has to wait until the kernel finds the
 least recently used page. In a container, or on a virtual machine whose host backs memory on first use, that costs more
@@ -10,7 +10,7 @@ offset has not changed for 15 minutes; and everything older than this process. A
 newest bytes, for its first group. System topics are ignored. Late readers read from the disk, in long pieces.
 Watermarks record from time to time how far the queues had grown at an offset of the log; no message is read for that.
 
-Neighbour: :mod:`~raptormq.storage.log.readahead` prepares the pages that are written next.
+See also: :mod:`~raptormq.storage.log.readahead` prepares the pages that are written next.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from raptormq.storage.queue import ConsumerOffsets, QueueTable
 from raptormq.storage.records import Dispatcher
 
 WATERMARKS_PER_KEPT = 4
-"""Watermarks made while ``kept_bytes`` are written."""
+"""Number of watermarks that are added while ``kept_bytes`` are written."""
 MAX_WATERMARKS = 16
 NEW_GROUP_FACTOR = 3
 """The messages of a topic without groups are kept up to this many times ``kept_bytes`` behind the end of the log."""
 STALLED_S = 15 * 60
-"""A group is ignored in a queue that it has not consumed to the end when its offset has not changed for so long."""
+"""Time in seconds without a change of its offset after which a lagging group is ignored in a queue."""
 RECHECK_S = 5.0
-"""Time until groups that block an eviction are checked again; clients also commit every 5 seconds."""
+"""Time in seconds until groups that block an eviction are checked again. Clients commit every 5 seconds."""
 _NO_GROUP_YET = frozenset({""})
-"""Stands for the groups of a topic that has none: a group may be about to consume it from its beginning."""
+"""Placeholder group of a topic without groups, because a first group may consume the topic from its beginning."""
 
 _QUEUES_PER_STEP = 1024
 _NEVER = sys.maxsize
 
 _GroupQueue = tuple[str, str, int]
-"""Topic, group and id of a queue."""
+"""Topic, group and queue id."""
 
 
 class _Watermark(NamedTuple):
-    """How far the queues had grown when the log had a certain length."""
+    """The ends of the queues when the log had a certain length."""
 
     log_offset: int
     ends: dict[str, dict[int, int]]
@@ -58,11 +58,11 @@ class _Watermark(NamedTuple):
 
 
 class _Backlog(NamedTuple):
-    """A group that has not consumed a queue to the end."""
+    """State of a group that has not consumed a queue to its end."""
 
     offset: int
     since: float
-    """When the group was first seen at this offset."""
+    """Time (seconds) when the group was first seen at this offset."""
 
 
 class PageEvictor:
@@ -88,16 +88,16 @@ class PageEvictor:
         self._offsets = offsets
         self._kept_bytes = kept_bytes
         self._clock = clock
-        self._begin = log.end_offset  # everything before it is evicted or left to the kernel
+        self._begin = log.end_offset  # pages before this offset are evicted or left to the kernel
         self._watermark_offset = self._begin
         self._watermarks: deque[_Watermark] = deque()
         self._ends = {topic: self._ends_of(topic) for topic in queues.topics()}
         self._backlogs: dict[_GroupQueue, _Backlog] = {}
-        self._next_check = 0.0  # or when the log has reached:
+        self._next_check = 0.0  # or when the log has reached this offset:
         self._next_check_end = 0
 
     async def run(self, executor: Executor) -> int:
-        """Evict what may be evicted now and return the number of bytes. Called about twice a second."""
+        """Evict the pages that may be evicted now. Return their size in bytes. Called about twice per second."""
         if not self._kept_bytes:
             return 0
         if self._dispatcher.dispatched_offset - self._watermark_offset >= max(
@@ -126,25 +126,25 @@ class PageEvictor:
         )  # before the queues are read: they may only be ahead of it
         watermark = _Watermark(self._watermark_offset, {})
         topics = self._queues.topics()
-        for gone in self._ends.keys() - topics:
-            self._drop_topic(gone)
+        for deleted in self._ends.keys() - topics:
+            self._drop_topic(deleted)
         async for topic in cooperatively(topics):
             if is_system_topic(topic):
                 continue
             ends = self._ends_of(topic)
             before = self._ends.get(topic, {})
             if any(end < before.get(queue_id, 0) for queue_id, end in ends.items()):
-                self._drop_topic(topic)  # and was created again
+                self._drop_topic(topic)  # the topic was deleted and created again
                 before = {}
             if grown := {queue_id: end for queue_id, end in ends.items() if end > before.get(queue_id, 0)}:
                 watermark.ends[topic] = grown
                 self._ends[topic] = ends
         self._watermarks.append(watermark)
-        if len(self._watermarks) > MAX_WATERMARKS:  # a group is far behind: leave these pages to the kernel
+        if len(self._watermarks) > MAX_WATERMARKS:  # a group lags far behind, so these pages are left to the kernel
             self._begin = self._watermarks.popleft().log_offset
 
     def _drop_topic(self, topic: str) -> None:
-        """Drop the ends of a deleted topic: nobody consumes its queues."""
+        """Drop the ends of a deleted topic, whose queues have no consumers."""
         del self._ends[topic]
         for watermark in self._watermarks:
             watermark.ends.pop(topic, None)
@@ -191,7 +191,7 @@ class PageEvictor:
         return is_needed
 
     def _stalled_since(self, place: _GroupQueue, offset: int) -> float:
-        """Return when the group was first seen at ``offset``."""
+        """Return the time (seconds) when the group was first seen at ``offset``."""
         before = self._backlogs.get(place)
         if before is None or before.offset != offset:
             before = self._backlogs[place] = _Backlog(offset, self._clock())

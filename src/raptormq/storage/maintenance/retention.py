@@ -52,11 +52,11 @@ def parse_hours(text: str) -> frozenset[int]:
 
 
 class ExpiredFiles(NamedTuple):
-    """Files of a queue that point only to deleted records."""
+    """Files of a queue whose items all point to deleted records."""
 
     queue: ConsumeQueue
     first_item: int
-    """The files hold only items before this one."""
+    """Number of the first item that is kept. The expired files contain only earlier items."""
 
 
 class Retention:
@@ -73,7 +73,7 @@ class Retention:
         self._queues = queues
         self._gate = gate
         self._folder = config.paths.log
-        self._doomed: deque[Segment] = deque()
+        self._segments_to_delete: deque[Segment] = deque()
         self._removal_lock = threading.Lock()
         self._is_blocked = False
         self.unchecked_queues: Iterator[ConsumeQueue] = iter(())
@@ -83,10 +83,10 @@ class Retention:
         self.disk_usage: DiskUsage | None = None
         """Usage of the volume of the log at the last measurement; None before the first one."""
         self.deleted_segments = 0
-        """Since the start."""
+        """Number of segments deleted since the start."""
         self.checkpointed_offset = 0
-        """The queues are durable for log records below this offset. Segments beyond it are kept: a crash may take the
-        queue items, and then only the log tells which offsets were assigned.
+        """The queues are durable for log records below this offset. Segments beyond it are kept: after a crash their
+        queue items may be missing, and then the assigned queue offsets are known only from the log.
         """
 
     def measure_disk(self) -> float:
@@ -109,8 +109,8 @@ class Retention:
             self._gate.clear_full("ratio")
         if removed:
             self._log_deletion(removed, now_ms, ratio)
-        self._doomed += removed
-        if not self._doomed:
+        self._segments_to_delete += removed
+        if not self._segments_to_delete:
             return None
         self.unchecked_queues = iter(list(self._queues))
         return self._remove
@@ -118,20 +118,20 @@ class Retention:
     def _remove(self) -> None:
         """Delete the files, in a thread. A second run, requested by an administrator, waits for the first."""
         with self._removal_lock:
-            while self._doomed:
-                segment = self._doomed[0]
+            while self._segments_to_delete:
+                segment = self._segments_to_delete[0]
                 try:
                     segment.remove()
                     self._filesystem.sync_directory(self._folder)
                 except OSError as error:
-                    self._is_blocked = True  # removing more segments from the log would free nothing
+                    self._is_blocked = True  # deleting more segments would free no space
                     raise StorageError(f"cannot delete {segment.path}: {error.strerror or error}") from error
-                self._doomed.popleft()
+                self._segments_to_delete.popleft()
                 self._is_blocked = False
                 self.deleted_segments += 1
 
     def find_expired_files(self, queue: ConsumeQueue, *, wait: bool) -> None:
-        """Check whether ``queue`` has files that point only to deleted records.
+        """Check whether ``queue`` has files whose items all point to deleted records.
 
         Raises:
             PagesMissing: ``wait`` is False and the disk would have to be waited for.
@@ -140,7 +140,7 @@ class Retention:
         if queue.deleted:
             return
         self._queues.min_offset(queue, self._log.min_offset, wait=wait)
-        if queue.has_expired_files:  # a reader may have found out before
+        if queue.has_expired_files:  # a reader may have updated the first item already
             queue.has_expired_files = False
             self.expired_files.append(ExpiredFiles(queue, queue.first_item))
 
@@ -153,9 +153,8 @@ class Retention:
         """
         queue, first_item = dead
         if not queue.deleted:
-            self._queues.files.remove_before(
-                queue, min(first_item, queue.first_item)
-            )  # the queue may have started again meanwhile
+            # The queue may have been reset meanwhile.
+            self._queues.files.remove_before(queue, min(first_item, queue.first_item))
 
     def _remove_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
         config, log = self._config, self._log
@@ -177,8 +176,8 @@ class Retention:
         return segments_to_delete
 
     def _log_deletion(self, removed: list[Segment], now_ms: int, ratio: float) -> None:
-        """Log what is deleted. It is a warning when segments are younger than ``fileReservedTime``: their messages may
-        not have been consumed.
+        """Log deleted segments; a warning if they are younger than ``fileReservedTime``, because their messages may not
+        have been consumed.
         """
         young = sum(not self._is_expired(each, now_ms) for each in removed)
         line = (

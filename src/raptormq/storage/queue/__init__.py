@@ -35,6 +35,7 @@ from raptormq.storage.queue.topic_state import (
     ConversionEntry,
     ConversionLedger,
     DeletionLedger,
+    TopicHistory,
     declared_topics,
     topics_file,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "QueueFiles",
     "QueueTable",
     "Snapshot",
+    "TopicHistory",
     "declared_topics",
     "encode_topic_field",
     "message_count",

@@ -43,7 +43,7 @@ class PendingRecord(NamedTuple):
 
 
 class PendingBatch(PendingRecord):
-    """A batch to store whole, with what was found when its messages were parsed."""
+    """A batch to store whole, with the results of parsing its messages."""
 
     messages: int = 0
     """Number of messages; 0 if not counted."""

@@ -61,8 +61,10 @@ class BatchSearch:
         while number > low and not self._begins_by(queue, number, offset, wait):
             number -= 1
         ahead = number + 1
-        while ahead < high and (self._begins_by(queue, ahead, offset, wait) or not self._is_sound(queue, ahead, wait)):
-            number = ahead if self._is_sound(queue, ahead, wait) else number
+        while ahead < high and (
+            self._begins_by(queue, ahead, offset, wait) or not self._is_plausible(queue, ahead, wait)
+        ):
+            number = ahead if self._is_plausible(queue, ahead, wait) else number
             ahead += 1
         return number
 
@@ -70,7 +72,7 @@ class BatchSearch:
         item = self.item(queue, number, wait=wait)
         return item.is_valid and item.base <= offset
 
-    def _is_sound(self, queue: BatchConsumeQueue, number: int, wait: bool) -> bool:
+    def _is_plausible(self, queue: BatchConsumeQueue, number: int, wait: bool) -> bool:
         return self.item(queue, number, wait=wait).is_valid
 
     def first_live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
@@ -85,7 +87,7 @@ class BatchSearch:
         number = self._first(queue, is_alive, wait=wait)
         while (
             number + 1 < queue.item_count
-            and not self._is_sound(queue, number, wait)
+            and not self._is_plausible(queue, number, wait)
             and not is_alive(self.item(queue, number + 1, wait=wait))
         ):
             number = self._first(queue, is_alive, low=number + 1, wait=wait)

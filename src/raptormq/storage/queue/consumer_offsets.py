@@ -18,7 +18,7 @@ _SEPARATOR = "@"
 
 
 class Snapshot(NamedTuple):
-    """The encoded offsets at one moment."""
+    """The encoded offsets at one point in time."""
 
     version: int
     data: bytes
@@ -122,7 +122,7 @@ class ConsumerOffsets:
         return {key: dict(self._table[key]) if key in self._table else None for key in changed}
 
     def mark_changed(self, key: str) -> None:
-        """Return the row again with the next :meth:`take_changed_rows`."""
+        """Make the next :meth:`take_changed_rows` return the row again."""
         self._changed.add(key)
 
     def rows(self) -> Iterator[tuple[str, dict[int, int]]]:
@@ -132,7 +132,7 @@ class ConsumerOffsets:
                 yield key, dict(self._table[key])
 
     def set_row(self, key: str, row: dict[int, int] | None) -> None:
-        """Replace the row of a ``topic@group``, or remove it with None: what another copy of the table has."""
+        """Set the row of a ``topic@group`` to that of another replica; None removes it."""
         if self._table.get(key) != row:
             if row is None:
                 del self._table[key]
@@ -146,7 +146,7 @@ class ConsumerOffsets:
             self.set_row(key, None)
 
     def snapshot(self) -> Snapshot | None:
-        """Return what has to be written, or None if the file has every change."""
+        """Return the snapshot to write, or None if the file contains every change."""
         if self._counter == self._file.version:
             return None
         return Snapshot(self._counter, dump_pretty(self.as_json()))

@@ -4,10 +4,12 @@
 from the start (6,000,000 bytes, 13,800,000 for batches) but is sparse. 40,000 queues share ``max_open`` descriptors:
 the least recently used file is closed at the limit, and when the process runs out of descriptors.
 
-:class:`UnsyncedPaths` records what is written but not durable: queue files, and folders whose names have changed.
+:class:`UnsyncedPaths` contains the paths that are written but not durable: queue files, and folders in which files were
+created, renamed or removed.
 
-:class:`DeletedFolders` has the folders of deleted topics, and of a type that does not count any more. A folder is
-immediately renamed into ``deleted``, and a thread removes it, because a disk may take seconds for thousands of queues.
+:class:`DeletedFolders` contains the folders of deleted topics, and those of queues that a conversion has replaced. A
+folder is immediately renamed into ``deleted``, and a thread removes it, because a disk may take seconds for thousands
+of queues.
 
 :mod:`~raptormq.storage.queue.consume_queue` and :mod:`~raptormq.storage.queue.batch_queue` draw the items,
 :mod:`~raptormq.storage.maintenance.checkpointer` syncs the paths, and :mod:`~raptormq.storage.maintenance.maintenance`
@@ -67,7 +69,7 @@ class UnsyncedPaths:
         self._folders.update(folders)
 
     def discard_file(self, path: str) -> None:
-        """Forget a file that was removed."""
+        """Remove a deleted file from the paths to sync."""
         self._files.discard(path)
         self._taken_files.discard(path)
 
@@ -191,7 +193,8 @@ class QueueFiles:
             self._open.move_to_end(key)
             return file
         path = self.path(queue, start)
-        is_first = create and not queue.written  # nearly always a new queue, whose file does not exist
+        # Nearly always the first item of a new queue, whose file does not exist yet.
+        is_first = create and not queue.written
         try:
             file = None if is_first else self._open_file(path)
         except FileNotFoundError:
@@ -201,7 +204,8 @@ class QueueFiles:
         if file is None:
             file = self._create(queue, path)
         file_size = self.formats[queue.is_batch].file_size
-        if file.size() < file_size:  # new, or a crash happened between creating and extending it
+        # A new file, or one whose creation was interrupted by a crash before it was extended.
+        if file.size() < file_size:
             file.truncate(file_size)
         while len(self._open) >= self._max_open:
             self._close_oldest()
@@ -233,7 +237,7 @@ class QueueFiles:
         except OSError:
             if not self._filesystem.names(
                 folder
-            ):  # a start would take an empty folder for a queue that has lost its files
+            ):  # a start would treat an empty folder as a queue that has lost its files
                 self._filesystem.remove_tree(folder)
             raise
         self._names_changed(queue)
@@ -367,7 +371,7 @@ class QueueFiles:
             self.move_to_deleted(topic, is_batch=is_batch)
 
     def move_to_deleted(self, topic: str, *, is_batch: bool) -> None:
-        """Do the same for the queues of one type, which are closed already."""
+        """Move the folders of ``topic`` for one queue type, whose queues are closed already, to :attr:`deleted`."""
         parent = self.formats[is_batch].folder
         folder = f"{parent}/{topic}"
         if self._filesystem.exists(folder):
@@ -375,7 +379,7 @@ class QueueFiles:
             self.unsynced.add_folders(self._root, parent)
 
     def close_queue(self, queue: ConsumeQueue) -> None:
-        """Close the files of ``queue``, whose removal is up to the caller."""
+        """Close the files of ``queue``. The caller removes them."""
         _, item_bytes, file_size, _ = self.formats[queue.is_batch]
         for start in range(0, queue.written * item_bytes + 1, file_size):
             self._forget(queue, start)
@@ -396,6 +400,6 @@ class QueueFiles:
             self._open.popitem()[1].close()
 
     def shut_down(self) -> None:
-        """Close all files and open none any more, because another process may own the folder by now."""
+        """Close all files and refuse to open others, because another process may own the folder from now on."""
         self.close()
         self._is_shut_down = True

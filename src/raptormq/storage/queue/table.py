@@ -40,9 +40,9 @@ class QueueTable:
         self.batch_topics: set[str] = set()
         """Topics whose queues are created as BatchCQ."""
         self.conversions: dict[str, ConversionEntry] = {}
-        """Topics that have, or may have, files of both types (:mod:`~raptormq.storage.queue.topic_state`)."""
+        """Topics that may have files of both types (:mod:`~raptormq.storage.queue.topic_state`)."""
         self.topic_tombstones: dict[str, int] = {}
-        """Log offsets before which the records of a deleted topic are dead
+        """Log offsets below which the records of a topic belong to a deleted topic of that name
         (:mod:`~raptormq.storage.queue.topic_state`).
         """
 
@@ -197,6 +197,24 @@ class QueueTable:
         queue.has_expired_files = False
         queue.max_physical = -1
 
+    def begin_at(self, topic: str, queue_id: int, offset: int) -> None:
+        """Start a queue that never had a message on this replica at ``offset``. Earlier messages were deleted on the
+        other replicas.
+
+        Raises:
+            OSError: the file of the queue cannot be written.
+        """
+        queue = self.get_or_create(topic, queue_id)
+        if queue.max_offset or not offset:
+            return
+        if isinstance(queue, BatchConsumeQueue):
+            queue.min_offset = queue.max_offset = offset
+        else:
+            self.files.start_at(queue, offset)
+            if queue.tail is not None:
+                self._dirty.append(queue)
+        queue.next_offset = offset
+
     def flush(self, limit: int) -> bool:
         """Write the tails of up to ``limit`` queues. Return whether all tails are written.
 
@@ -211,8 +229,8 @@ class QueueTable:
         return not dirty
 
     def add(self, queue: ConsumeQueue, item: BatchItem) -> None:
-        """Add an item to a queue that is built by a conversion, unless the queue has it already. For a SimpleCQ queue
-        the item has one message.
+        """Add an item to a queue of a conversion, unless the queue has the item already. An item for a SimpleCQ queue
+        has one message.
         """
         if queue.is_batch:
             self._add_batch(queue, item)
@@ -220,8 +238,8 @@ class QueueTable:
             self._insert(queue, item.base, item.physical, item.size, item.tag_code)
 
     def replace(self, topic: str, queues: dict[int, ConsumeQueue], *, is_batch: bool) -> list[ConsumeQueue]:
-        """Make ``queues``, which hold the same messages, the queues of ``topic``. Return the old ones, which are not
-        used any more; their files stay.
+        """Replace the queues of ``topic`` by ``queues``, which hold the same messages. Return the old ones. Their files
+        are kept.
         """
         old = self._topics.get(topic, {})
         for queue_id, queue in old.items():
@@ -242,13 +260,13 @@ class QueueTable:
             self.batch_topics.discard(topic)
 
     def clear(self) -> None:
-        """Forget all queues; their files stay."""
+        """Remove all queues from the table. Their files are kept."""
         self._topics.clear()
         self._dirty.clear()
         self.files.close()
 
     def remove_topic(self, topic: str) -> None:
-        """Forget ``topic`` and remove its files."""
+        """Remove the queues of ``topic`` and their files."""
         queues = self._topics.pop(topic, {}).values()
         for queue in queues:
             queue.deleted = True
@@ -295,7 +313,7 @@ class QueueTable:
             physical, size, _ = self.item(queue, middle, wait=wait)
             if (size > 0 and 0 <= physical < log_min) or (
                 size == FILLER_SIZE and physical == 0
-            ):  # otherwise alive or damaged
+            ):  # otherwise the record exists or the item is damaged
                 low = middle + 1
             else:
                 high = middle

@@ -1,4 +1,4 @@
-"""What a start has to know of topics before it loads their queues: their types, deletions and conversions.
+"""State of topics that a start needs before it loads their queues: queue types, deletions and conversions.
 
 :func:`declared_topics` reads the broker's topic table (``config/topics.json``). The table has the existing topics, and
 the type of their queues in the attribute ``queue.type`` (Apache RocketMQ ``QueueTypeUtils``).
@@ -22,14 +22,14 @@ to the other, for a start after a crash::
 state         queues in use         other files
 ============  ====================  ==================================================================================
 ``building``  those of the old type possibly some of the new type; the converter continues with them
-``stopped``   those of the old type the same; the converter continues when it is told to
+``stopped``   those of the old type the same; the converter continues on request
 ``switched``  those of the new type possibly old ones. Everything in the log below ``offset`` is durable in the new
                                     queues, so a recovery replays from there at the latest
 ============  ====================  ==================================================================================
 
 While a topic has an entry, its type follows from the entry and not from the topic table. An entry is removed when the
 table has the same type, or when the topic is deleted. ``deadEnd`` is the tombstone of the topic when the conversion was
-ordered: if the deletion ledger has a later one, the entry was left by a crash and is ignored.
+ordered: if the deletion ledger has a later one, a crash has left the entry, and it is ignored.
 
 :mod:`~raptormq.storage.lifecycle` reads the table and the deletions when a store is opened,
 :mod:`~raptormq.storage.conversion.manager` reads and writes the conversions.
@@ -47,6 +47,17 @@ from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
 from raptormq.protocol.topic_names import topic_name_error
 from raptormq.storage.background import Executor
 from raptormq.storage.fs import FileSystem, StorePaths, TopicLedger
+
+
+class TopicHistory(NamedTuple):
+    """The topic state that a replica needs before it assigns records to queues, because only later records contain it:
+    the topics of type BatchCQ, and the log offsets where deleted topics end.
+    """
+
+    batch_topics: list[str]
+    """Topics of type BatchCQ."""
+    tombstones: dict[str, int]
+    """Log offsets before which the records of a topic are dead."""
 
 
 class DeclaredTopics(NamedTuple):

@@ -16,8 +16,8 @@ too large  whole                       whole                              skippe
 damaged    whole: they report it       skipped                            skipped
 =========  ==========================  =================================  ==============
 
-A refusal stops a client for good. It is used for batches that a key opens: without the key the client would miss every
-message of the topic. A batch that nobody can read is skipped, counted and logged.
+A refusal stops the client permanently. It is used for encrypted batches, because a client without the key would miss
+every message of the topic. A batch that no client can read is skipped, counted and logged.
 
 Clients drop unrequested messages of a whole batch: those with other tags and, in RaptorMQ's clients, those before the
 requested offset. The Java client receives the latter again, as from Apache RocketMQ. A client with a filter by
@@ -53,39 +53,39 @@ from raptormq.storage.records import are_valid_records, belongs_to_queue, peek_p
 
 
 class ReadProgress:
-    """State of a read from ``offset``, which is in item ``number``."""
+    """State of one read, which begins at ``offset`` in item ``number``."""
 
     def __init__(self, queue: BatchConsumeQueue, offset: int, number: int) -> None:
         self.queue = queue
         self.number = number
-        """The next item to read."""
+        """Number of the next item to read."""
         self.is_damaged = False
-        """The record of the current item is not at its log offset."""
+        """Whether the record of the current item is not at its log offset."""
         self.damaged_items = 0
-        """Items that are damaged, or whose records are, and cannot be repaired."""
+        """Number of items that are damaged, or whose records are damaged, and that cannot be repaired."""
         self.unreadable_batches = 0
-        """Batches that cannot be unpacked for this reader."""
+        """Number of batches that cannot be unpacked for this reader."""
         self.is_repaired = False
-        """An item was repaired."""
+        """Whether an item was repaired."""
         self.buffers: list[Buffer] = []
         self.next_offset = offset
         self.messages = 0
         self.bytes = 0
         self.scanned_bytes = 0
-        """Bytes of records that were unpacked."""
+        """Total size in bytes of the unpacked records."""
         self.unpacked_bytes = 0
-        """Bytes of the unpacked messages."""
+        """Total size in bytes of the messages unpacked from them."""
         self.filtered_messages = 0
-        """Messages whose properties were compared with the filter."""
+        """Number of messages to which the property filter was applied."""
         self.filtered_bytes = 0
-        """Length of these properties."""
+        """Total size in bytes of the properties of these messages."""
         self.missing: list[Extent] = []
         self.copied_bytes = 0
         """Bytes of :attr:`buffers` that are copies in memory."""
         self.needs_copy = False
-        """A record was left out because only a copy can provide it."""
+        """Whether a record was omitted because it requires a copy."""
         self.is_size_unknown = False
-        """A record that was left out may be a batch whose unpacked size is unknown."""
+        """Whether an omitted record may be a batch, whose unpacked size is unknown."""
 
     def has_room(self, options: ReadOptions, size: int) -> bool:
         """Return whether one more message or whole batch of ``size`` bytes fits; the first one always does."""
@@ -117,7 +117,7 @@ _CLOSED = (
 )
 _NO_TAG = 0
 _MAX_SEARCHES = 64
-"""Each search but the first follows the repair of an item."""
+"""Maximum number of searches of one read. Each search but the first follows the repair of an item."""
 
 
 class BatchReader:
@@ -158,10 +158,10 @@ class BatchReader:
             )
         if progress.unreadable_batches:
             self._skipped.count(progress.unreadable_batches, _CLOSED, *where)
-        if progress.next_offset <= offset:  # nothing but damaged items
+        if progress.next_offset <= offset:  # all items of the read are damaged
             progress.number, progress.next_offset = self._next_valid(queue, progress.number, offset, wait)
         queue.last_read = progress.next_offset, progress.number
-        if progress.next_offset == offset:  # they were before the offset, where the search had to begin
+        if progress.next_offset == offset:  # the damaged items lie before the requested offset, where the search began
             return self.get(queue, offset, bounds, options, wait=wait)
         status = GetStatus.FOUND
         if not progress.buffers:
@@ -214,15 +214,15 @@ class BatchReader:
     def _read_from(
         self, queue: BatchConsumeQueue, number: int, offset: int, options: ReadOptions, wait: bool
     ) -> ReadProgress:
-        """Return what can be read from item ``number`` on. When damaged items led to nothing, search again after their
-        repair.
+        """Return what can be read from item ``number`` on. If the read found no message because of damaged items,
+        repeat it after their repair.
         """
         for _ in range(_MAX_SEARCHES):
             progress = ReadProgress(queue, offset, number)
             try:
                 self._collect(queue, offset, options, progress, wait)
             except PagesMissing:
-                if progress.next_offset == offset:  # there is something to return; the next read does the rest
+                if progress.next_offset == offset:  # the read has a result; the next read continues
                     raise
             if not progress.is_repaired or progress.next_offset > offset:
                 break
@@ -238,7 +238,7 @@ class BatchReader:
         filtered = options.tags is not None or options.properties is not None
         count = max(options.max_count, SCAN_ITEMS) if filtered else options.max_count
         for each, fits in self._with_neighbours(queue, progress.number, count, wait):
-            number, item = progress.number, each if self._is_sound(each) else None
+            number, item = progress.number, each if self._is_plausible(each) else None
             if item is None or not fits:
                 item = self._repairer.repair(queue, number, wait=wait) or item
                 if item is not None and item != each:
@@ -263,8 +263,8 @@ class BatchReader:
             if not count or progress.damaged_items == MAX_ITEMS:
                 return
 
-    def _is_sound(self, item: BatchItem) -> bool:
-        """Return False for an item that no store writes."""
+    def _is_plausible(self, item: BatchItem) -> bool:
+        """Return whether the item is plausible: no store writes an item that is not."""
         end = item.physical + item.size
         segment_size = self._log.segment_size
         in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
@@ -276,7 +276,7 @@ class BatchReader:
         """
         for each in range(number, queue.item_count):
             item = self._search.item(queue, each, wait=wait)
-            if self._is_sound(item) and item.base >= offset:
+            if self._is_plausible(item) and item.base >= offset:
                 return each, item.base
         return queue.item_count, queue.max_offset
 
@@ -306,7 +306,7 @@ class BatchReader:
             before, item = item, behind
 
     def _add_item(self, item: BatchItem, offset: int, options: ReadOptions, progress: ReadProgress, wait: bool) -> bool:
-        """Add what is wanted of ``item``; return False when the read ends before the end of the item."""
+        """Add the selected messages of ``item``. Return False if the read ends before the end of the item."""
         tags = options.tags
         is_wanted = tags is None or item.tag_code in tags
         if not is_wanted and item.tag_code != _NO_TAG:
@@ -364,7 +364,7 @@ class BatchReader:
             progress.copied_bytes += len(record)
 
     def _add_encrypted(self, item: BatchItem, record: Buffer, options: ReadOptions, progress: ReadProgress) -> bool:
-        """Add the encrypted batch, whole, for readers that decrypt; refuse all others."""
+        """Add the encrypted batch whole for readers that can decrypt it; raise BatchEncrypted for all others."""
         if options.whole and options.encrypted and options.properties is None:
             return self._add_as_stored(item, record, options, progress)
         if progress.messages:
@@ -374,8 +374,8 @@ class BatchReader:
     def _add_unreadable(
         self, item: BatchItem, record: Buffer, options: ReadOptions, progress: ReadProgress, *, is_too_large: bool
     ) -> bool:
-        """Add a batch that cannot be unpacked here, whole, for readers that may be able to; skip it for all others,
-        because an error would stop them for good.
+        """Add a batch that the broker cannot unpack: whole for readers that may be able to unpack it. Skip it for all
+        others, because an error would stop them permanently.
         """
         if options.whole and options.properties is None and (is_too_large or options.encrypted):
             return self._add_as_stored(item, record, options, progress)
@@ -414,7 +414,7 @@ class BatchReader:
     def _unpack(
         self, item: BatchItem, record: Buffer, offset: int, progress: ReadProgress, wait: bool
     ) -> UnpackedBatch | None:
-        """Unpack a batch; None when the next read has to unpack it, because this one has a result already."""
+        """Unpack a batch. Return None if this read already has a result; the next read unpacks the batch."""
         try:
             budget = MAX_INLINE_BYTES - progress.unpacked_bytes
             batch = self._unpacker.unpack(record, item.physical, wait=wait, budget=budget)

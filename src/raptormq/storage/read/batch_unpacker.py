@@ -29,11 +29,11 @@ logger = get_logger(__name__)
 MAX_DISTANCE = MAX_BATCH_RECORDS
 """Largest distance between the offset of a message and the offset of its wrapper."""
 MAX_UNPACKED_BYTES = 14 << 20
-"""A batch that grows beyond this is not unpacked: one of its messages might not fit a response."""
+"""Maximum size of an unpacked batch in bytes. A message of a larger batch might not fit in a response."""
 MAX_INLINE_BYTES = 1 << 20
-"""Bytes that the event loop unpacks for one read: some milliseconds."""
+"""Maximum bytes that the event loop unpacks for one read, which takes some milliseconds."""
 _MAGIC_BYTES = 8
-"""Bytes of a body that tell whether it is encrypted."""
+"""Number of bytes at the start of a body that identify an encrypted body."""
 _CACHE_BYTES = 64 << 20
 _CACHE_BATCHES = 64
 
@@ -70,19 +70,20 @@ class UnpackedBatch(NamedTuple):
     """Result of unpacking one batch."""
 
     messages: list[StoredMessage]
-    """Messages with their log offsets, read-only; empty when the batch is damaged or too large."""
+    """Stored records with their log offsets, read-only. Empty if the batch is damaged or too large."""
     unpacked_bytes: int
-    """Bytes that this call has unpacked; 0 for a cached result."""
+    """Number of bytes that this call has unpacked; 0 for a cached result."""
     is_too_large: bool = False
-    """The batch grows beyond :data:`MAX_UNPACKED_BYTES` and may be intact."""
+    """Whether the unpacked batch exceeds :data:`MAX_UNPACKED_BYTES`. It may be intact."""
 
 
 class BatchUnpacker:
-    """Unpacks batches and caches the latest ones, to which readers with small pulls return."""
+    """Unpacks batches and caches the latest ones, because readers with small pulls request the same batch
+    repeatedly."""
 
     def __init__(self) -> None:
         self._cache: OrderedDict[int, UnpackedBatch] = OrderedDict()
-        """By log offset of the wrapper, the latest one last."""
+        """Cached batches by log offset of the wrapper, the latest one last."""
         self._cached_bytes = 0
         self._lock = threading.Lock()
 

@@ -1,8 +1,8 @@
 """Restores damaged items of a BatchCQ queue from the log.
 
 The nearest valid items before and after the damaged one bound the part of the log that holds its record. Every record
-of a queue has one item, so counting identifies the record. A thread scans that part, at most 1 GiB, with its own
-descriptors, because the log may lose its first files meanwhile.
+of a queue has one item, so counting identifies the record. A thread scans that part, at most 1 GiB. It uses its own
+descriptors, because retention may delete the first files of the log meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = get_logger(__name__)
 
 MAX_BYTES = 1 << 30
 MAX_ITEMS = 1024
-"""How many items away the next valid item is searched; a damaged page has 90 items."""
+"""Maximum distance, in items, of the next valid item. A damaged page has 90 items."""
 _CACHE_BATCHES = 8192
 
 
@@ -34,7 +34,7 @@ class _Neighbour(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """State of a queue when a scan begins; None for parts that were not read."""
+    """State of a queue when a scan begins. Parts that were not read are None."""
 
     first_live_item: int | None
     item_count: int | None
@@ -52,7 +52,7 @@ class ItemRepairer:
         self._files = files
         self._search = search
         self._found_items: OrderedDict[_Key, dict[int, BatchItem]] = OrderedDict()
-        """Results of scans by item. A result that changed nothing is kept, so that the scan is not repeated."""
+        """Results of scans by item. A result without a correction is kept too, so that the scan is not repeated."""
 
     def repair(self, queue: BatchConsumeQueue, number: int, *, wait: bool) -> BatchItem | None:
         """Return the correct item ``number``, None when the log does not determine it. The item and its damaged
@@ -64,7 +64,7 @@ class ItemRepairer:
         """
         key = queue, number
         if number >= queue.written:
-            return None  # not on disk yet
+            return None  # the item is not on disk yet
         items = self._found_items.get(key)
         if items is None:
             before = self._neighbours_before(queue, number, wait)
@@ -129,7 +129,7 @@ class ItemRepairer:
         """
         queue, number = key
         if key in self._found_items:
-            return  # another reader was first
+            return  # another reader has scanned for the item meanwhile
         try:
             scanner = LogScanner(log, 0)
             last = next((each for each in before if _has_record(scanner, queue, each.item)), None)
@@ -140,7 +140,7 @@ class ItemRepairer:
         finally:
             log.close()
         self._found_items[key] = found
-        if not found:  # nor can the others between the same neighbours be restored
+        if not found:  # the other items between the same neighbours cannot be restored either
             begin = last.number + 1 if last is not None else max(0, number - MAX_ITEMS)
             end = first.number if first is not None else number + 1 + MAX_ITEMS
             self._found_items.update(((queue, each), found) for each in range(begin, end))

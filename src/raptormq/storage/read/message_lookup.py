@@ -2,8 +2,8 @@
 
 Messages of a batch that is stored whole are found like others: by the offsets that
 :mod:`~raptormq.storage.read.batch_unpacker` assigns, by their own keys as far as the index has them, and by the unique
-key of the batch, which all of them share. A wrapper is returned only to callers that unpack batches, and only when the
-batch is encrypted or its own unique key was asked for. Messages of deleted topics are returned only on request.
+key of the batch, which all of them share. A wrapper is returned only to callers that unpack batches, and only if the
+batch is encrypted or the query is for its own unique key. Messages of deleted topics are returned only on request.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class KeyQuery(NamedTuple):
     end: int
     """Store times in ms, both inclusive."""
     whole_batches: bool = False
-    """Return a batch as it is stored when it is encrypted or has the key as its own unique key. Otherwise an encrypted
-    batch is refused, and the messages of a batch with that unique key get the key in place of their own.
+    """Whether a batch is returned as it is stored if it is encrypted or has the key as its own unique key. Otherwise
+    BatchEncrypted is raised for an encrypted batch, and the messages of a batch with that unique key get the key in
+    place of their own.
     """
 
 
@@ -86,11 +87,11 @@ class MessageLookup:
         whole: bool = False,
         wait: bool,
     ) -> Buffer | None:
-        """Return the record of the message at a log offset, None when there is none.
+        """Return the record of the message at a log offset; None if there is none.
 
-        For the offset of a wrapper the result is the message with ``unique_key``, or the first message without a key.
-        With ``allow_encrypted`` an encrypted batch is returned whole for each of its messages; with ``whole`` any batch
-        is. Messages of deleted topics are returned with ``include_deleted`` only.
+        For the offset of a wrapper the result is the message with ``unique_key``, or the first message if no key is
+        given. With ``allow_encrypted`` an encrypted batch is returned whole for each of its messages; with ``whole``
+        any batch is. Messages of deleted topics are returned with ``include_deleted`` only.
 
         Raises:
             BatchEncrypted: the message is in an encrypted batch.
@@ -130,7 +131,7 @@ class MessageLookup:
     def _is_tombstoned(self, record: Buffer, place: int) -> bool:
         """Return whether the record belongs to a topic that was deleted when the log was longer than ``place``."""
         topic_tombstones = self._queues.topic_tombstones
-        if any(place < end for end in topic_tombstones.values()):  # rarely true
+        if any(place < end for end in topic_tombstones.values()):  # deleted topics are rare
             with suppress(RecordError):  # damaged: the caller that decodes it gets the error
                 return place < topic_tombstones.get(decode_record(record, check_crc=False).topic, 0)
         return False
@@ -207,8 +208,8 @@ class MessageLookup:
         return found[:limit]
 
     def store_timestamp_at(self, physical: int, size: int | None = None, *, wait: bool) -> int | None:
-        """Return the store time (ms) of the record at a log offset, message or batch. None when there is no record, or
-        not one of ``size`` bytes: a damaged queue item may say so.
+        """Return the store time (ms) of the record at a log offset, message or batch. None if there is no record of
+        ``size`` bytes, as for the values of a damaged queue item.
         """
         record = self._record_at(physical, wait)
         return None if record is None or size not in (None, len(record)) else peek_store_timestamp(record)
@@ -249,8 +250,8 @@ def _in_batch(data: Buffer, wrapper: StoredMessage, messages: list[StoredMessage
 
 
 def _with_key(message: StoredMessage, key: str) -> StoredMessage:
-    """Return the message with the unique key of its batch appended: clients drop messages without the key that they
-    asked for. When there is no room for it, properties are dropped as in ``copied_properties``.
+    """Return the message with the unique key of its batch appended, because clients drop messages without the requested
+    key. If the properties become too long, some are removed as in ``copied_properties``.
     """
     text = message.properties
     between = PAIR_SEPARATOR if text and text[-1] != PAIR_SEPARATOR else ""

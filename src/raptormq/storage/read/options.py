@@ -4,11 +4,11 @@
 :class:`GetResult` are its result. :class:`Boundary` belongs to searches by time, and :class:`StoreStats` has the
 figures of a store.
 
-:func:`scan_properties` reads the messages of a queue that match a :class:`PropertyFilter`. It reads each record, within
-limits: queue items contain tag codes but no properties, so a read without a match costs a read of every record. Source:
-Apache RocketMQ ``DefaultMessageStore.getMessage`` with ``MessageFilter.isMatchedByCommitLog``.
+:func:`scan_properties` reads the messages of a queue that match a :class:`PropertyFilter`. It reads each record, up to
+the limits of the filter, because queue items contain tag codes but no properties. Source: Apache RocketMQ
+``DefaultMessageStore.getMessage`` with ``MessageFilter.isMatchedByCommitLog``.
 
-Neighbours: :mod:`~raptormq.storage.read.queue_reader` and :mod:`~raptormq.storage.read.batch_reader` read the queues.
+See also: :mod:`~raptormq.storage.read.queue_reader` and :mod:`~raptormq.storage.read.batch_reader` read the queues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GetStatus(Enum):
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
     """The records were deleted with their segment; continue at ``next_offset``."""
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-    """The offset is the next one to be assigned."""
+    """The offset is the end of the queue, that is, the offset of the next message."""
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
@@ -96,11 +96,11 @@ class StoreStats:
     """Segments deleted by retention since the start."""
     writable: bool
     refusal: str
-    """Why writes are refused; empty while they are accepted."""
+    """Reason why writes are refused; empty while they are accepted."""
 
     @property
     def disk_used_ratio(self) -> float:
-        """Used share of that volume, 0.0 to 1.0."""
+        """Used share of the volume of the log, 0.0 to 1.0."""
         return self.disk_usage.used_ratio if self.disk_usage is not None else 0.0
 
 
@@ -110,7 +110,7 @@ class ReadOptions(NamedTuple):
     max_count: int
     max_bytes: int
     tags: frozenset[int] | None = None
-    """Tag codes; None for all messages."""
+    """Tag codes of the messages to return; None for all messages."""
     properties: PropertyFilter | None = None
     whole: bool = False
     """Allow batches of a BatchCQ topic as they are stored. Each counts as one message of ``max_count``."""
@@ -121,8 +121,8 @@ class ReadOptions(NamedTuple):
 
 
 MAX_SCAN_BYTES = 16 << 20
-"""Bytes of records that one read scans at most, so that a read from disk does not load gigabytes; at least one
-record.
+"""Maximum bytes of records that one read scans, so that a read from disk does not load gigabytes. At least one record
+is scanned.
 """
 
 
@@ -131,14 +131,14 @@ class PropertyFilter(Protocol):
 
     @property
     def max_scanned(self) -> int:
-        """Messages that one read may scan."""
+        """Maximum number of messages that one read scans."""
 
     @property
     def max_scanned_bytes(self) -> int:
-        """Bytes of properties that one read may scan; at least one message."""
+        """Maximum bytes of properties that one read scans. At least one message is scanned."""
 
     def wants(self, properties: bytes) -> bool:
-        """Return whether the message matches; ``properties`` is their stored text form."""
+        """Return whether the message matches. ``properties`` is the stored text form of its properties."""
 
 
 def scan_properties(

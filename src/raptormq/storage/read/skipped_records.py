@@ -10,11 +10,11 @@ logger = get_logger(__name__)
 
 
 class SkippedRecords:
-    """Counts skipped records, from any thread. Each read that meets a record counts it again."""
+    """Counts skipped records. Thread-safe. Each read that skips a record counts it again."""
 
     def __init__(self) -> None:
         self.records = 0
-        """Number of records; a batch counts as one."""
+        """Number of skipped records; a batch counts as one."""
         self._lock = threading.Lock()
 
     def count(self, records: int, what: str, *where: object) -> None:

@@ -1,6 +1,6 @@
 """Messages to log bytes and back: packing and appending, parsing, scanning, dispatch to the queues.
 
-Knows the layout of records, but not readers of queues or responses.
+Depends on the layout of records, not on the readers of queues or on responses.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from raptormq.storage.records.parser import (
     belongs_to_queue,
     decode_timer_code,
     encode_timer_code,
+    parse_record,
     peek,
     peek_body_at,
     peek_physical_offset,
@@ -42,6 +43,7 @@ __all__ = [
     "last_record_end",
     "next_record_end",
     "parse_range",
+    "parse_record",
     "peek",
     "peek_body_at",
     "peek_physical_offset",

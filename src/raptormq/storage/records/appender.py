@@ -1,9 +1,9 @@
 """Packs messages into log bytes and appends them; the hottest loop of the broker.
 
-:class:`Appender` appends a group with one write: all of it or nothing (Apache RocketMQ ``CommitLog.asyncPutMessage``).
+:class:`Appender` appends a group atomically with one write (Apache RocketMQ ``CommitLog.asyncPutMessage``).
 A :class:`Packer` encodes the records and assigns the offsets. Physical offsets follow the end of the log, queue offsets
 come from the queues. The wrapper of a batch takes one queue offset per message and gets the property INNER_BASE. If the
-group is not appended, its queue offsets are returned to the queues.
+group is not appended, its queue offsets are released.
 
 There are two packers, with identical records (layout: :mod:`raptormq.protocol.record`):
 
@@ -34,17 +34,18 @@ _FILLER = struct.Struct(">ii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 BORN_V6 = int(SysFlag.BORN_HOST_V6)
 WITHOUT_HOST_BITS = ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-"""Clears the bits for the length of the hosts. They are set here, regardless of what a producer or an older record
-says.
+"""Mask that clears the bits for the length of the hosts. The packer sets these bits itself, whatever a producer or an
+older record declares.
 """
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _UNUSUAL = _INNER_BATCH | ~WITHOUT_HOST_BITS
 NOT_IN_QUEUE = int(SysFlag.TRANSACTION_PREPARED)
-"""Set for prepared and rolled back messages (4 and 12), clear for plain and committed ones (0 and 8)."""
+"""Bit of sysFlag that is set for prepared and rolled back messages (4 and 12), and clear for plain and committed ones
+(0 and 8)."""
 
 
 def store_host_flag(store_host: bytes) -> int:
-    """Return the sysFlag bit for the length of STOREHOST (ip and port)."""
+    """Return the sysFlag bit for the length of STOREHOST, which consists of ip and port."""
     return int(SysFlag.STORE_HOST_V6) if len(store_host) == 20 else 0
 
 
@@ -145,7 +146,7 @@ class RecordPacker:
 
     @staticmethod
     def restore_offsets(group: AppendResult) -> None:
-        """Return the queue offsets of a group that was not appended."""
+        """Release the queue offsets of a group that was not appended."""
         for queue, queue_offset in zip(reversed(group.queues), reversed(group.queue_offsets), strict=False):
             if queue is not None:
                 queue.next_offset = queue_offset
@@ -289,7 +290,7 @@ class ListPacker:
 
     @staticmethod
     def restore_offsets(group: AppendedLists) -> None:
-        """Return the queue offsets of a group that was not appended."""
+        """Release the queue offsets of a group that was not appended."""
         for _, queue, first, _ in reversed(list(group.parts())):
             if queue is not None and first < len(group.queue_offsets):
                 queue.next_offset = group.queue_offsets[first]
@@ -300,7 +301,7 @@ Group = TypeVar("Group", AppendResult, AppendedLists)
 
 
 class Packer(Protocol[Pending_contra, Group]):
-    """Encodes what is to be appended, and assigns offsets."""
+    """Encodes records to append, and assigns offsets."""
 
     def pack(self, pending: Sequence[Pending_contra], start: int, timestamp: int) -> tuple[Group, list[SegmentWrite]]:
         """Pack for log offset ``start`` with the store time ``timestamp`` (ms). If it raises, no queue offsets are
@@ -308,7 +309,7 @@ class Packer(Protocol[Pending_contra, Group]):
         """
 
     def restore_offsets(self, group: Group) -> None:
-        """Return the queue offsets of a group that was not appended."""
+        """Release the queue offsets of a group that was not appended."""
 
 
 class Appender:

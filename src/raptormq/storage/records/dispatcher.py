@@ -19,7 +19,7 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
 class DispatchLag(NamedTuple):
-    """How far queues and indexes are behind the log."""
+    """Distance of the queues and indexes from the end of the log."""
 
     bytes: int
     """Bytes of log that are not dispatched; an estimate during a recovery."""
@@ -28,7 +28,7 @@ class DispatchLag(NamedTuple):
 
 
 class IndexBuilder(Protocol):
-    """Derives something from the records of the log: the queues, the key index, the queues of a conversion."""
+    """Builds a structure that is derived from the log: the queues, the key index, or the queues of a conversion."""
 
     def build(self, batch: AppendResult) -> None:
         """Add the records of ``batch``. Records may be passed more than once."""
@@ -38,7 +38,7 @@ class IndexBuilder(Protocol):
 
 
 class Dispatcher:
-    """Holds batches back until they are confirmed, then passes them to each of ``builders``."""
+    """Queues batches until they are confirmed, then passes them to each of ``builders``."""
 
     def __init__(self, builders: Sequence[IndexBuilder]) -> None:
         self._builders = tuple(builders)
@@ -63,7 +63,7 @@ class Dispatcher:
         return (self._waiting[0].start_offset, self._waiting[0].end_offset) if self._waiting else None
 
     def discard_pending(self) -> None:
-        """Forget the batches that wait for confirmation: their bytes are read from the log again, or are cut."""
+        """Drop the batches that wait for confirmation. Their bytes are read from the log again, or are truncated."""
         self._waiting.clear()
 
     def submit(self, batch: Appended) -> None:
@@ -112,11 +112,12 @@ class Dispatcher:
 
 
 def assign_queues(batch: AppendResult, queues: QueueTable) -> set[str]:
-    """Fill in ``batch.queues`` for records that were read from the log or came from another copy of it. Records that no
-    queue shows and those of a deleted topic get none.
+    """Fill in ``batch.queues`` for records that were read from the log or sent by another replica. Records that belong
+    to no queue (half messages and rolled back ones) and those of deleted topics get None.
 
-    A topic that has a batch is of BatchCQ, also where no file says so: it was made shortly before a crash, or the table
-    was lost, or is an older one. Returns the topics of which that was found out too late, as they have queues already.
+    A topic with an inner batch is of type BatchCQ, even if the topic table does not declare it: a crash may have
+    followed the creation of the topic, or the table was lost or replaced by an older one. Return the topics with an
+    inner batch that already have SimpleCQ queues.
     """
     find, dead = queues.get_or_create, queues.topic_tombstones
     mistyped: set[str] = set()

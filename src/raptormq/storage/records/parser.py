@@ -86,7 +86,7 @@ class ParsedRecord(NamedTuple):
     properties: bytes
     """Text form, valid UTF-8."""
     body: bytes = b""
-    """Only for the wrapper of an inner batch."""
+    """Set only for the wrapper of an inner batch."""
     prepared_transaction_offset: int = 0
 
 
@@ -135,6 +135,12 @@ def peek_body_at(data: Buffer) -> int:
     """Return the position of the body of a valid record."""
     (sys_flag,) = _SYS_FLAG.unpack_from(data, SYS_FLAG_AT)
     return _BODY_AT[sys_flag & _V6_HOSTS]
+
+
+def peek_body_bytes(data: Buffer) -> int:
+    """Return the size of the body that the head of a record states, unchecked."""
+    body_at = peek_body_at(data)
+    return int.from_bytes(data[body_at - 4 : body_at], "big", signed=True)
 
 
 def peek_properties(data: Buffer) -> Buffer:
@@ -215,7 +221,7 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
 
 
 def to_pending_record(record: ParsedRecord) -> PendingRecord:
-    """Return a record of the log in the form that it had before the append, for builders."""
+    """Convert a record of the log into the form that it had before the append, which builders take."""
     text = record.properties.decode()
     return PendingRecord(
         record.topic,

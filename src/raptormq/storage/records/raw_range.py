@@ -1,13 +1,13 @@
-"""Ranges of the log as bytes: what a copy of the log sends to another one, and checks before it writes it.
+"""Byte ranges of the log, which the leader sends and a follower validates before it writes them.
 
-A range begins and ends where a record does. It may go over the ends of segments, each of which is a filler or a record
-that fills its segment (layout: :mod:`raptormq.protocol.record`)::
+A range begins and ends at record boundaries. It may span segments. Each segment ends with a filler, or with a record
+that fills it exactly (layout: :mod:`raptormq.protocol.record`)::
 
     | record | record | filler to the end of the segment | record | ...
     ^ begin                                              ^ a multiple of the segment size    ^ end
 
-A walk through the log (:mod:`~raptormq.storage.records.scanner`) steps over damage, because what follows is all there
-is. Here damage is an error: a copy asks for the range again.
+:mod:`~raptormq.storage.records.scanner` skips damaged records, because no other replica can provide them. Here a
+damaged record is an error, because the follower can request the range again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from raptormq.storage.records.parser import parse_record, peek, to_pending_recor
 
 
 def next_record_end(data: Buffer, at: int, offset: int, segment_size: int) -> int:
-    """Return the size of the record or filler at ``data[at]``, which is at ``offset`` of the log; only its head is
-    looked at.
+    """Return the size in bytes of the record or filler at ``data[at]``. ``offset`` is its log offset. Only its first 8
+    bytes are read.
 
     Raises:
-        RecordError: it is neither.
+        RecordError: neither a record nor a filler begins there.
     """
     left = segment_size - offset % segment_size
     if at + BLANK_BYTES <= len(data):
@@ -44,11 +44,11 @@ def next_record_end(data: Buffer, at: int, offset: int, segment_size: int) -> in
 
 
 def last_record_end(data: Buffer, offset: int, segment_size: int) -> int:
-    """Return the offset behind the last whole record or filler of ``data``, which begins at ``offset``; ``offset``
-    itself where the first one is cut.
+    """Return the log offset after the last complete record or filler of ``data``, which begins at log offset
+    ``offset``. Return ``offset`` if the first record is incomplete.
 
     Raises:
-        RecordError: something else is in between.
+        RecordError: the bytes between are neither a record nor a filler.
     """
     at = 0
     while at + BLANK_BYTES <= len(data):
@@ -60,11 +60,11 @@ def last_record_end(data: Buffer, offset: int, segment_size: int) -> int:
 
 
 def parse_range(data: bytes, offset: int, segment_size: int, with_bodies: str = "") -> AppendResult:
-    """Return the records of a range, each of which has been checked with its CRC; ``queues`` is left for the caller to
-    fill in. Records have no bodies, but for batches and those of the topic ``with_bodies``.
+    """Parse the records of a range and verify their CRCs. The caller sets ``queues`` of the result. Bodies are included
+    only for batches and for records of the topic ``with_bodies``.
 
     Raises:
-        RecordError: something in it is no record of this place, or it does not end with one.
+        RecordError: a record is damaged or has another log offset, or the range does not end at a record boundary.
     """
     timestamps: list[int] = []
     batch = AppendResult([], offset, timestamps)
@@ -73,7 +73,7 @@ def parse_range(data: bytes, offset: int, segment_size: int, with_bodies: str = 
     while at < len(data):
         size = next_record_end(data, at, offset + at, segment_size)
         if at + size > len(data):
-            raise RecordError(f"the record at offset {offset + at} is cut")
+            raise RecordError(f"the record at offset {offset + at} is incomplete")
         if peek(data, at)[1] != BLANK_MAGIC:
             record = parse_record(data, at, offset + at)
             pending = to_pending_record(record)

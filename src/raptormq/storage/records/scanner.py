@@ -39,6 +39,7 @@ from raptormq.storage.records.parser import (
     ParsedRecord,
     parse_record,
     peek,
+    peek_body_bytes,
     peek_prepared_offset,
     peek_store_timestamp,
     to_pending_record,
@@ -87,6 +88,10 @@ _BATCH_RECORDS = 1024
 _BATCH_BYTES = 16 << 20
 _MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
 _NO_RECORD = "no record"
+_HEAD_BYTES = 128
+"""At least the fields of a record up to the body."""
+_MAX_OVERHEAD_BYTES = 256 << 10
+"""More than topic, properties and the other fields of a record can have."""
 
 
 class DamagedRange(NamedTuple):
@@ -100,7 +105,7 @@ class DamagedRange(NamedTuple):
 class LogScanner:
     """One scan from an offset to the end of the log. ``end_offset`` and ``damaged`` are complete when it has ended.
 
-    With ``stops_at_damage`` the scan ends at the first damage: a copy fetches the rest from another copy.
+    With ``stops_at_damage`` the scan ends at the first damage, because a replica can fetch the rest from another one.
     """
 
     def __init__(self, log: CommitLog, start: int, *, stops_at_damage: bool = False) -> None:
@@ -145,6 +150,10 @@ class LogScanner:
             return self._parse(segment, offset) if segment is not None else None
         except RecordError:
             return None
+
+    def next_record(self) -> ParsedRecord | None:
+        """Return the first valid record at or after ``end_offset``, or None. Skipped damage is added to ``damaged``."""
+        return self._next()
 
     def batches(self) -> Iterator[AppendResult]:
         """Yield all records from ``end_offset`` on. The caller fills in ``queues``."""
@@ -232,7 +241,7 @@ class LogScanner:
         segments = self._log.segments
         if not segments or not segments[0].base <= offset < segments[-1].end:
             return None
-        return segments[(offset - segments[0].base) // self._log.segment_size]
+        return self._log.segment_at(offset)
 
     def _parse(self, segment: Segment, offset: int) -> ParsedRecord:
         data, at = self._bytes(segment, offset, MIN_RECORD_BYTES)
@@ -241,6 +250,10 @@ class LogScanner:
             raise RecordError(_NO_RECORD)
         if size < MIN_RECORD_BYTES or offset + size > segment.end:
             raise RecordError(f"a record of {size} bytes does not fit its segment")
+        if size > WINDOW_BYTES:  # a damaged size must not cost the memory of a whole segment
+            data, at = self._bytes(segment, offset, _HEAD_BYTES)
+            if not 0 <= size - peek_body_bytes(data[at : at + _HEAD_BYTES]) <= _MAX_OVERHEAD_BYTES:
+                raise RecordError(f"a record of {size} bytes has a shorter body")
         data, at = self._bytes(segment, offset, size)
         return parse_record(data, at, offset)
 
@@ -387,7 +400,7 @@ class ConcurrentScanner:
         yield from self._scanner.batches()
 
     def _plain_batches(self, executor: Executor, most: int) -> Iterator[AppendResult]:
-        """Yield what the processes parse, up to the first place that is not a valid record."""
+        """Yield the parsed batches of the processes, up to the first position without a valid record."""
         self._under_way.clear()
         ahead = self._scanner.end_offset
         while True:

@@ -1,11 +1,13 @@
-"""The start of a store: what the checkpoint and the marker say, queues loaded, checked and rebuilt, the torn tail cut.
+"""Recovery at the start of a store: reads the checkpoint and the crash marker, loads, checks and rebuilds the queues,
+and truncates a torn tail of the log.
 
-Runs before anybody is served; nothing else changes files meanwhile.
+Runs before the broker serves clients, without concurrent changes of files.
 """
 
 from __future__ import annotations
 
 from raptormq.storage.recovery.checkpoint_file import Checkpoint, CheckpointFile
+from raptormq.storage.recovery.emptying import start_over
 from raptormq.storage.recovery.queue_check import EndsPacker
 from raptormq.storage.recovery.queue_loading import RebuildRequired, load_queue, queue_ids
 from raptormq.storage.recovery.recovery import Recovery, RecoveryReport, RunningMarker
@@ -20,4 +22,5 @@ __all__ = [
     "RunningMarker",
     "load_queue",
     "queue_ids",
+    "start_over",
 ]

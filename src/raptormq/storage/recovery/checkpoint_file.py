@@ -8,10 +8,10 @@
     24  masterFlushedOffset i64
     32  confirmPhyOffset i64      end of what consumers may see
 
-The checkpoint bounds the work of a recovery. One that is too old is safe; one that is too new hides messages. Its
-contents are ignored in three cases: the checksum does not match; it names times that the log does not have; or, with
-our checksum, its end of the queues lies before records that its times cover (:mod:`~raptormq.storage.recovery.recovery`
-checks the last two).
+The checkpoint bounds the work of a recovery. A checkpoint that is too old is safe. With one that is too new, messages
+would be missing from the queues. Its contents are ignored in three cases: the checksum does not match; it names times
+that the log does not have; or the file has RaptorMQ's checksum and its end of the queues lies before records that its
+times cover (:mod:`~raptormq.storage.recovery.recovery` checks the last two).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from raptormq.storage.fs import PAGE_BYTES, FileSystem, checksummed_page, has_ch
 logger = get_logger(__name__)
 
 SAFETY_MARGIN_MS = 3000
-"""Recovery starts this much before the checkpoint, as in Apache RocketMQ."""
+"""Time in ms by which recovery starts before the checkpoint, as in Apache RocketMQ."""
 _FIELDS = struct.Struct(">qqqqq")
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Contents of the file; all zeros mean that nothing is known."""
+    """Contents of the file. All fields are 0 without a checkpoint."""
 
     log_timestamp: int = 0
     queue_timestamp: int = 0
@@ -67,7 +67,7 @@ class CheckpointFile:
         self._is_new = not filesystem.exists(path)
         self._file = filesystem.open(path, create=True)
         self.saved: Checkpoint | None = None
-        """What the last :meth:`save` wrote."""
+        """The checkpoint that the last :meth:`save` wrote."""
 
     def load_checked(self) -> Checkpoint | None:
         """Return the contents if this program wrote them last; None when there are none, or another program has changed
@@ -90,7 +90,7 @@ class CheckpointFile:
         return decode_checkpoint(data)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write it and make it durable."""
+        """Write the checkpoint and sync the file."""
         self._file.write_at(0, [checkpoint.encode()], PAGE_BYTES)
         self._file.sync()
         self.saved = checkpoint

@@ -1,12 +1,12 @@
 """Checks that the loaded queues hold every log record before the offset where the replay starts.
 
-:class:`QueueCheck` uses two sources. :class:`QueueEnds` records how long each queue, also an idle one, was at the last
-checkpoint. And the first record of a queue in the replay has to continue where the queue ends. A store that another
-program has written offers only the second source.
+:class:`QueueCheck` uses two sources. The first is :class:`QueueEnds`, which records the end of each queue, also of idle
+ones, at the last checkpoint. The second is the replay: the first record of a queue has to continue where the queue
+ends. For a store written by another program only the second source is available.
 
-:class:`QueueEnds` is the contents of the file ``queueEnds``, which only RaptorMQ writes; RocketMQ ignores it. Queues
-can be rebuilt from the log, but nothing else tells that a queue has lost its files, and an idle queue has no record in
-the part of the log that a start replays. The file lists the queues that have to exist::
+:class:`QueueEnds` is the contents of the file ``queueEnds``, which only RaptorMQ writes; RocketMQ ignores it. The file
+lists the queues that have to exist. Without it, a start could not detect that the files of an idle queue are lost,
+because such a queue has no record in the part of the log that is replayed::
 
      0  "RQE1"
      4  CRC32 u32              of all that follows
@@ -19,10 +19,10 @@ the part of the log that a start replays. The file lists the queues that have to
          max offset i64        behind the last message
          physical offset i64   of the last item
 
-The file is replaced by rename before the checkpoint is written, so the checkpoint is never ahead of it. Only another
-program that continued the store can make it so; the file is ignored then.
+The file is replaced by rename before the checkpoint is written, so the checkpoint is never ahead of the file unless
+another program has used the store. In that case the file is ignored.
 
-Neighbours: :mod:`~raptormq.storage.recovery.recovery` runs the checks,
+See also: :mod:`~raptormq.storage.recovery.recovery` runs the checks,
 :mod:`~raptormq.storage.maintenance.checkpointer` writes the file.
 """
 
@@ -132,7 +132,7 @@ class QueueCheck:
         self._table = table
         self._log_min = log_min
         self._start = start
-        if ends is None or ends.offset < start:  # another program has continued the store
+        if ends is None or ends.offset < start:  # another program has used the store since
             ends = QueueEnds(start, [])
         self._ends = ends
         self._listed = {(end.topic, end.queue_id) for end in ends.queues if end.max_physical >= start}
@@ -149,7 +149,7 @@ class QueueCheck:
         dead = self._table.topic_tombstones
         for end in self._ends.queues:
             if end.max_physical < dead.get(end.topic, 0):
-                continue  # of a deleted topic; another topic may have its name
+                continue  # the queue belongs to a deleted topic; a later topic may have the same name
             missing_part = self._missing_part(end)
             if missing_part and not self._is_deleted(end.topic):
                 raise RebuildRequired(f"{end.topic}/{end.queue_id} {missing_part}")
@@ -168,9 +168,10 @@ class QueueCheck:
                     raise RebuildRequired(f"{topic}/{queue.queue_id} has messages of a topic that was deleted")
 
     def _missing_part(self, end: QueueEnd) -> str:
-        """Return what the queue lacks compared to ``end``; an empty string when the replay adds all of it."""
+        """Describe what the queue lacks compared to ``end``. Return an empty string if the replay adds everything
+        missing."""
         if end.max_physical < self._log_min:
-            return ""  # no replay restores it
+            return ""  # no replay restores the queue
         queue = self._table.get(end.topic, end.queue_id)
         is_walked = end.max_physical >= self._start
         if queue is None or not queue.max_offset:
@@ -204,8 +205,8 @@ class QueueCheck:
         return self._topics is not None and topic not in self._topics and topic not in self._loaded
 
     def check(self, batch: AppendResult) -> None:
-        """Check that each queue is continued without a gap by ``batch``, the next one of the replay, before it is
-        added.
+        """Check that ``batch``, the next one of the replay, continues each queue without a gap. Called before the batch
+        is added.
 
         Only the first record of a queue is checked. Later gaps come from damaged records, and a scan of the whole log
         would not find those either.

@@ -23,8 +23,8 @@ _PLACE = struct.Struct(">qi")
 
 
 class RebuildRequired(Exception):
-    """Not an error: queues lack files or items for records that the log has, so all queues have to be rebuilt from the
-    log. The text says what is missing.
+    """Raised when queues lack files or items of records in the log, so that all queues have to be rebuilt. It is not an
+    error. The text describes what is missing.
     """
 
 
@@ -163,7 +163,7 @@ def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: 
 
 
 def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, limit: int) -> bool:
-    """Return False when a full block was taken for the last one because the first item after it is damaged."""
+    """Return False if a full block was considered the last one only because the first item after it is damaged."""
     files = table.files
     at = (block + 1) * BLOCK_ITEMS
     layout = files.format(queue)
@@ -220,7 +220,8 @@ def _is_consistent(items: Buffer, item_bytes: int, count: int, limit: int) -> bo
 
 @lru_cache(maxsize=512)
 def _places(item_bytes: int, count: int) -> struct.Struct:
-    """Log offset and size of ``count`` items of either type; unpacking 400 at once costs as much as 20 one by one."""
+    """Return the struct of log offset and size of ``count`` items of either type. Unpacking 400 items at once takes as
+    long as 20 single ones."""
     return struct.Struct(">" + f"qi{item_bytes - _PLACE.size}x" * count)
 
 

@@ -1,9 +1,9 @@
-"""Recovery: what happens between opening the files and accepting writes (Apache RocketMQ ``CommitLog.recoverNormally``
+"""Recovery: the steps between opening the files and accepting writes (Apache RocketMQ ``CommitLog.recoverNormally``
 and ``recoverAbnormally``).
 
-:class:`RunningMarker` tells a clean stop from a crash. It owns the two files of a store in use: ``lock``, which is held
-while the process lives, and ``abort``, which a crash leaves behind. Source: Apache RocketMQ ``DefaultMessageStore``; as
-there, ``abort`` holds the process id as text.
+:class:`RunningMarker` distinguishes a clean stop from a crash. It owns the two files of a store in use: ``lock``, which
+is held while the process lives, and ``abort``, which a crash leaves behind. Source: Apache RocketMQ
+``DefaultMessageStore``; as there, ``abort`` holds the process id as text.
 
 :class:`Recovery` replays the log. After a clean stop the queues are complete, and the scan starts at the last item of
 all queues. After a crash the scan starts at the last segment whose first record is older than the checkpoint, and
@@ -13,7 +13,7 @@ whole log. They are also rebuilt when the checkpoint contradicts the log: it nam
 replay, which begins 3 seconds before that time, has to meet that record. The scan ends at the last valid record. A torn
 tail behind it is overwritten with zeros, so that old bytes cannot reappear behind new records.
 
-Neighbours: :mod:`~raptormq.storage.records.scanner` scans the log, :mod:`~raptormq.storage.recovery.queue_loading`
+See also: :mod:`~raptormq.storage.records.scanner` scans the log, :mod:`~raptormq.storage.recovery.queue_loading`
 loads the queues first.
 """
 
@@ -65,10 +65,10 @@ class RunningMarker:
 
     def mark(self) -> None:
         """Write ``abort``: an end without ``clear`` counts as a crash from now on. The existence of the file is the
-        marker. The process id in it is for people, and is left out when there is no room for it.
+        marker. The process id in it is only informative, and is omitted if the volume is full.
 
         Raises:
-            OSError: there is no room even for the name, or the disk failed.
+            OSError: the volume has no room for the file name, or the disk failed.
         """
         try:
             write_file(self._filesystem, self._paths.abort, str(os.getpid()).encode())
@@ -89,29 +89,29 @@ class RunningMarker:
 
 _FLUSH_EVERY_BATCHES = 64
 _MAX_UNWRITTEN_RECORDS = 1 << 23
-"""Most records whose items may wait in memory for room on the disk: 168 MB, more than arrive between two
-checkpoints.
+"""Maximum number of records whose items may wait in memory for disk space. They take 168 MB, more than arrive between
+two checkpoints.
 """
 _END = 1 << 62
-"""Beyond every log offset."""
+"""An offset beyond the end of every log."""
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start found and did."""
+    """Result of a recovery."""
 
     clean: bool
-    """The last run ended cleanly and its queues were complete."""
+    """Whether the last run ended cleanly and its queues were complete."""
     rebuilt: bool = False
-    """All queues were rebuilt."""
+    """Whether all queues were rebuilt."""
     start_offset: int = 0
-    """Where the replay began."""
+    """Log offset where the replay began."""
     end_offset: int = 0
     """End of the log; the next record is written here."""
     dispatched_offset: int = 0
-    """End of what queues and index have: the end of the log, except in a replica."""
+    """Log offset up to which records are in the queues and the index: the end of the log, except on a replica."""
     records: int = 0
-    """Records read and dispatched."""
+    """Number of records read and dispatched."""
     damaged: list[DamagedRange] = field(default_factory=list)
     """Ranges without a valid record in the middle of the log; their messages are lost."""
     milliseconds: int = 0
@@ -129,7 +129,7 @@ class RecoveryReport:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Brings log, queues and index of a store into agreement."""
+    """Makes the queues and the index of a store consistent with the log."""
 
     parts: StoreParts
     checkpoint_file: CheckpointFile
@@ -137,12 +137,13 @@ class Recovery:
     topics: frozenset[str] | None
     """Topics in the broker's table; None without the table."""
     confirmed_offset: int | None = None
-    """Set for a replica: records beyond it are checked but not dispatched. The group confirms or truncates them."""
+    """Confirmed log offset of a replica; None without replication. Records beyond it are checked but not dispatched.
+    The group confirms or truncates them."""
     _mistyped_topics: set[str] = field(default_factory=set)
     """Topics that have batches in SimpleCQ queues, because no file says that they are of type BatchCQ."""
 
     def run(self) -> RecoveryReport:
-        """Recover. On return the log accepts writes at its end, and the queues agree with it.
+        """Recover the store. On return the log can be appended to, and the queues are consistent with it.
 
         Raises:
             StoreDamaged: files are missing or not of the configured size.
@@ -185,7 +186,7 @@ class Recovery:
             start = min(self._end_of_last_item(ends), self._conversion_replay_start())
             self._compare_with_checkpoint(
                 start
-            )  # after a clean stop the checkpoint is current; otherwise somebody has removed the marker
+            )  # after a clean stop the checkpoint is current; if it is not, the crash marker was removed by hand
         else:
             start = replay_from
         check = QueueCheck(self.parts.queues, log_min, start, ends, self.topics)
@@ -201,7 +202,7 @@ class Recovery:
     def _rebuild(self, missing: RebuildRequired) -> RecoveryReport:
         """Rebuild all queues from the whole log. Start again when the log shows that topics are of type BatchCQ."""
         logger.warning("rebuilding all queues from the log: %s", missing)
-        # If this process dies, a start that trusted the checkpoint would take half of the queues for all of them.
+        # If this process dies, a start that trusts the checkpoint would treat half-built queues as complete.
         self.checkpoint_file.save(Checkpoint())
         self.marker.mark()
         self.parts.queues.clear()
@@ -308,8 +309,8 @@ class Recovery:
         return newest
 
     def _write_queue_tails(self, waiting: int) -> bool:
-        """Write the items of the last ``waiting`` records to the queue files. Return False when they have to wait for
-        room.
+        """Write the items of the last ``waiting`` records to the queue files. Return False if there is no disk space
+        for them.
 
         Raises:
             OutOfResources: too many items would wait.
@@ -322,7 +323,7 @@ class Recovery:
             if waiting > _MAX_UNWRITTEN_RECORDS:
                 where = f"cannot write to the consume queues in {self.parts.paths.queues}"
                 kind = DiskFull if is_no_room(error) else OutOfResources
-                raise kind(f"{where}: {error.strerror}, and {waiting} messages wait for it") from error
+                raise kind(f"{where}: {error.strerror}; {waiting} messages are waiting for disk space") from error
             return False
         return True
 

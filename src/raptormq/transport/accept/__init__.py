@@ -1,6 +1,6 @@
-"""Accepting connections on a port, plain and encrypted, within the descriptors that there are.
+"""Accepts plain and TLS connections on a port, up to the connection limit.
 
-Knows sockets and limits; what is said on a connection, it does not know.
+Handles sockets and limits only; :mod:`raptormq.transport.connection` handles the bytes of a connection.
 """
 
 from __future__ import annotations

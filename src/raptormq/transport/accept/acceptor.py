@@ -1,12 +1,12 @@
-"""Accepts connections on listening sockets, as long as there is room for them; who comes beyond that is closed at once.
+"""Accepts connections on listening sockets up to a limit; connections beyond the limit are closed immediately.
 
-Servers of asyncio and uvloop know no such limit. When a process runs out of descriptors the one tries, and logs,
-thousands of times, and the other may close the listening socket for good without a word. :class:`Acceptor` gives up a
-spare descriptor for a moment then, so that the newcomer can be accepted and closed. Where that fails, too, or memory is
-short, the socket is left alone for a while, and what waits in the kernel's queue goes on waiting.
+The servers of asyncio and uvloop have no such limit. When a process runs out of descriptors, asyncio retries and logs
+thousands of times, and uvloop may silently close the listening socket. :class:`Acceptor` then releases a spare
+descriptor for a moment, accepts the connection with it and closes it. If that fails too, or memory is short, it pauses
+accepting for a while; new connections wait in the kernel's queue.
 
-:class:`Refusals` counts the connections that are refused, and tells of them in the log, but not of each: whoever opens
-thousands must not fill the disk with lines, too.
+:class:`Refusals` counts and logs refused connections. It limits the rate of log lines, so that a peer that opens
+thousands of connections cannot fill the disk.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ logger = get_logger(__name__)
 
 
 QUIET_S = 10.0
-"""At least so long between two lines."""
+"""Minimum time in seconds between two log lines."""
 
 
 class Refusals:
-    """The refused connections of one server."""
+    """Counts and logs the refused connections of one server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` counts seconds."""
+        """``clock`` returns seconds."""
         self._clock = clock
-        self._told_at = -QUIET_S
-        self._told_count = 0
+        self._logged_at = -QUIET_S
+        self._logged_count = 0
         self.count = 0
-        """Since the start."""
+        """Number of refused connections since the start."""
 
     def refused(self, peer: str, reason: str) -> None:
-        """A connection of ``peer`` was closed at once."""
+        """Count a refused connection of ``peer``. Log it unless a line was logged less than :data:`QUIET_S` ago."""
         self.count += 1
         now = self._clock()
-        if now - self._told_at >= QUIET_S:
+        if now - self._logged_at >= QUIET_S:
             logger.warning(
-                "refused %d connections, the last one of %s: %s", self.count - self._told_count, peer, reason
+                "refused %d connections, the last one from %s: %s", self.count - self._logged_count, peer, reason
             )
-            self._told_at, self._told_count = now, self.count
+            self._logged_at, self._logged_count = now, self.count
 
 
 _ACCEPTS_PER_TURN = 64
@@ -55,7 +55,7 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class Acceptor:
-    """Hands each accepted socket, which does not block, to ``take``, on the loop that runs."""
+    """Passes each accepted socket, set to non-blocking, to ``take`` on the running event loop."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Acceptor:
         has_room: Callable[[], bool],
         refusals: Refusals,
     ) -> None:
-        """``has_room`` says whether one more connection is allowed."""
+        """``has_room`` returns whether one more connection is allowed."""
         self._sockets = list(sockets)
         self._take = take
         self._has_room = has_room
@@ -77,7 +77,7 @@ class Acceptor:
             self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
-        """Accept nothing more; the sockets are closed."""
+        """Stop accepting and close the listening sockets."""
         for pause in self._paused.values():
             pause.cancel()
         for each in self._sockets:
@@ -95,14 +95,14 @@ class Acceptor:
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionAbortedError:
-                continue  # gone before it was taken
+                continue  # the peer closed the connection before it was accepted
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR and self._refuse_next(listener, error):
                     continue
                 self._pause(listener, error)
                 return
             if not self._has_room():
-                self._refusals.refused(peer_name(peer), "as many are open as may be")
+                self._refusals.refused(peer_name(peer), "the connection limit is reached")
                 peer.close()
                 continue
             self._trouble = ""
@@ -111,7 +111,7 @@ class Acceptor:
             self._take(peer)
 
     def _refuse_next(self, listener: socket.socket, error: OSError) -> bool:
-        """Accept with the spare descriptor, and close; False when there is none, or another thread has got it."""
+        """Accept a connection with the spare descriptor and close it. Return False if no descriptor is available."""
         spare, self._spare = self._spare, None
         if spare is None:
             return False
@@ -129,7 +129,7 @@ class Acceptor:
         return True
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        """What waits in the kernel would wake the loop without end."""
+        """Stop watching the socket for a while, because waiting connections would wake the event loop continuously."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             logger.error("cannot accept connections: %s", error)
@@ -150,8 +150,8 @@ def _spare() -> int | None:
 
 
 def peer_name(peer: socket.socket) -> str:
-    """Return ``host:port`` of the other end."""
+    """Return ``host:port`` of the peer."""
     try:
         return "{}:{}".format(*peer.getpeername()[:2])
     except OSError:
-        return "a peer that is gone"
+        return "a disconnected peer"

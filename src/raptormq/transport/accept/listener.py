@@ -1,21 +1,20 @@
-"""The port of a server: its listening sockets, and the connections of the peers that are accepted on them.
+"""The listening sockets of a server, and the creation of connections for accepted sockets.
 
-:func:`listen` makes the listening sockets for an address of this host.
+:func:`listen` creates the listening sockets for an address of this host.
 
-:class:`Listener` makes the connections: plain ones and, where the server speaks TLS, encrypted ones, told apart by
-their first byte (RocketMQ ``TlsModeHandler``). A TLS connection starts with a handshake record, type 0x16. A frame of
-RocketMQ starts with the high byte of its length, which is 0 for every frame that is not too long. The byte is looked at
-without being taken out of the socket::
+:class:`Listener` creates the connections. If the server supports TLS, it detects TLS connections by their first byte
+(RocketMQ ``TlsModeHandler``). A TLS connection starts with a handshake record, type 0x16. A frame of RocketMQ starts
+with the high byte of its length, which is 0 for every frame within the size limit. The byte is read with MSG_PEEK, so
+it stays in the socket::
 
     accept --> first byte there? --no--> wait for it, at most ``silence_seconds``
                   |
                   +-- 0x16 --> handshake, at most 10 s --> Connection
                   `-- else --> Connection; refused where the server enforces TLS
 
-Nothing here waits for a peer: each has a callback and a deadline of its own. Without TLS nobody's first byte is waited
-for.
+Each peer has its own callback and deadline, so no peer delays another one. Without TLS the first byte is not awaited.
 
-Neighbour: :mod:`~raptormq.transport.accept.acceptor` accepts, and refuses who is too many.
+:mod:`~raptormq.transport.accept.acceptor` accepts sockets up to the connection limit.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ _ALL = "::"
 async def listen(host: str, port: int) -> list[socket.socket]:
     """Return a listening socket for every address of ``host``, all on one port (``port``, or a free one for 0).
 
-    ``::`` is all addresses of the host, IPv4 ones included, as in Java.
+    ``::`` means all addresses of the host, including IPv4 ones, as in Java.
 
     Raises:
-        ConfigError: the address is in use or not ours.
+        ConfigError: the address is in use or does not belong to this host.
     """
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
@@ -60,7 +59,7 @@ async def listen(host: str, port: int) -> list[socket.socket]:
 
 
 def _listener(family: int, address: tuple[object, ...], *, both: bool) -> socket.socket:
-    # The protocol is named because asyncio sets TCP_NODELAY only then on what is accepted; uvloop does so in any case.
+    # asyncio sets TCP_NODELAY on accepted sockets only if the protocol is IPPROTO_TCP; uvloop always sets it.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -76,7 +75,7 @@ def _listener(family: int, address: tuple[object, ...], *, both: bool) -> socket
 
 
 class Listener:
-    """Makes a :class:`Connection` of every peer; with ``tls`` once it has said its first byte."""
+    """Creates a :class:`Connection` for each accepted socket; with ``tls`` after its first byte has arrived."""
 
     def __init__(
         self,
@@ -87,10 +86,10 @@ class Listener:
         refusals: Refusals,
         silence_seconds: float,
     ) -> None:
-        """``has_room`` says whether one more connection is allowed.
+        """``has_room`` returns whether one more connection is allowed.
 
         Raises:
-            ConfigError: certificate, key or authorities cannot be used.
+            ConfigError: the certificate, the key or the CA certificates cannot be used.
         """
         self._contexts = tls.context() if tls is not None else None
         self._enforcing = tls is not None and tls.enforcing
@@ -103,11 +102,11 @@ class Listener:
 
     @property
     def waiting_count(self) -> int:
-        """Peers that have not become connections yet."""
+        """Number of accepted sockets that have no connection yet."""
         return len(self._silent) + len(self._shaking)
 
     async def close(self) -> None:
-        """Stop listening and drop who has not become a connection."""
+        """Stop listening and close accepted sockets that have no connection yet."""
         self._acceptor.close()
         for peer in list(self._silent):
             self._drop(peer)
@@ -171,7 +170,7 @@ class Listener:
                 )
             else:
                 await self._loop.connect_accepted_socket(self._make, peer)
-        except OSError as error:  # what TLS finds wrong is one, too
+        except OSError as error:  # includes ssl.SSLError
             logger.info("refusing %s: %s", name, error)
             peer.close()
         except BaseException:

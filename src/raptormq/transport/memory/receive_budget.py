@@ -6,14 +6,14 @@ is restricted. Above it::
 
     read        the connections with the fewest missing bytes, as far as these fit the budget, so that ordinary requests
                 are not affected; at least one connection is always read
-    pause       all others: they are not read (TCP flow control stops the peer); received bytes are kept
+    pause       all others: reading is paused (TCP flow control stops the peer); received bytes are kept
     close       connections that were read and made next to no progress for ``patience_seconds``, or were paused for
                 four times as long; largest first, until half of the budget is free. Above the whole budget: the
                 largest at once
 
-A slow but steady sender of a large message therefore succeeds. For a read that ends inside a frame the check is one
-addition; sums are recomputed only after enough was received that they may matter. The frames belong to a
-:mod:`~raptormq.transport.connection`; :mod:`raptormq.protocol.frame` decodes them.
+Therefore a slow but steady sender of a large message succeeds. The check of a read that ends inside a frame is one
+addition. The sums are recomputed only when the bytes received since the last check may exceed a limit. The frames
+belong to a :mod:`~raptormq.transport.connection`; :mod:`raptormq.protocol.frame` decodes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = get_logger(__name__)
 CHECK_INTERVAL_S = 0.25
 """Time between two checks while memory is short."""
 _REST_S = 1.0
-"""Time between two checks afterwards, until little memory is held."""
+"""Time in seconds between two checks after the shortage, until memory use is low again."""
 _WAITERS_PATIENCE = 4
 """Multiple of the patience for connections that the budget has paused."""
 _MIN_PROGRESS_BYTES = 65_536
@@ -42,14 +42,14 @@ _MAX_CLOSED_PER_CHECK = 256
 
 
 class Holder(Protocol):
-    """A connection as the budget sees it."""
+    """The part of :class:`~raptormq.transport.connection.Connection` that the budget uses."""
 
     waits_for_room: bool
     """True while the budget has paused it."""
 
     @property
     def frames(self) -> FrameDecoder:
-        """The decoder that holds its incomplete frame."""
+        """The decoder that buffers the incomplete frame of the connection."""
 
     @property
     def peer_name(self) -> str:
@@ -59,7 +59,7 @@ class Holder(Protocol):
         """Pause or resume reading."""
 
     def abort(self) -> None:
-        """Close the connection at once and free its incomplete frame."""
+        """Close the connection immediately and free its incomplete frame."""
 
 
 class ReceiveBudget:
@@ -67,28 +67,29 @@ class ReceiveBudget:
 
     def __init__(
         self,
-        most_bytes: int,
+        max_bytes: int,
         patience_seconds: float,
         connections: Collection[Holder],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``connections`` is the live set of the server. ``most_bytes`` must be larger than one frame."""
+        """``connections`` is the set that the server updates. ``max_bytes`` must be larger than one frame.
+        ``patience_seconds`` is the time without progress after which a connection is closed."""
         self.closed_count = 0
-        """Number of closed connections."""
-        self._most_bytes = most_bytes
-        self._short_from = most_bytes * 3 // 4
+        """Number of connections that the budget has closed."""
+        self._max_bytes = max_bytes
+        self._short_from = max_bytes * 3 // 4
         self._patience_seconds = patience_seconds
         self._connections = connections
         self._clock = clock
         self._kept_since = 0  # upper bound of the growth since the last check
         self._allowance = self._short_from
         self._watched: dict[Holder, tuple[int, float]] = {}  # bytes held at the last progress, and its time
-        self._was_short = False  # freed memory is not returned to the system yet
+        self._was_short = False  # freed memory has not been returned to the system yet
         self._next_look = OneShotTimer(self.look)
 
     @property
     def kept_bytes(self) -> int:
-        """Memory of incomplete frames."""
+        """Memory of incomplete frames in bytes."""
         return sum(each.frames.held_bytes for each in self._connections)
 
     def kept(self, size: int) -> None:
@@ -102,19 +103,19 @@ class ReceiveBudget:
         self._next_look.cancel()
 
     def look(self) -> None:
-        """Recount, then close, pause and resume connections as needed."""
+        """Recompute the sums, then close, pause and resume connections as needed."""
         self.close()
         self._kept_since = 0
         holders = [each for each in self._connections if each.frames.missing_bytes]
         total = sum(each.frames.held_bytes for each in holders)
         if total <= self._short_from:
-            self._allowance = max(self._short_from - total, self._most_bytes // 8)
+            self._allowance = max(self._short_from - total, self._max_bytes // 8)
             self._relax(total)
             return
         self._watch(holders)
         total = self._close_some(holders, total)
         self._choose_readers(total)
-        self._allowance = min(self._most_bytes // 64, self._most_bytes - total)
+        self._allowance = min(self._max_bytes // 64, self._max_bytes - total)
         self._was_short = True
         self._next_look.within(CHECK_INTERVAL_S)
 
@@ -124,7 +125,7 @@ class ReceiveBudget:
         self._watched.clear()
         if not self._was_short:
             return
-        if total > self._most_bytes // 8:
+        if total > self._max_bytes // 8:
             self._next_look.within(_REST_S)
         else:
             self._was_short = False
@@ -139,16 +140,16 @@ class ReceiveBudget:
             if then is None or held < then[0] or held - then[0] >= _MIN_PROGRESS_BYTES:
                 then = held, now
             watched[each] = then
-        for each in before:  # their frames are complete, or they are closed
+        for each in before:  # connections whose frames are complete, or that are closed
             each.wait_for_room(wait=False)
 
     def _close_some(self, holders: list[Holder], total: int) -> int:
-        """Close late connections; return the memory that is still held."""
-        if total > self._most_bytes:
-            late, enough = holders, self._most_bytes * 7 // 8
+        """Close connections without progress. Return the memory in bytes of the remaining incomplete frames."""
+        if total > self._max_bytes:
+            late, enough = holders, self._max_bytes * 7 // 8
         else:
-            late, enough = [each for each in holders if self._is_late(each)], self._most_bytes // 2
-        late.sort(key=lambda each: (each.waits_for_room and total <= self._most_bytes, -each.frames.held_bytes))
+            late, enough = [each for each in holders if self._is_late(each)], self._max_bytes // 2
+        late.sort(key=lambda each: (each.waits_for_room and total <= self._max_bytes, -each.frames.held_bytes))
         for each in late[:_MAX_CLOSED_PER_CHECK]:
             if total <= enough:
                 break
@@ -169,8 +170,8 @@ class ReceiveBudget:
         return self._clock() - self._watched[holder][1] >= patience
 
     def _choose_readers(self, total: int) -> None:
-        now, room = self._clock(), self._most_bytes - total
-        reserve = self._most_bytes // 8
+        now, room = self._clock(), self._max_bytes - total
+        reserve = self._max_bytes // 8
         for number, each in enumerate(sorted(self._watched, key=lambda each: each.frames.missing_bytes)):
             missing = each.frames.missing_bytes
             room -= missing
@@ -182,7 +183,7 @@ class ReceiveBudget:
 
 def trim_heap() -> None:
     """Return freed memory to the system; glibc keeps blocks of the size of a read."""
-    import ctypes  # rarely needed
+    import ctypes  # imported here because it is rarely needed
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries lack it
     if trim is not None:

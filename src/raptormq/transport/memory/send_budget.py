@@ -13,7 +13,7 @@ restricted. Above it::
             whole budget: the largest at once, recent readers last
 
 For a response from the mapped log the check is one comparison (with TLS one sum, because a little is encrypted ahead).
-Sums are recomputed only after enough was sent that they may matter. The unread bytes belong to a
+The sums are recomputed only when the bytes sent since the last check may exceed a limit. The unread bytes belong to a
 :mod:`~raptormq.transport.connection`; :mod:`~raptormq.transport.memory.receive_budget` limits requests.
 """
 
@@ -41,7 +41,7 @@ SMALL_BYTES = 262_144
 CHECK_INTERVAL_S = 0.1
 """Time between two checks while memory is short."""
 PATIENCE_S = 2.0
-"""Maximum wait for memory of a request without a hold time; clients time out after 3 s or more."""
+"""Maximum time in seconds that a request without a hold time waits for memory. Clients time out after 3 s or more."""
 _STARVATION_FACTOR = 4
 """Multiple of the patience after which slow readers are closed too, so that a trickle of reads cannot starve others."""
 _MIN_PROGRESS_BYTES = 65_536
@@ -54,12 +54,13 @@ _MAX_CLOSED_PER_CHECK = 256
 
 
 class PeerConnection(Protocol):
-    """A connection as the budget sees it. Byte counts follow the order of sending."""
+    """The part of :class:`~raptormq.transport.connection.Connection` that the budget uses. Byte counts are positions in
+    the stream of sent bytes."""
 
     reads_answers: bool
     """True once the peer has read all counted responses."""
     is_encrypted: bool
-    """TLS encrypts ahead, so every response takes some memory (``AHEAD_BYTES``)."""
+    """Whether the connection uses TLS. TLS encrypts ahead, so every response takes up to ``AHEAD_BYTES`` of memory."""
 
     @property
     def sent_bytes(self) -> int:
@@ -82,11 +83,11 @@ class PeerConnection(Protocol):
         """True once nothing can be sent."""
 
     def abort(self) -> None:
-        """Close the connection at once and free its queued bytes."""
+        """Close the connection immediately and free its queued bytes."""
 
 
 class _UnreadBytes:
-    """Unread bytes of one connection that take memory."""
+    """The unread responses of one connection that take memory."""
 
     __slots__ = ("_ahead", "_copied", "_parts", "at", "read", "taken")
 
@@ -123,11 +124,11 @@ class _UnreadBytes:
 
 
 class _Waiter(NamedTuple):
-    """A read that waits for memory; smaller tuples are served first."""
+    """A read that waits for memory. Waiters are served in the order of their tuples."""
 
     is_large: bool
     is_new_peer: bool
-    """The peer has not read a response yet."""
+    """Whether the peer has not read any response yet."""
     number: int
     size: int
     peer: PeerConnection
@@ -137,14 +138,15 @@ class _Waiter(NamedTuple):
 class SendBudget:
     """Limits the memory of unread responses."""
 
-    def __init__(self, most_bytes: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``most_bytes`` must be larger than one response."""
+    def __init__(self, max_bytes: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """``max_bytes`` must be larger than one response. ``patience_seconds`` is the time without reads after which a
+        peer counts as stopped."""
         self.is_short = False
-        """Responses that take memory must wait (:class:`Reading`)."""
+        """Whether responses that take memory have to wait (:class:`Reading`)."""
         self.closed_count = 0
-        """Number of closed connections."""
-        self._most_bytes = most_bytes
-        self._short_from = most_bytes * 3 // 4
+        """Number of connections that the budget has closed."""
+        self._max_bytes = max_bytes
+        self._short_from = max_bytes * 3 // 4
         self._look_above = self._short_from
         self._patience_seconds = patience_seconds
         self._clock = clock
@@ -155,12 +157,12 @@ class SendBudget:
         self._asked_count = 0
         self._granted_at = 0.0
         self._is_watching = False
-        self._was_short = False  # freed memory is not returned to the system yet
+        self._was_short = False  # freed memory has not been returned to the system yet
         self._next_look = OneShotTimer(self.look)
 
     @property
     def held_bytes(self) -> int:
-        """Memory of unread responses and of granted reads."""
+        """Memory in bytes of unread responses and of granted reads."""
         self._recount()
         return self._owed + self._reserved
 
@@ -170,7 +172,8 @@ class SendBudget:
         return sum(not each.future.done() for each in self._waiting)
 
     def add(self, peer: PeerConnection, size: int) -> None:
-        """Count ``size`` bytes in memory of a response just sent to ``peer``, and the encrypted part of its queue."""
+        """Count ``size`` bytes of memory of the response just sent to ``peer``, and the encrypted part of the peer's
+        queue."""
         unread = self._unread.get(peer)
         if unread is None:
             unread = self._unread[peer] = _UnreadBytes(self._clock())
@@ -196,7 +199,8 @@ class SendBudget:
             self.look()
 
     async def room(self, peer: PeerConnection, size: int, seconds: float) -> bool:
-        """Wait for room and reserve ``size`` bytes; False if there is none within ``seconds``, or too many wait."""
+        """Wait for room and reserve ``size`` bytes. Return False if there is no room within ``seconds``, or too many
+        reads are waiting."""
         if not self.is_short and self._owed + self._reserved + size > self._most(size):
             self.look()
         if self._may_go_first(size) and self._has_room(size):
@@ -227,7 +231,7 @@ class SendBudget:
         self._next_look.cancel()
 
     def look(self) -> None:
-        """Recount, then close connections and grant waiting reads as needed."""
+        """Recompute the sums, then close connections and grant waiting reads as needed."""
         self.close()
         self._recount()
         if self._owed + self._reserved > self._short_from or self._waiting:
@@ -238,10 +242,10 @@ class SendBudget:
             self._is_watching = False
         total = self._owed + self._reserved
         self.is_short = total > self._short_from or bool(self._waiting)
-        self._look_above = max(self._short_from, total + self._most_bytes // 16)
+        self._look_above = max(self._short_from, total + self._max_bytes // 16)
         if self.is_short:
             self._was_short = True
-        elif self._was_short and total <= self._most_bytes // 8:
+        elif self._was_short and total <= self._max_bytes // 8:
             self._was_short = False
             trim_heap()
         if self._was_short:
@@ -274,7 +278,7 @@ class SendBudget:
         """Record progress of all connections. ``read_bytes`` costs a system call, so it is read only at the first
         check, before a connection is closed, and for all connections above the whole budget.
         """
-        now, is_over = self._clock(), self._owed + self._reserved > self._most_bytes
+        now, is_over = self._clock(), self._owed + self._reserved > self._max_bytes
         for peer, unread in self._unread.items():
             taken = peer.taken_bytes
             if not self._is_watching:
@@ -294,10 +298,10 @@ class SendBudget:
 
     def _close_some(self) -> None:
         now, patience, total = self._clock(), self._patience_seconds, self._owed + self._reserved
-        is_over = total > self._most_bytes
+        is_over = total > self._max_bytes
         is_starved = bool(self._waiting) and now - self._granted_at >= _STARVATION_FACTOR * patience
-        is_starved = is_starved and self._owed > self._most_bytes // 2  # else the reads wait for the disk
-        enough = self._most_bytes * 7 // 8 if is_over else self._most_bytes // 2
+        is_starved = is_starved and self._owed > self._max_bytes // 2  # otherwise the reads wait for the disk
+        enough = self._max_bytes * 7 // 8 if is_over else self._max_bytes // 2
         late = [
             (now - unread.at < patience and unread.at == now, -unread.size, number, peer)
             for number, (peer, unread) in enumerate(self._unread.items())
@@ -328,7 +332,7 @@ class SendBudget:
             granted.future.set_result(True)
 
     def _may_go_first(self, size: int) -> bool:
-        """Whether no waiting read has priority over a new read of ``size`` bytes."""
+        """Return whether a new read of ``size`` bytes has priority over every waiting read."""
         return not self.is_short or (size <= SMALL_BYTES and (not self._waiting or self._waiting[0].is_large))
 
     def _has_room(self, size: int) -> bool:
@@ -336,7 +340,7 @@ class SendBudget:
         return not total or total + size <= self._most(size)
 
     def _most(self, size: int) -> int:
-        return self._most_bytes if size <= SMALL_BYTES else self._short_from
+        return self._max_bytes if size <= SMALL_BYTES else self._short_from
 
 
 def patience(seconds: float) -> float:
@@ -356,12 +360,12 @@ class Reading:
 
     @property
     def may_copy(self) -> bool:
-        """Whether copies may be read at once; otherwise call :meth:`granted` first."""
+        """Whether copies may be read without waiting. Otherwise call :meth:`granted` first."""
         return self._budget is None or not self._budget.is_short
 
     async def granted(self, size: int) -> bool:
-        """Wait until there is room for ``size`` more bytes (0: unknown); False if the peer is gone or has stopped
-        waiting by then.
+        """Wait until there is room for ``size`` more bytes (0: unknown). Return False if the peer has disconnected or
+        its hold time has passed.
         """
         if self._budget is None:
             return True
@@ -381,7 +385,7 @@ class Reading:
         return await self.granted(min(size, AHEAD_BYTES))
 
     def has(self, size: int) -> None:
-        """Replace the reserved size by the ``size`` bytes read so far."""
+        """Set the reservation to the ``size`` bytes read so far."""
         if self._budget is not None and size != self._size:
             self._budget.reserve(size - self._size)
             self._size = size
@@ -392,5 +396,5 @@ class Reading:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the reservation; sent bytes are counted as unread by now."""
+        """Release the reservation. Bytes that were sent are counted as unread already."""
         self.has(0)

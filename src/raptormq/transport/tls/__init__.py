@@ -1,4 +1,4 @@
-"""TLS contexts and settings, and a transport that is written to no faster than its peer reads."""
+"""TLS contexts and settings, and a TLS transport that encrypts data only as fast as its peer reads."""
 
 from __future__ import annotations
 

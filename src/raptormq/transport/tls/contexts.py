@@ -1,21 +1,21 @@
-"""TLS contexts of servers and clients, made anew when a file they were read from has changed (RocketMQ ``TlsHelper``).
+"""TLS contexts of servers and clients, reloaded when their files change (RocketMQ ``TlsHelper``).
 
-:class:`ServerTls` and :class:`ClientTls` say how a context is to be, and :class:`FreshContext` has it. A context is
-asked for at every new connection. Its files are compared then with those it was made of: no thread watches them, and a
-renewed certificate counts from the next connection on.
+:class:`ServerTls` and :class:`ClientTls` are the settings of a context, and :class:`FreshContext` holds it. Each new
+connection requests the context, which first compares its files with the loaded ones. No thread watches the files. A
+renewed certificate is used from the next connection on.
 
-:func:`load_test_certificate` makes a self-signed certificate for tests, as RocketMQ servers make one in their test mode
-(netty ``SelfSignedCertificate``). Python's standard library reads certificates and makes none, so here is the least
-that TLS needs: an ECDSA key on the curve P-256 and a certificate of version 1 over it, in DER::
+:func:`load_test_certificate` generates a self-signed certificate for tests, like RocketMQ servers in their test mode
+(netty ``SelfSignedCertificate``). Python's standard library cannot generate certificates, so this module encodes the
+minimum that TLS needs: an ECDSA key on the curve P-256 and an X.509 version 1 certificate, in DER::
 
     Certificate    SEQUENCE { tbs, algorithm ecdsa-with-SHA256, BIT STRING { SEQUENCE { INTEGER r, INTEGER s } } }
     tbs            SEQUENCE { INTEGER serial, algorithm, Name issuer, SEQUENCE { from, until }, Name subject, key }
     EC PRIVATE KEY SEQUENCE { INTEGER 1, OCTET STRING secret, [0] curve, [1] BIT STRING point }
 
-The certificate proves nothing about who the server is, and the arithmetic takes no care to hide the key from someone
-who measures it: nobody must rely on it.
+The certificate does not authenticate the server, and the arithmetic is not protected against timing attacks. Use it
+only for tests.
 
-Neighbours: :mod:`~raptormq.transport.tls.settings` reads :class:`ServerTls` and :class:`ClientTls` from settings,
+See also: :mod:`~raptormq.transport.tls.settings` creates :class:`ServerTls` and :class:`ClientTls` from settings.
 :mod:`~raptormq.transport.accept.listener` and :mod:`~raptormq.transport.pool` use the contexts.
 """
 
@@ -58,7 +58,7 @@ Point = tuple[int, int]
 
 
 def load_test_certificate(context: ssl.SSLContext) -> None:
-    """Make a key and a certificate, and let ``context`` use them; they never touch a disk."""
+    """Generate a key and a certificate and load them into ``context``. They are never written to a disk."""
     handle = os.memfd_create("test-certificate")
     try:
         with os.fdopen(handle, "wb", closefd=False) as file:
@@ -88,7 +88,7 @@ def make_test_certificate(now: datetime) -> bytes:
 
 
 def _signature(secret: int, signed: bytes) -> bytes:
-    """Return the ECDSA signature; that r or s is zero happens less often than a guessed key."""
+    """Return the ECDSA signature. The case that r or s is zero is not handled: it is less likely than a guessed key."""
     digest = int.from_bytes(hashlib.sha256(signed).digest(), "big")
     once = secrets.randbelow(_N - 1) + 1
     r = _times(once, _G)[0] % _N
@@ -135,7 +135,7 @@ def _bits(content: bytes) -> bytes:
 
 
 def _time(moment: datetime) -> bytes:
-    """Two digits of the year, which is right until 2049."""
+    """Return an ASN.1 UTCTime. It has two digits of the year and is valid until 2049."""
     return _tlv(_UTC_TIME, moment.strftime("%y%m%d%H%M%SZ").encode())
 
 
@@ -146,9 +146,9 @@ def _pem(kind: str, content: bytes) -> bytes:
 
 
 HANDSHAKE_S = 10.0
-"""A handshake that takes longer is given up, as in the Java client and server."""
+"""Timeout of the handshake in seconds, as in the Java client and server."""
 SHUTDOWN_S = 2.0
-"""How long a closed connection waits for the peer's farewell."""
+"""Maximum time in seconds that a close waits for the peer's close_notify."""
 
 ClientAuth = Literal["none", "optional", "require"]
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -156,26 +156,26 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """How a server speaks TLS beside plain connections, or instead of them."""
+    """TLS settings of a server."""
 
     enforcing: bool = False
-    """Whether plain connections are refused."""
+    """Whether unencrypted connections are refused."""
     cert_path: str = ""
-    """PEM file of the certificate chain; empty: a certificate for tests is made at the start."""
+    """PEM file of the certificate chain. If it is empty, a test certificate is generated at the start."""
     key_path: str = ""
     key_password: str = field(default="", repr=False)
     trust_cert_path: str = ""
-    """PEM file of the authorities of clients' certificates."""
+    """PEM file of the CA certificates that must have signed client certificates."""
     client_auth: ClientAuth = "none"
 
     def context(self) -> FreshContext:
         """Return the contexts of the server's connections.
 
         Raises:
-            ConfigError: certificate, key or authorities cannot be used.
+            ConfigError: the certificate, the key or the CA certificates cannot be used.
         """
         if not self.cert_path:
-            logger.warning("TLS with a certificate for tests, which proves nothing to clients")
+            logger.warning("TLS uses a generated test certificate, which clients cannot verify")
         return FreshContext(self._make, self.cert_path, self.key_path, self.trust_cert_path)
 
     def _make(self) -> ssl.SSLContext:
@@ -193,25 +193,27 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """How a client speaks TLS. As in Apache RocketMQ the server's certificate is looked at only on demand."""
+    """TLS settings of a client. As in Apache RocketMQ, the server's certificate is verified only on request."""
 
     trust_cert_path: str | Path = ""
-    """PEM file of the authorities that the server's certificate must come from; empty with ``auth_server``: those of
-    the system."""
+    """PEM file of the CA certificates that must have signed the server's certificate. If it is empty, ``auth_server``
+    uses the CA certificates of the system."""
     cert_path: str | Path = ""
-    """PEM file of the client's own certificate chain, for servers that want one."""
+    """PEM file of the client's certificate chain, for servers that request client certificates."""
     key_path: str | Path = ""
     key_password: str = field(default="", repr=False)
     auth_server: bool = False
-    """Whether the server's certificate is verified."""
+    """Whether the server's certificate is verified against the CA certificates."""
     check_name: bool = False
-    """Whether it must hold the name or address by which the server was reached; only with ``auth_server``."""
+    """Whether the server's certificate must contain the host name or address of the connection. Requires
+    ``auth_server``."""
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Check that the fields are consistent.
 
         Raises:
-            ConfigError: a certificate without its key, or a name to be checked on a certificate that is not.
+            ConfigError: a certificate without a key, a key without a certificate, or a check of the host name without
+                ``auth_server``.
         """
         if bool(self.cert_path) != bool(self.key_path):
             raise ConfigError("a client's certificate needs its key, and a key its certificate")
@@ -222,7 +224,7 @@ class ClientTls:
         """Return the contexts of the client's connections.
 
         Raises:
-            ConfigError: certificate, key or authorities cannot be used.
+            ConfigError: the certificate, the key or the CA certificates cannot be used.
         """
         return FreshContext(self._make, self.cert_path, self.key_path, self.trust_cert_path)
 
@@ -240,13 +242,13 @@ class ClientTls:
 
 
 class FreshContext:
-    """A context that follows its files."""
+    """A TLS context that is reloaded when its files change."""
 
     def __init__(self, make: Callable[[], ssl.SSLContext], *paths: str | Path) -> None:
-        """``make`` reads the files ``paths`` (empty ones do not count).
+        """``make`` creates the context from the files ``paths``. Empty paths are ignored.
 
         Raises:
-            ConfigError: ``make`` does.
+            ConfigError: ``make`` has raised it.
         """
         self._make = make
         self._paths = [path for path in paths if path]
@@ -254,15 +256,15 @@ class FreshContext:
         self._context = make()
 
     def current(self) -> ssl.SSLContext:
-        """Return the context for a new connection; while changed files cannot be used, the one before them."""
+        """Return the context for a new connection. If changed files cannot be loaded, it is the previous one."""
         stamps = self._look()
         if stamps != self._stamps:
             self._stamps = stamps
             try:
                 self._context = self._make()
-                logger.info("read again, since they have changed: %s", ", ".join(map(str, self._paths)))
+                logger.info("reloaded changed TLS files: %s", ", ".join(map(str, self._paths)))
             except ConfigError as error:
-                logger.warning("%s; what was read before stays in force", error)
+                logger.warning("%s; the previous TLS files stay in use", error)
         return self._context
 
     def _look(self) -> list[tuple[int, int, int] | None]:
@@ -281,7 +283,7 @@ def _load_certificate(context: ssl.SSLContext, cert_path: str | Path, key_path: 
     _require_readable(cert_path)
     _require_readable(key_path)
     try:
-        # Given as a function, since OpenSSL asks at the terminal for a password that is missing.
+        # A function, because OpenSSL prompts on the terminal if no password is given.
         context.load_cert_chain(cert_path, key_path, lambda: key_password)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot use certificate {cert_path} with key {key_path}: {_reason(error)}") from error
@@ -296,7 +298,7 @@ def _load_authorities(context: ssl.SSLContext, path: str | Path) -> None:
 
 
 def _require_readable(path: str | Path) -> None:
-    """OpenSSL's own errors do not name the file, and it would wait for somebody to write into a pipe."""
+    """Check that the file can be opened. OpenSSL's errors do not name the file, and reading a pipe would block."""
     try:
         if stat.S_ISFIFO(os.stat(path).st_mode):
             raise ConfigError(f"cannot read {path}: it is a pipe")

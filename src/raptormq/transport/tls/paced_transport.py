@@ -1,10 +1,10 @@
-"""A TLS transport that gets what is to be sent piece by piece, as the peer takes it.
+"""A TLS transport that passes data to TLS in small pieces, as fast as the peer reads.
 
-The transports of TLS encrypt whatever they are given at once, and count neither what is encrypted and waits for the
-kernel nor the buffers that they keep at the size of the largest write: an answer of 8 MiB to a peer that does not read
-took 16 MiB until the connection ended, and counted for nothing. Here it waits as it came, for the most part as slices
-of the mapped log, and TLS has two pieces at most. (A peer that ends its own side and reads on gets no more than these:
-TLS ends both.)
+The TLS transports of asyncio and uvloop encrypt all data immediately. They count neither the encrypted bytes that wait
+for the kernel nor their buffers, which keep the size of the largest write: a response of 8 MiB to a peer that does not
+read took 16 MiB of uncounted memory until the connection ended. This transport queues data unencrypted, mostly as
+slices of the mapped log, and TLS has at most two pieces. If a peer shuts down its sending side, it receives no more
+than these two pieces, because TLS closes both directions.
 
     connection --write--> queue --a piece--> TLS --> TCP --> kernel
          ^                  |      ^          |
@@ -21,25 +21,25 @@ from typing import Any
 Buffer = bytes | bytearray | memoryview
 
 PIECE_BYTES = 131_072
-"""What TLS gets at a time."""
+"""Size of a piece in bytes."""
 AHEAD_BYTES = 2 * PIECE_BYTES
-"""What is encrypted before the peer takes it, at most: a piece on its way to the kernel, and one behind it."""
+"""Maximum number of bytes that are encrypted ahead: a piece that is being sent, and the next one."""
 
 
 class PacedTransport(asyncio.Transport, asyncio.Protocol):
-    """Stands between a protocol and its transport of TLS, for either of them in the place of the other."""
+    """A transport to the connection's protocol above, and a protocol to the TLS transport below."""
 
     def __init__(self, below: asyncio.Transport, protocol: asyncio.Protocol, close_seconds: float) -> None:
-        """``close_seconds`` is how long a peer has to take the rest of what it was sent before a close."""
+        """``close_seconds`` is the maximum time in which :meth:`close` waits for the peer to read the queued data."""
         super().__init__()
         self._below = below
         self._protocol = protocol
         self._close_seconds = close_seconds
         self._queue: deque[Buffer] = deque()
         self._queued_bytes = 0
-        self._is_full = False  # TLS waits for the peer
+        self._is_full = False  # whether TLS has paused this transport
         self._high = PIECE_BYTES
-        self._is_over = False  # and the protocol was told so
+        self._is_over = False  # whether the protocol above is paused
         self._is_closing = False
         self._is_closed_below = False
         self._end: asyncio.TimerHandle | None = None
@@ -50,22 +50,22 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
     # --- as the transport of the protocol above ---
 
     def write(self, data: Buffer) -> None:
-        """See :class:`asyncio.Transport`; nothing is copied before it is encrypted."""
+        """See :class:`asyncio.Transport`. Data is not copied before encryption."""
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """The same."""
+        """See :class:`asyncio.WriteTransport`. Data is not copied before encryption."""
         for data in list_of_data:
             self._queue.append(data)
             self._queued_bytes += len(data)
         self._go_on()
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait for the peer, but for a piece that may wait for the kernel."""
+        """Return the number of queued bytes, excluding a piece that TLS may not have sent yet."""
         return self._queued_bytes + self._below.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Let the protocol pause above ``high`` bytes, and go on below a quarter of it."""
+        """Pause the protocol above ``high`` bytes, and resume it below a quarter of that."""
         self._high = PIECE_BYTES if high is None else high
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -85,7 +85,7 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
         self._below.resume_reading()
 
     def close(self) -> None:
-        """Close when the peer has taken the rest, or its time is up."""
+        """Close after the peer has read the queued data, or after ``close_seconds``."""
         if self.is_closing():
             return
         self._is_closing = True
@@ -94,7 +94,7 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
         self._go_on()
 
     def abort(self) -> None:
-        """Close at once; what waits is lost."""
+        """Close immediately; queued data is lost."""
         self._forget()
         self._is_closing = self._is_closed_below = True
         self._below.abort()
@@ -102,16 +102,16 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
     # --- as the protocol of TLS below ---
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the protocol."""
+        """Notify the protocol."""
         self._forget()
         self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Keep the rest until TLS has got rid of what it has."""
+        """Stop passing pieces to TLS until it has sent its data."""
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """Let TLS have the next piece."""
+        """Pass the next piece to TLS."""
         self._is_full = False
         self._go_on()
 
@@ -122,7 +122,7 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
             if piece := self._next_piece():
                 self._below.write(piece)
         if self._is_closing:
-            if not self._queue and not self._is_closed_below:  # a second close would be taken for an abort
+            if not self._queue and not self._is_closed_below:  # TLS treats a second close as an abort
                 self._is_closed_below = True
                 self._below.close()
         elif not self._is_over and self._queued_bytes > self._high:
@@ -143,7 +143,7 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
             parts.append(first)
             left -= len(first)
         self._queued_bytes -= PIECE_BYTES - left
-        # Every buffer would become a record of its own, at twice the cost.
+        # Each buffer would become a separate TLS record, at twice the cost.
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _forget(self) -> None:

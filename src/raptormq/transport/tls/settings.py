@@ -1,7 +1,7 @@
-"""TLS from settings, under the names of RocketMQ's system properties (``TlsSystemConfig``).
+"""TLS settings, named like RocketMQ's system properties (``TlsSystemConfig``).
 
-RocketMQ takes them from ``-D`` options of the JVM; here they stand in ``broker.conf`` or ``namesrv.conf``. As there,
-the file named by ``tls.config.file`` goes over them, except over ``tls.server.mode`` and ``tls.enable``.
+RocketMQ reads them from ``-D`` options of the JVM. RaptorMQ reads them from ``broker.conf`` or ``namesrv.conf``. As in
+RocketMQ, the file named by ``tls.config.file`` overrides them, except ``tls.server.mode`` and ``tls.enable``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from raptormq.errors import ConfigError
 from raptormq.transport.tls.contexts import ClientAuth, ClientTls, ServerTls
 
 DEFAULT_FILE = "/etc/rocketmq/tls.properties"
-"""Read when it is there and no other file is named, as by RocketMQ."""
+"""File that is read if it exists and ``tls.config.file`` is not set, as in RocketMQ."""
 
 _MODE, _ENABLE, _USE, _FILE, _TEST = (
     "tls.server.mode",
@@ -37,13 +37,13 @@ TLS_KEYS = SERVER_KEYS | CLIENT_KEYS
 
 
 def server_tls(pairs: Mapping[str, str]) -> ServerTls | None:
-    """Return how a server with these settings speaks TLS, None when it does not.
+    """Return the TLS settings of a server, or None if TLS is disabled.
 
-    Without certificate and without ``tls.server.mode`` or ``tls.test.mode.enable`` it does not; RocketMQ would, with a
-    certificate of its own making that its clients accept in their test mode only.
+    TLS is disabled if there is no certificate and neither ``tls.server.mode`` nor ``tls.test.mode.enable`` is set. In
+    that case a RocketMQ server enables TLS with a generated certificate, which its clients accept in test mode only.
 
     Raises:
-        ConfigError: a value cannot be used, or one that belongs to another is missing.
+        ConfigError: a value is invalid, or a setting that another one requires is missing.
     """
     values = with_file(pairs)
     mode = _word(values, _MODE, "permissive", "enforcing", "disabled")
@@ -66,12 +66,13 @@ def server_tls(pairs: Mapping[str, str]) -> ServerTls | None:
 
 
 def client_tls(pairs: Mapping[str, str]) -> ClientTls | None:
-    """Return how the broker's own calls speak TLS, None when they are plain.
+    """Return the TLS settings of the broker's outgoing connections, or None if they are not encrypted.
 
-    ``useTLS`` or ``tls.enable`` decide; without them they do where the server takes nothing else, as in RocketMQ.
+    ``useTLS`` or else ``tls.enable`` enables TLS. If neither is set, TLS is enabled if ``tls.server.mode`` is
+    ``enforcing``, as in RocketMQ.
 
     Raises:
-        ConfigError: a value cannot be used, or one that belongs to another is missing.
+        ConfigError: a value is invalid, or a setting that another one requires is missing.
     """
     wanted = _flag(pairs, _USE)
     if wanted is None:
@@ -82,10 +83,10 @@ def client_tls(pairs: Mapping[str, str]) -> ClientTls | None:
 
 
 def client_tls_of(values: Mapping[str, str]) -> ClientTls:
-    """Return what ``tls.client.*`` says.
+    """Return the TLS settings of a client from the keys ``tls.client.*``.
 
     Raises:
-        ConfigError: a value cannot be used, or one that belongs to another is missing.
+        ConfigError: a value is invalid, or a setting that another one requires is missing.
     """
     return ClientTls(
         trust_cert_path=values.get(_CLIENT_TRUST, ""),
@@ -97,10 +98,10 @@ def client_tls_of(values: Mapping[str, str]) -> ClientTls:
 
 
 def with_file(pairs: Mapping[str, str]) -> dict[str, str]:
-    """Return ``pairs`` with what ``tls.config.file`` says over them.
+    """Return ``pairs``, overridden by the settings in ``tls.config.file``.
 
     Raises:
-        ConfigError: the file is named and cannot be read.
+        ConfigError: ``tls.config.file`` is set and the file cannot be read.
     """
     named = pairs.get(_FILE)
     path = Path(named or DEFAULT_FILE)
@@ -111,7 +112,8 @@ def with_file(pairs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _client_auth(values: Mapping[str, str]) -> ClientAuth:
-    """Python verifies every certificate it asks for, so that without authorities there is nothing to ask."""
+    """Return whether client certificates are requested. Python verifies every certificate that it requests, so a
+    request needs CA certificates."""
     wanted = _word(values, _NEED, "none", "optional", "require")
     trusted = bool(values.get(_TRUST))
     if wanted == "require" and trusted:
@@ -119,7 +121,7 @@ def _client_auth(values: Mapping[str, str]) -> ClientAuth:
     if wanted == "optional" and trusted:
         return "optional"
     if wanted == "require" or (wanted == "optional" and _flag(values, _AUTH)):
-        raise ConfigError(f"setting {_NEED} = {wanted!r} needs {_TRUST}: the authorities of the clients' certificates")
+        raise ConfigError(f"setting {_NEED} = {wanted!r} needs {_TRUST}: the CA certificates of the clients")
     return "none"
 
 

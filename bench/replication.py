@@ -1,0 +1,323 @@
+"""Figures of a Dledger group of three members on one machine, with the RaptorMQ client.
+
+Clients and members share the CPUs, and the three copies share one disk. Each figure begins with an empty folder. Rates
+are compared with a single broker without replication that runs before or after the group, in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import uvloop
+
+from bench.batch.own_load import Load
+from bench.batch.own_topic import GROUP, TOPIC
+from bench.figure import Figure
+from bench.output import errors
+from raptormq.client import AdminClient, Message, Producer, ProducerConfig
+from raptormq.errors import RaptorMQError
+from tests.faults.dledger_processes import DledgerProcesses, dledger_group
+from tests.interop.raptormq_dev import RaptorMQDev
+
+SETTINGS = "mappedFileSizeCommitLog=1G\nflushDiskType=ASYNC_FLUSH\n"
+_BODY = os.urandom(1024)
+_WRITERS = 16
+_SEND_TIMEOUT_S = 3.0
+_QUEUES = 16
+_POLL_S = 0.02
+_AS_FAST_AS_IT_GOES = 10_000_000
+_DISK_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rounds: int
+    """Losses of the leader, and transfers of leadership."""
+    pairs: int
+    """Runs of the group and of the single broker for each ratio."""
+    seconds: float
+    """The measured part of a run."""
+    messages: int
+    """The most messages of a run."""
+    log_bytes: int
+    """The log that an empty member fetches."""
+    queues: int
+    """The queues of the row with many."""
+    fixed_rate: int
+    """Messages per second of the row about latency at a fixed rate."""
+
+
+FULL = Plan(30, 3, 10.0, 1_500_000, 2 << 30, 10_000, 20_000)
+QUICK = Plan(2, 1, 3.0, 100_000, 64 << 20, 500, 5_000)
+
+
+@dataclass
+class _Writers:
+    """Tasks that send one message after another, and the times of the acknowledgements (``loop.time()``, s)."""
+
+    producer: Producer
+    acknowledged: list[tuple[float, float]] = field(default_factory=list)
+    """Begin and end of each send that was acknowledged."""
+    is_over: bool = False
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._write() for _ in range(_WRITERS)))
+
+    async def _write(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while not self.is_over:
+            begin = clock()
+            try:
+                await self.producer.send(Message(TOPIC, _BODY), timeout=_SEND_TIMEOUT_S)
+            except RaptorMQError:
+                await asyncio.sleep(_POLL_S)
+            else:
+                self.acknowledged.append((begin, clock()))
+
+    async def next_after(self, moment: float) -> float:
+        """Return when the first send that began after `moment` was acknowledged."""
+        seen = len(self.acknowledged)
+        while True:
+            for begin, end in self.acknowledged[seen:]:
+                if begin > moment:
+                    return end
+            seen = len(self.acknowledged)
+            await asyncio.sleep(_POLL_S / 4)
+
+    def longest_gap(self, begin: float, end: float) -> float:
+        """Return the longest time between two acknowledgements from `begin` to `end`."""
+        times = [begin, *sorted(done for _, done in self.acknowledged if begin <= done <= end), end]
+        return max(later - earlier for earlier, later in pairwise(times))
+
+
+@asynccontextmanager
+async def _group(queues: int = _QUEUES) -> AsyncIterator[tuple[DledgerProcesses, AdminClient]]:
+    folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
+    try:
+        async with AsyncExitStack() as opened:
+            group = await opened.enter_async_context(dledger_group(folder, SETTINGS))
+            admin = await opened.enter_async_context(AdminClient(name_servers=group.name_server))
+            await group.leader(admin)
+            await admin.create_topic(TOPIC, queues, queues, attributes={"queue.type": "BatchCQ"})
+            yield group, admin
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder)
+
+
+@asynccontextmanager
+async def _writing(group: DledgerProcesses) -> AsyncIterator[_Writers]:
+    async with Producer(GROUP, name_servers=group.name_server) as producer:
+        writers = _Writers(producer)
+        running = asyncio.ensure_future(writers.run())
+        await writers.next_after(0.0)
+        yield writers
+        writers.is_over = True
+        await running
+
+
+async def fail_over(plan: Plan) -> list[Figure]:
+    """Kill the leader again and again: from the kill to the acknowledgement of a send that began after it."""
+    clock, found = asyncio.get_running_loop().time, []
+    async with _group() as (group, admin), _writing(group) as writers:
+        for number in range(plan.rounds):
+            leader = await group.leads(admin)
+            killed = clock()
+            group.kill(leader)
+            found.append(await writers.next_after(killed) - killed)
+            errors.print(f"loss {number + 1} of the leader: {found[-1]:.2f} s", highlight=False)
+            successor = await group.leads(admin, other_than=leader)
+            await group.start(leader)
+            await group.votes(admin, successor, leader)
+    found.sort()
+    what = f"acknowledged again after a kill of the leader, {plan.rounds} rounds"
+    return [
+        Figure(f"{what}, median", median(found), "s", 3.0),
+        Figure(f"{what}, longest", found[-1], "s", 3.0),
+    ]
+
+
+async def transfer(plan: Plan) -> list[Figure]:
+    """Transfer the leadership again and again: the longest time without an acknowledgement around it."""
+    clock, found = asyncio.get_running_loop().time, []
+    async with _group() as (group, admin), _writing(group) as writers:
+        for number in range(plan.rounds):
+            leader = await group.leads(admin)
+            begin = clock()
+            await admin.transfer_leadership(group.address(leader))
+            await group.leads(admin, other_than=leader)
+            end = await writers.next_after(clock() + 1.0)
+            found.append(writers.longest_gap(begin, end) * 1000)
+            errors.print(f"transfer {number + 1}: longest gap {found[-1]:.0f} ms", highlight=False)
+    what = f"longest gap around a transfer of leadership, {plan.rounds} transfers"
+    return [Figure(f"{what}, median", median(found), "ms", 200.0), Figure(f"{what}, longest", max(found), "ms", 200.0)]
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """One run of the load."""
+
+    per_second: float
+    p99_ms: float
+
+
+async def _load(name_servers: str, plan: Plan, rate: int = _AS_FAST_AS_IT_GOES) -> _Rate:
+    async with Producer(GROUP, name_servers=name_servers, config=ProducerConfig(auto_batch=True)) as producer:
+        load = Load([producer], _BODY, rate)
+        await load.run(plan.seconds / 2, plan.messages)
+        load.latencies.clear()
+        begin, stored = time.perf_counter(), load.stored
+        await load.run(plan.seconds, plan.messages)
+        seconds, sent = time.perf_counter() - begin, load.stored - stored
+        latencies = sorted(load.latencies)
+        await load.wait_below(1)
+    if load.error is not None:
+        raise load.error
+    return _Rate(sent / seconds, latencies[len(latencies) * 99 // 100] * 1000)
+
+
+async def _load_of_group(plan: Plan, rate: int = _AS_FAST_AS_IT_GOES, queues: int = _QUEUES) -> _Rate:
+    async with _group(queues) as (group, _):
+        return await _load(group.name_server, plan, rate)
+
+
+async def _load_of_one(plan: Plan, rate: int = _AS_FAST_AS_IT_GOES) -> _Rate:
+    folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
+    try:
+        with RaptorMQDev(folder) as server:
+            async with AdminClient(name_servers=server.name_servers) as admin:
+                await admin.create_topic(TOPIC, _QUEUES, _QUEUES, attributes={"queue.type": "BatchCQ"})
+            return await _load(server.name_servers, plan, rate)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder)
+
+
+async def _in_turn(
+    plan: Plan, what: str, one: Callable[[], Awaitable[_Rate]], other: Callable[[], Awaitable[_Rate]]
+) -> list[tuple[_Rate, _Rate]]:
+    found = []
+    for _ in range(plan.pairs):
+        found.append((await one(), await other()))
+        first, second = found[-1]
+        errors.print(
+            f"{what}: {first.per_second:,.0f} and {second.per_second:,.0f} msg/s, p99 {first.p99_ms:.1f} and"
+            f" {second.p99_ms:.1f} ms",
+            highlight=False,
+        )
+    return found
+
+
+async def rate(plan: Plan) -> list[Figure]:
+    """Compare the rate of the group with the bound: 2/3 of a single broker's, or a third of the disk's."""
+    disk = await asyncio.to_thread(_disk_rate, plan)
+    found = await _in_turn(plan, "group and one broker", lambda: _load_of_group(plan), lambda: _load_of_one(plan))
+    group = median(pair[0].per_second for pair in found)
+    alone = median(pair[1].per_second for pair in found)
+    bound = min(alone * 2 / 3, disk / len(_BODY) / 3)
+    return [
+        Figure("rate of the group over that of one broker", group / alone, "times", 0.8 * bound / alone, at_least=True),
+        Figure("the same over min(2/3 of one broker, 1/3 of the disk)", group / bound, "times", 0.8, at_least=True),
+    ]
+
+
+async def latency(plan: Plan) -> list[Figure]:
+    """Compare the p99 of the group with that of a single broker, at a fixed rate."""
+    speed = plan.fixed_rate
+    found = await _in_turn(
+        plan, f"at {speed:,} msg/s", lambda: _load_of_group(plan, speed), lambda: _load_of_one(plan, speed)
+    )
+    ratio = median(pair[0].p99_ms for pair in found) / median(pair[1].p99_ms for pair in found)
+    return [Figure(f"p99 of the group over that of one broker, {speed:,} msg/s", ratio, "times", 2.0)]
+
+
+async def queues(plan: Plan) -> list[Figure]:
+    """Compare the rates of the group with many queues and with few."""
+    found = await _in_turn(
+        plan,
+        f"{plan.queues:,} and {_QUEUES} queues",
+        lambda: _load_of_group(plan, queues=plan.queues),
+        lambda: _load_of_group(plan),
+    )
+    ratio = median(pair[0].per_second for pair in found) / median(pair[1].per_second for pair in found)
+    return [Figure(f"rate with {plan.queues:,} queues over {_QUEUES}", ratio, "times", 0.9, at_least=True)]
+
+
+async def catch_up(plan: Plan) -> list[Figure]:
+    """Empty the disk of a follower at half load: how fast it fetches the log, and what producers lose meanwhile."""
+    async with _group() as (group, admin), AsyncExitStack() as opened:
+        config = ProducerConfig(auto_batch=True)
+        producer = await opened.enter_async_context(Producer(GROUP, name_servers=group.name_server, config=config))
+        fast = Load([producer], _BODY, _AS_FAST_AS_IT_GOES)
+        begin = time.perf_counter()
+        await fast.run(600.0, plan.log_bytes // len(_BODY))
+        await fast.wait_below(1)
+        half = int(fast.stored / (time.perf_counter() - begin) / 2)
+        leader = await group.leads(admin)
+        follower = next(member for member in group.ports if member != leader)
+        load = Load([producer], _BODY, half)
+        await load.run(plan.seconds, plan.messages)
+        before = load.stored / plan.seconds
+        group.kill(follower)
+        group.wipe(follower)
+        await group.start(follower)
+        begin, stored = time.perf_counter(), load.stored
+        running = asyncio.ensure_future(load.run(600.0, 1 << 40))
+        await group.votes(admin, leader, follower)
+        seconds = time.perf_counter() - begin
+        meanwhile = (load.stored - stored) / seconds
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await load.wait_below(1)
+        fetched = int((await admin.runtime_info(group.address(follower)))["commitLogMaxOffset"])
+    return [
+        Figure(
+            "an empty member fetches the log, until it votes", fetched / seconds / 1e6, "MB/s", 100.0, at_least=True
+        ),
+        Figure(f"rate of producers meanwhile, at {half:,} msg/s", meanwhile / before, "times", 0.8, at_least=True),
+    ]
+
+
+def _disk_rate(plan: Plan) -> float:
+    """Return the bytes per second of a sequential write with an fsync at its end."""
+    folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
+    block = os.urandom(_DISK_BLOCK)
+    try:
+        begin = time.perf_counter()
+        with (folder / "disk").open("wb", buffering=0) as file:
+            for _ in range(plan.log_bytes // _DISK_BLOCK):
+                file.write(block)
+            os.fsync(file.fileno())
+        return plan.log_bytes / (time.perf_counter() - begin)
+    finally:
+        shutil.rmtree(folder)
+
+
+FIGURES: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {
+    "fail-over": fail_over,
+    "transfer": transfer,
+    "rate": rate,
+    "latency": latency,
+    "queues": queues,
+    "catch-up": catch_up,
+}
+
+
+def measure(plan: Plan, only: tuple[str, ...]) -> list[Figure]:
+    """Measure the figures of ``FIGURES``, or only those named."""
+
+    async def run(name: str) -> list[Figure]:
+        errors.print(f"measuring: {name}")
+        return await FIGURES[name](plan)
+
+    return [each for name in FIGURES if not only or name in only for each in uvloop.run(run(name))]

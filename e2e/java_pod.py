@@ -1,0 +1,70 @@
+"""A pod that runs one of the programs of the official Java client (`e2e/java_client`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from e2e.brokers import NAMESPACE
+from e2e.kubernetes import Kubernetes
+
+STOP = "/tmp/stop"
+"""File whose existence ends a program."""
+START_S = 90
+
+
+class JavaPod:
+    """The pod of one program. The last line that a program prints is JSON."""
+
+    def __init__(self, kubernetes: Kubernetes, name: str) -> None:
+        self._kubernetes = kubernetes
+        self.name = name
+
+    def start(self, image: str, arguments: Sequence[str], begun: str, environment: Mapping[str, str]) -> None:
+        """Start the pod, and wait until the program has printed `begun`."""
+        pod = json.dumps(_pod(self.name, image, arguments, environment))
+        self._kubernetes.kubectl("apply", "-n", NAMESPACE, "-f", "-", manifest=pod)
+        self._kubernetes.wait_until(f"{self.name} prints {begun}", lambda: begun in self.said(), START_S)
+
+    def end(self, timeout: float) -> dict[str, Any]:
+        """Stop the program, delete its pod, and return what it printed last."""
+        self._kubernetes.kubectl("exec", "-n", NAMESPACE, self.name, "--", "touch", STOP)
+        self._kubernetes.wait_until("the client ends", lambda: self._phase() in ("Succeeded", "Failed"), timeout)
+        told: dict[str, Any] = json.loads(self.said()[-1])
+        self._kubernetes.kubectl("delete", f"pod/{self.name}", "-n", NAMESPACE, timeout=90)
+        return told
+
+    def said(self) -> list[str]:
+        """Return the lines that the program has printed."""
+        if self._phase() == "Pending":
+            return []
+        return self._kubernetes.kubectl("logs", "-n", NAMESPACE, self.name).splitlines()
+
+    def _phase(self) -> str:
+        phase: str = self._kubernetes.get("pod", self.name, "-n", NAMESPACE)["status"]["phase"]
+        return phase
+
+
+def _pod(name: str, image: str, arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    container = {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": list(arguments),
+        "env": [{"name": variable, "value": value} for variable, value in environment.items()],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}

@@ -1,0 +1,155 @@
+"""A master and a slave, SYNC: the master's pod is taken away, then its volume, and the slave is promoted."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from e2e import command_line, records
+from e2e.brokers import NAMESPACE
+from e2e.errors import Failed
+from e2e.kubernetes import Kubernetes
+from e2e.progress import say
+from e2e.sender import Sender
+
+NAME = "pair"
+CLUSTER = f"brokercluster/{NAME}"
+TOPIC = "topic/pair-flights"
+MASTER, SLAVE = f"{NAME}-broker-0-0", f"{NAME}-broker-0-1"
+READY_TIMEOUT_S = 180
+BACK_TIMEOUT_S = 120
+SEND_TIMEOUT_S = 300.0
+COUNT = 4_000
+PACE_S = 3.0
+"""2,000 records in 60 s: longer than the losses take."""
+
+
+def becomes_ready(kubernetes: Kubernetes) -> None:
+    """The slave follows, and the Topic becomes ready."""
+    spec = {
+        "groups": 1,
+        "replicas": 2,
+        "replication": {"mode": "masterSlave", "acknowledge": "SYNC"},
+        "nameServers": {"replicas": 1},
+        "storage": {"size": "1Gi", "whenDeleted": "Delete"},
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+    }
+    topic = {"clusterRef": {"name": NAME}, "name": "flights", "readQueues": 4, "writeQueues": 4}
+    for kind, name, wants in (("BrokerCluster", NAME, spec), ("Topic", TOPIC.partition("/")[2], topic)):
+        metadata = {"name": name, "namespace": NAMESPACE}
+        document = {"apiVersion": "raptormq.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": wants}
+        kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(document))
+    kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=READY_TIMEOUT_S)
+    expect_roles(kubernetes, {MASTER: "master", SLAVE: "slave"})
+
+
+def loses_nothing(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None:
+    """Every record is acknowledged, and can be read afterwards. `brokers.send` came before."""
+    sender = Sender(kubernetes, NAMESPACE, "pair-sender")
+    sender.start(image, f"{NAME}-namesrv:9876", "flights", pace_s=PACE_S, count=COUNT)
+
+    def take_away() -> None:
+        restart_master(kubernetes)
+        replace_master(kubernetes)
+        if sender.phase != "Running":
+            raise Failed("the sender had nothing more to send before all was taken away")
+
+    outcome = sender.follow(take_away, SEND_TIMEOUT_S)
+    if outcome.get("acknowledged") != COUNT:
+        raise Failed(f"{outcome} after the sender's end, wanted {COUNT} acknowledged")
+    kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=BACK_TIMEOUT_S)
+    records.check(read(kubernetes), sent[:COUNT])
+    say(f"{COUNT} records acknowledged and read, failures on the way: {outcome['failures']}")
+
+
+def restart_master(kubernetes: Kubernetes) -> None:
+    """Deletes the master's pod. Its slave is read meanwhile, and messages are taken when the master is back."""
+    before = uid(kubernetes, "pod", f"{MASTER}-0")
+    began = time.monotonic()
+    (node,) = kubernetes.nodes()
+    kubernetes.kubectl("cordon", node)  # the master stays away until it was read without it
+    try:
+        kubernetes.kubectl("delete", "pod", f"{MASTER}-0", "-n", NAMESPACE, "--timeout=60s", timeout=90)
+        found = len({record["number"] for record in read(kubernetes)})
+    finally:
+        kubernetes.kubectl("uncordon", node)
+    if found < COUNT // 2:
+        raise Failed(f"{found} records were read without the master, wanted the first {COUNT // 2} at least")
+
+    def back() -> bool:
+        anew = uid(kubernetes, "pod", f"{MASTER}-0") not in ("", before)
+        return (
+            anew and roles(kubernetes) == {MASTER: "master", SLAVE: "slave"} and kubernetes.is_ready(CLUSTER, NAMESPACE)
+        )
+
+    kubernetes.wait_until(f"{MASTER} is the master again", back, BACK_TIMEOUT_S)
+    say(f"{found} records read from the slave; the master is back after {time.monotonic() - began:.0f} s")
+
+
+def replace_master(kubernetes: Kubernetes) -> None:
+    """Deletes the master's volume claim, promotes the slave, and deletes the pod; the old master copies the new one."""
+    claim = f"store-{MASTER}-0"
+    lost = uid(kubernetes, "pvc", claim)
+    began = time.monotonic()
+    kubernetes.kubectl("delete", "pvc", claim, "-n", NAMESPACE, "--wait=false")
+    patch = json.dumps({"spec": {"replication": {"promote": SLAVE}}})
+    kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
+    kubernetes.wait_until("the promotion is announced", lambda: promotion(kubernetes) == "Promoting", BACK_TIMEOUT_S)
+    say(str(kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]["promotion"]["message"]))
+    # Not before the old master is configured as a slave: an empty one would take messages.
+    kubernetes.wait_until("the old master is demoted", lambda: not is_configured_master(kubernetes), BACK_TIMEOUT_S)
+    kubernetes.kubectl("delete", "pod", f"{MASTER}-0", "-n", NAMESPACE, "--wait=false")
+
+    def promoted() -> bool:
+        wanted = {MASTER: "slave", SLAVE: "master"}
+        return (promotion(kubernetes), roles(kubernetes)) == ("Promoted", wanted) and kubernetes.is_ready(
+            CLUSTER, NAMESPACE
+        )
+
+    kubernetes.wait_until(f"{SLAVE} is the master, and followed", promoted, BACK_TIMEOUT_S)
+    if uid(kubernetes, "pvc", claim) == lost:
+        raise Failed(f"{claim} is still the volume claim of before")
+    say(f"{SLAVE} promoted and followed by an empty {MASTER} after {time.monotonic() - began:.0f} s")
+
+
+def goes(kubernetes: Kubernetes) -> None:
+    """The cluster is deleted, with its volumes."""
+    kubernetes.kubectl("delete", TOPIC, CLUSTER, "-n", NAMESPACE, "--timeout=60s", timeout=90)
+    kubernetes.kubectl("delete", "pod/pair-sender", "-n", NAMESPACE, "--wait=false")
+
+
+def read(kubernetes: Kubernetes) -> list[records.Record]:
+    """All records that a consumer reads from the topic, copies included."""
+    return [json.loads(message["body"]) for message in command_line.consume(kubernetes, NAME, "flights")]
+
+
+def promotion(kubernetes: Kubernetes) -> str:
+    """State of the promotion; empty without one."""
+    status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
+    return str(status.get("promotion", {}).get("state", ""))
+
+
+def is_configured_master(kubernetes: Kubernetes) -> bool:
+    """Whether the first member is the master by its configuration."""
+    return "SLAVE" not in kubernetes.get("configmap", MASTER, "-n", NAMESPACE)["data"]["broker.conf"]
+
+
+def roles(kubernetes: Kubernetes) -> dict[str, str]:
+    """Role by broker, as the status has it."""
+    status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
+    return {broker["name"]: broker.get("role", "") for broker in status["brokers"]}
+
+
+def expect_roles(kubernetes: Kubernetes, wanted: dict[str, str]) -> None:
+    """Raises:
+    Failed: the status has other roles.
+    """
+    if (found := roles(kubernetes)) != wanted:
+        raise Failed(f"roles are {found}, wanted {wanted}")
+
+
+def uid(kubernetes: Kubernetes, kind: str, name: str) -> str:
+    """Empty while there is no such object."""
+    found: list[dict[str, Any]] = kubernetes.get(kind, "-n", NAMESPACE)["items"]
+    return next((each["metadata"]["uid"] for each in found if each["metadata"]["name"] == name), "")

@@ -1,0 +1,70 @@
+"""A Dledger group grows from three members to five and shrinks again under Java clients; every message that was
+acknowledged is consumed. A run of its own, `python -m e2e members`: both changes restart three brokers in turn."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from e2e import dledger
+from e2e.brokers import NAMESPACE
+from e2e.errors import Failed
+from e2e.java_pod import STOP, JavaPod
+from e2e.kubernetes import Kubernetes
+from e2e.progress import say
+
+CHANGE_TIMEOUT_S = 900.0
+"""Time for a change. Between two restarts pass 35 s, in which clients learn the address of the pod."""
+READ_S = 180
+
+
+def change_under_clients(kubernetes: Kubernetes, image: str) -> None:
+    """Three members become five, member 4 leads, and five become three. Nothing that was acknowledged is missing."""
+    dledger.make_topic(kubernetes, dledger.FOLLOWED)
+    kubernetes.wait_ready(f"topic/{dledger.FOLLOWED}", namespace=NAMESPACE, timeout=dledger.READY_TIMEOUT_S)
+    client = JavaPod(kubernetes, "follows")
+    arguments = ["io.raptormq.interop.produce.FollowLeader", f"{dledger.NAME}-namesrv:9876", dledger.FOLLOWED, STOP]
+    client.start(image, arguments, "flowing", {})
+    resize(kubernetes, 5)
+    command = ["raptormq", "cluster", "transfer", "broker-0", "--to", "n4"]
+    kubernetes.kubectl("exec", "-n", NAMESPACE, f"{dledger.NAME}-namesrv-0", "--", *command)
+    resize(kubernetes, 3)
+    left = {each["metadata"]["name"] for each in kubernetes.get("pvc", "-n", NAMESPACE)["items"]}
+    if gone := [f"store-{name}-0" for name in members(5)[3:] if f"store-{name}-0" in left]:
+        raise Failed(f"volume claims of members that left are there with whenDeleted: Delete: {', '.join(gone)}")
+    told = client.end(READ_S)
+    if not told["acknowledged"] or told["missing"]:
+        raise Failed(f"the Java clients: {told}")
+    say(
+        f"{told['acknowledged']} messages acknowledged, none missing, the longest time without one"
+        f" {told['longest_gap_s']} s, without one consumed {told['longest_consumer_gap_s']} s"
+    )
+
+
+def resize(kubernetes: Kubernetes, replicas: int) -> None:
+    """Change `replicas`, and wait until the cluster is Ready with so many voters, and with a claim for each."""
+    began = time.monotonic()
+    patch = json.dumps({"spec": {"replicas": replicas}})
+    kubernetes.kubectl("patch", dledger.CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
+    last = ""
+
+    def whole() -> bool:
+        nonlocal last
+        message = kubernetes.ready(dledger.CLUSTER, NAMESPACE)["message"]
+        if message != last:
+            last = message
+            say(f"  {time.monotonic() - began:.0f} s: {message}")
+        wanted = dict.fromkeys(members(replicas), "follower")
+        roles = dledger.roles(kubernetes)
+        leading = [name for name, role in roles.items() if role == "leader"]
+        return kubernetes.is_ready(dledger.CLUSTER, NAMESPACE) and (
+            len(leading) == 1 and roles == wanted | {leading[0]: "leader"}
+        )
+
+    kubernetes.wait_until(f"{replicas} members vote", whole, CHANGE_TIMEOUT_S)
+    say(f"{replicas} members vote after {time.monotonic() - began:.0f} s; {dledger.leader(kubernetes)} leads")
+
+
+def members(count: int) -> list[str]:
+    """Names of the brokers."""
+    return [f"{dledger.NAME}-broker-0-{index}" for index in range(count)]

@@ -1,0 +1,351 @@
+"""The Kubernetes objects of a SparkPipeline.
+
+    ServiceAccount, Role, RoleBinding   permissions of Spark's driver to create executor pods
+    ConfigMap                           spark-defaults.conf, and the template of executor pods
+    Service                             headless: metrics and Spark's UI of the driver
+    PersistentVolumeClaim               the checkpoint, unless the spec names a claim
+    Pod                                 the driver, in client mode
+
+The driver is a pod without a controller. Its name is fixed, so that there is never more than one: two drivers on one
+checkpoint would both write it. A Deployment starts the next pod while the one before is still terminating. Executors
+connect to the driver's address instead of its Service, whose name may still resolve to the previous driver. The
+entrypoint and the driver program are in spark/image and `pyspark_raptormq.pipeline_driver`.
+Sources: Spark documentation, "Running Spark on Kubernetes" (client mode, pod templates, dynamic allocation).
+"""
+
+from __future__ import annotations
+
+import json
+
+from raptormq_operator.manifests.metadata import Manifest, digest, owner_reference
+from raptormq_operator.manifests.pod import CONTAINER_SECURITY
+from raptormq_operator.model import names
+from raptormq_operator.model.pipeline import Pipeline, PodSize
+
+USER_ID = 185
+"""User of the image."""
+PROGRESS_PORT, DRIVER_PORT, BLOCKS_PORT, UI_PORT = 8090, 7078, 7079, 4040
+PORTS = {"progress": PROGRESS_PORT, "driver": DRIVER_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT}
+OF_THE_POD = {
+    # Executors connect to the address to which the driver is bound (spark.kubernetes.executor.useDriverPodIP).
+    "spark.driver.bindAddress": "$(POD_IP)",
+    "spark.driver.host": "$(POD_IP)",
+    "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
+}
+"""Properties of Spark that differ from driver to driver."""
+CONF_DIRECTORY = "/etc/spark"
+APPLICATION_DIRECTORY = "/opt/application"
+CHECKPOINT_DIRECTORY = "/checkpoint"
+TLS_DIRECTORY = "/etc/raptormq/tls"
+EXECUTOR_TEMPLATE = "executor.yaml"
+GRACE_S = 20
+"""Time for the driver to remove its executors after SIGTERM."""
+HASH_ANNOTATION = names.MANIFEST_HASH_ANNOTATION
+
+RESERVED = (
+    "spark.app.name",
+    "spark.driver.bindAddress",
+    "spark.driver.blockManager.port",
+    "spark.driver.host",
+    "spark.driver.memory",
+    "spark.driver.port",
+    "spark.dynamicAllocation.enabled",
+    "spark.dynamicAllocation.initialExecutors",
+    "spark.dynamicAllocation.maxExecutors",
+    "spark.dynamicAllocation.minExecutors",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.executor.memory",
+    "spark.executor.memoryOverhead",
+    "spark.kubernetes.authenticate.",
+    "spark.kubernetes.container.image",
+    "spark.kubernetes.driver.",
+    "spark.kubernetes.executor.label.",
+    "spark.kubernetes.executor.podTemplateFile",
+    "spark.kubernetes.executor.request.cores",
+    "spark.kubernetes.namespace",
+    "spark.master",
+    "spark.submit.deployMode",
+    "spark.ui.enabled",
+    "spark.ui.port",
+)
+"""Properties of Spark that the operator sets; a name that ends with a point stands for all that begin with it."""
+
+
+def reserved_properties(pipeline: Pipeline) -> list[str]:
+    """Return the properties of the spec that belong to the operator."""
+    return sorted(
+        key
+        for key in pipeline.spark_conf
+        if any(key == name or (name.endswith(".") and key.startswith(name)) for name in RESERVED)
+    )
+
+
+def objects(pipeline: Pipeline) -> tuple[Manifest, ...]:
+    """Return all objects except the driver pod, in the order of their creation."""
+    account = (_service_account(pipeline), _role(pipeline), _binding(pipeline))
+    claim = (_claim(pipeline),) if pipeline.checkpoint.owned else ()
+    return (*account, config_map(pipeline), _service(pipeline), *claim)
+
+
+def driver_pod(pipeline: Pipeline, name_server_address: str, application: str = "") -> Manifest:
+    """Return the driver pod. Its hash covers the configuration, and `application`, the text of the file in a
+    ConfigMap."""
+    pod: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(pipeline, names.driver(pipeline.name)) | {"labels": names.driver_labels(pipeline.name)},
+        "spec": _driver_spec(pipeline, name_server_address),
+    }
+    seal = digest([pod["spec"], config_map(pipeline)["data"], application])
+    pod["metadata"]["annotations"] = {
+        HASH_ANNOTATION: seal,
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(PROGRESS_PORT),
+    }
+    return pod
+
+
+def hash_of(pod: Manifest) -> str:
+    """Return the hash of a driver pod; "" for a pod that the operator has not created."""
+    return str(pod["metadata"].get("annotations", {}).get(HASH_ANNOTATION, ""))
+
+
+def config_map(pipeline: Pipeline) -> Manifest:
+    """Return the ConfigMap with Spark's configuration."""
+    lines = "".join(f"{key} {_escaped(value)}\n" for key, value in sorted(_properties(pipeline).items()))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(pipeline, names.spark_config(pipeline.name)),
+        "data": {
+            "spark-defaults.conf": lines,
+            EXECUTOR_TEMPLATE: json.dumps(_executor_template(pipeline), indent=1, sort_keys=True) + "\n",
+        },
+    }
+
+
+def _properties(pipeline: Pipeline) -> dict[str, str]:
+    executors = pipeline.executors
+    heap = executors.size.mebibytes // 2
+    given = {
+        "spark.app.name": pipeline.name,
+        "spark.driver.blockManager.port": BLOCKS_PORT,
+        "spark.driver.memory": f"{pipeline.driver.mebibytes // 2}m",
+        "spark.driver.port": DRIVER_PORT,
+        "spark.executor.cores": executors.cores,
+        "spark.executor.memory": f"{heap}m",
+        "spark.executor.memoryOverhead": f"{executors.size.mebibytes - heap}m",
+        "spark.kubernetes.container.image": pipeline.image,
+        "spark.kubernetes.container.image.pullPolicy": pipeline.image_pull_policy,
+        f"spark.kubernetes.executor.label.{names.PIPELINE_LABEL}": pipeline.name,
+        "spark.kubernetes.executor.podTemplateFile": f"{CONF_DIRECTORY}/{EXECUTOR_TEMPLATE}",
+        "spark.kubernetes.executor.request.cores": executors.size.cpu,
+        "spark.kubernetes.namespace": pipeline.namespace,
+        "spark.master": "k8s://https://kubernetes.default.svc:443",
+        "spark.submit.deployMode": "client",
+        "spark.ui.port": UI_PORT,
+    }
+    if executors.most > executors.least:
+        given |= {
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.initialExecutors": executors.least,
+            "spark.dynamicAllocation.maxExecutors": executors.most,
+            "spark.dynamicAllocation.minExecutors": executors.least,
+            # Kubernetes has no shuffle service, so executors with shuffle files are kept.
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        }
+    else:
+        given["spark.executor.instances"] = executors.least
+    if pipeline.image_pull_secrets:
+        given["spark.kubernetes.container.image.pullSecrets"] = ",".join(pipeline.image_pull_secrets)
+    return {
+        # Without memory, the thread of a query may die and leave a driver that seems to run.
+        "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.ui.showConsoleProgress": "false",
+        **pipeline.spark_conf,
+        **{key: str(value) for key, value in given.items()},
+    }
+
+
+def _driver_spec(pipeline: Pipeline, name_server_address: str) -> Manifest:
+    application = pipeline.application
+    place = application.file or application.url or f"{APPLICATION_DIRECTORY}/{application.key}"
+    container: Manifest = {
+        "name": "driver",
+        "image": pipeline.image,
+        "imagePullPolicy": pipeline.image_pull_policy,
+        "args": ["python3", "-m", "pyspark_raptormq.pipeline_driver", place, *pipeline.arguments],
+        # $(NAME) in values and arguments refers to variables further up.
+        "env": [
+            *(_from_field(*each) for each in (("POD_NAME", "metadata.name"), ("POD_IP", "status.podIP"))),
+            *_environment(pipeline),
+            {"name": "RAPTORMQ_NAME_SERVER", "value": name_server_address},
+            {"name": "RAPTORMQ_TOPICS", "value": ",".join(pipeline.topics)},
+            {"name": "RAPTORMQ_CHECKPOINT", "value": f"{CHECKPOINT_DIRECTORY}/{pipeline.checkpoint.folder}"},
+            {"name": "SPARK_CONF_DIR", "value": CONF_DIRECTORY},
+            {
+                "name": "PYSPARK_SUBMIT_ARGS",
+                "value": " ".join(f"--conf {key}={value}" for key, value in OF_THE_POD.items()) + " pyspark-shell",
+            },
+        ],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
+        "readinessProbe": {
+            "httpGet": {"path": "/progress", "port": "progress"},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
+        "resources": _resources(pipeline.driver),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "spark", "mountPath": CONF_DIRECTORY, "readOnly": True}],
+    }
+    spec = _pod_spec(pipeline, container) | {
+        "serviceAccountName": names.driver(pipeline.name),
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_S,
+    }
+    spec["volumes"].append({"name": "spark", "configMap": {"name": names.spark_config(pipeline.name)}})
+    _mount_checkpoint(pipeline, spec)
+    if application.config_map:
+        container["volumeMounts"].append({"name": "application", "mountPath": APPLICATION_DIRECTORY, "readOnly": True})
+        spec["volumes"].append({"name": "application", "configMap": {"name": application.config_map}})
+    return spec
+
+
+def _executor_template(pipeline: Pipeline) -> Manifest:
+    container: Manifest = {"name": "executor", "env": _environment(pipeline), "volumeMounts": []}
+    spec = _pod_spec(pipeline, container) | {"automountServiceAccountToken": False}
+    if pipeline.stateful:
+        _mount_checkpoint(pipeline, spec)
+    if pipeline.executors.on_driver_node:
+        term = {
+            "labelSelector": {"matchLabels": names.driver_labels(pipeline.name)},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+        spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+
+
+def _pod_spec(pipeline: Pipeline, container: Manifest) -> Manifest:
+    """Return the common pod spec of driver and executors: security context, writable volumes and TLS."""
+    container["securityContext"] = CONTAINER_SECURITY
+    volumes: list[Manifest] = []
+    for name, path in (("tmp", "/tmp"), ("work", "/opt/work")):
+        container["volumeMounts"].append({"name": name, "mountPath": path})
+        volumes.append({"name": name, "emptyDir": {}})
+    if pipeline.tls_secret:
+        container["volumeMounts"].append({"name": "tls", "mountPath": TLS_DIRECTORY, "readOnly": True})
+        volumes.append({"name": "tls", "secret": {"secretName": pipeline.tls_secret, "defaultMode": 0o440}})
+    spec: Manifest = {
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if pipeline.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in pipeline.image_pull_secrets]
+    if pipeline.node_selector:
+        spec["nodeSelector"] = dict(pipeline.node_selector)
+    if pipeline.tolerations:
+        spec["tolerations"] = [dict(each) for each in pipeline.tolerations]
+    return spec
+
+
+def _mount_checkpoint(pipeline: Pipeline, spec: Manifest) -> None:
+    (container,) = spec["containers"]
+    container["volumeMounts"].append({"name": "checkpoint", "mountPath": CHECKPOINT_DIRECTORY})
+    claim = {"claimName": pipeline.checkpoint.claim}
+    spec["volumes"].append({"name": "checkpoint", "persistentVolumeClaim": claim})
+
+
+def _environment(pipeline: Pipeline) -> list[Manifest]:
+    """Return the environment variables with credentials and TLS settings of the data source."""
+    found: list[Manifest] = []
+    if pipeline.credentials_secret:
+        for name, key in (("RAPTORMQ_ACCESS_KEY", "accessKey"), ("RAPTORMQ_SECRET_KEY", "secretKey")):
+            reference = {"name": pipeline.credentials_secret, "key": key}
+            found.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
+    if pipeline.tls_secret:
+        found.append({"name": "RAPTORMQ_TLS_CA", "value": f"{TLS_DIRECTORY}/ca.crt"})
+    return found
+
+
+def _from_field(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _resources(size: PodSize) -> Manifest:
+    return {"requests": {"cpu": size.cpu, "memory": size.memory}, "limits": {"memory": size.memory}}
+
+
+def _metadata(pipeline: Pipeline, name: str) -> Manifest:
+    return {
+        "name": name,
+        "namespace": pipeline.namespace,
+        "labels": names.pipeline_labels(pipeline.name),
+        "ownerReferences": [owner_reference("SparkPipeline", pipeline.name, pipeline.uid)],
+    }
+
+
+def _service_account(pipeline: Pipeline) -> Manifest:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(pipeline, names.driver(pipeline.name))}
+
+
+def _role(pipeline: Pipeline) -> Manifest:
+    verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    resources = ["configmaps", "persistentvolumeclaims", "pods", "services"]
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": _metadata(pipeline, names.driver(pipeline.name)),
+        "rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}],
+    }
+
+
+def _binding(pipeline: Pipeline) -> Manifest:
+    name = names.driver(pipeline.name)
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": _metadata(pipeline, name),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": pipeline.namespace}],
+    }
+
+
+def _service(pipeline: Pipeline) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(pipeline, names.driver(pipeline.name)),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": names.driver_labels(pipeline.name),
+            "ports": [
+                {"name": name, "port": port, "protocol": "TCP", "targetPort": name}
+                for name, port in (("progress", PROGRESS_PORT), ("ui", UI_PORT))
+            ],
+        },
+    }
+
+
+def _claim(pipeline: Pipeline) -> Manifest:
+    checkpoint = pipeline.checkpoint
+    metadata = _metadata(pipeline, checkpoint.claim)
+    if checkpoint.when_deleted == "Retain":
+        del metadata["ownerReferences"]
+    spec: Manifest = {"accessModes": [checkpoint.access_mode], "resources": {"requests": {"storage": checkpoint.size}}}
+    if checkpoint.storage_class_name is not None:
+        spec["storageClassName"] = checkpoint.storage_class_name
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def _escaped(value: str) -> str:
+    """Return a value of a properties file of Java."""
+    return value.replace("\\", "\\\\")

@@ -1,0 +1,232 @@
+"""Decides the next step for the driver of a SparkPipeline, from its pod and the last status. Pure; the time is passed
+in.
+
+    no pod ----------------------------------------> Create, unless the pipeline is complete or has failed for good
+    pod of another spec ---------------------------> Delete
+    pod is terminating, starting or running -------> wait
+    pod has ended ---- not to be started again ----> keep: its log can be read
+              `------- to be started again --------> wait until nextStart, then Delete
+
+The end of each driver is counted once, by its uid, in the status. The status is written before the step is taken, so an
+operator that is killed in between continues with the same numbers. A pod without a controller is created only under
+its fixed name, so there is never more than one driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from raptormq_operator.conditions import Reason, Verdict
+from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.manifests.pipeline import hash_of
+from raptormq_operator.model.pipeline import Pipeline
+from raptormq_operator.pod_diagnostics import cut, diagnose
+
+LONG_RUN_S = 600
+"""A run of this length resets the delay of restarts."""
+Status = dict[str, Any]
+
+_LASTING = ("restarts", "failures", "nextStart", "lastError", "lastErrorTime", "driverUid", "ended")
+"""Fields that the next status takes over."""
+
+
+class Phase(StrEnum):
+    """Field `phase` of the status."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    BACKING_OFF = "BackingOff"
+    RESTARTING = "Restarting"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+class Step(StrEnum):
+    """Next step for the driver pod."""
+
+    NONE = "none"
+    CREATE = "create"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The pods of a pipeline. `claim` is the claim of the checkpoint and `claim_fault` a Warning about it."""
+
+    driver: Manifest | None
+    executors: Sequence[Manifest] = ()
+    claim: Manifest | None = None
+    claim_fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The step, the status to write before it, and the seconds until the next decision; None to wait for an event."""
+
+    step: Step
+    verdict: Verdict
+    status: Status
+    wait_s: float | None = field(default=None)
+
+
+def starts_driver(pipeline: Pipeline, pipeline_hash: str, seen: Seen, before: Mapping[str, Any]) -> bool:
+    """Return whether a driver will be created now or next, so that the objects it needs must exist."""
+    if seen.driver is None:
+        return not _stays_ended(pipeline, pipeline_hash, before)
+    return hash_of(seen.driver) != pipeline_hash
+
+
+def decide(
+    pipeline: Pipeline,
+    wanted_hash: str,
+    seen: Seen,
+    before: Mapping[str, Any],
+    refusal: Verdict | None,
+    now: datetime,
+) -> Decision:
+    """Return the decision. `before` is the last status, `refusal` why no driver may be started; a running driver
+    continues.
+    """
+    status: Status = {key: before[key] for key in _LASTING if key in before}
+    status["observedGeneration"] = pipeline.generation
+    status["executors"] = sum(map(_runs, seen.executors))
+    status.setdefault("restarts", 0)
+    if refusal is not None:
+        phase = Phase.PENDING if seen.driver is None else Phase.RUNNING if _runs(seen.driver) else Phase.PENDING
+        return _decision(Step.NONE, phase, refusal, status)
+    if seen.driver is None:
+        if _stays_ended(pipeline, wanted_hash, before):
+            return _ended_for_good(status, failed=before.get("phase") == Phase.FAILED)
+        status.pop("ended", None)
+        status.pop("nextStart", None)
+        return _decision(Step.CREATE, Phase.STARTING, _progressing("the driver is being created"), status)
+    status["driver"] = seen.driver["metadata"]["name"]
+    if "deletionTimestamp" in seen.driver["metadata"]:
+        return _decision(Step.NONE, Phase.RESTARTING, _progressing("the driver is terminating"), status)
+    if hash_of(seen.driver) != wanted_hash:
+        for key in ("ended", "nextStart", "failures"):
+            status.pop(key, None)
+        return _decision(
+            Step.DELETE, Phase.RESTARTING, _progressing("the driver is replaced: the spec changed"), status
+        )
+    if seen.driver.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return _after_the_end(pipeline, wanted_hash, seen.driver, status, now)
+    status.pop("nextStart", None)
+    return _while_it_lives(pipeline, seen, status)
+
+
+def _while_it_lives(pipeline: Pipeline, seen: Seen, status: Status) -> Decision:
+    assert seen.driver is not None
+    said = diagnose([seen.driver])
+    if said.failing:
+        return _decision(Step.NONE, Phase.STARTING, Verdict(Reason.PODS_FAILING, said.failing), status)
+    if not _runs(seen.driver):
+        if seen.claim is None or seen.claim.get("status", {}).get("phase") != "Bound":
+            name = pipeline.checkpoint.claim
+            state = "does not exist" if seen.claim is None else "is not bound"
+            text = f"volume claim {name} {state}: {seen.claim_fault or said.waiting or 'waiting for a volume'}"
+            return _decision(Step.NONE, Phase.STARTING, Verdict(Reason.CHECKPOINT_PENDING, text), status)
+        text = said.waiting or f"{seen.driver['metadata']['name']} is starting"
+        return _decision(Step.NONE, Phase.STARTING, Verdict(Reason.PODS_NOT_READY, text, bool(said.waiting)), status)
+    if not _ready(seen.driver):
+        verdict = Verdict(Reason.PODS_NOT_READY, "the driver is starting its Spark session")
+        return _decision(Step.NONE, Phase.STARTING, verdict, status)
+    running, least = status["executors"], pipeline.executors.least
+    if running < least:
+        said = diagnose(seen.executors)
+        text = f"{running} of {least} executors run" + "".join(f"; {each}" for each in said if each)
+        reason = Reason.PODS_FAILING if said.failing else Reason.PODS_NOT_READY
+        return _decision(Step.NONE, Phase.RUNNING, Verdict(reason, text, bool(said.waiting)), status)
+    return _decision(Step.NONE, Phase.RUNNING, Verdict(Reason.READY, f"driver and {running} executors run"), status)
+
+
+def _after_the_end(pipeline: Pipeline, wanted_hash: str, driver: Manifest, status: Status, now: datetime) -> Decision:
+    uid, policy = driver["metadata"]["uid"], pipeline.restart_policy
+    failed = driver["status"]["phase"] == "Failed"
+    counted = status.get("driverUid") == uid
+    status["driverUid"] = uid
+    started, finished = _times(driver, now)
+    if failed and not counted:
+        status["lastError"], status["lastErrorTime"] = _error(driver), _text(finished)
+    if policy.type == "Never" or (policy.type == "OnFailure" and not failed):
+        status["ended"] = wanted_hash
+        return _ended_for_good(status, failed=failed)
+    if not counted or "nextStart" not in status:
+        long_run = finished - started >= timedelta(seconds=LONG_RUN_S)
+        status["failures"] = 1 if long_run else status.get("failures", 0) + 1
+        status["restarts"] += 1
+        status["nextStart"] = _text(finished + timedelta(seconds=policy.delay(status["failures"])))
+    left = (datetime.fromisoformat(status["nextStart"]) - now).total_seconds()
+    what = status["lastError"] if failed else "the application ended without an error"
+    reason = Reason.APPLICATION_FAILED if failed else Reason.PROGRESSING
+    verdict = Verdict(reason, f"{what}; start {status['restarts'] + 1} at {status['nextStart']}")
+    step = Step.DELETE if left <= 0 else Step.NONE
+    return _decision(step, Phase.BACKING_OFF, verdict, status, max(left, 0.0))
+
+
+def _stays_ended(pipeline: Pipeline, wanted_hash: str, before: Mapping[str, Any]) -> bool:
+    """Return whether the current restart policy permits no further start of this pipeline."""
+    if before.get("ended") != wanted_hash:
+        return False
+    stays = ("Never",) if before.get("phase") == Phase.FAILED else ("Never", "OnFailure")
+    return pipeline.restart_policy.type in stays
+
+
+def _ended_for_good(status: Status, *, failed: bool) -> Decision:
+    if failed:
+        verdict = Verdict(Reason.APPLICATION_FAILED, f"{status['lastError']}; restartPolicy.type is Never")
+        return _decision(Step.NONE, Phase.FAILED, verdict, status)
+    verdict = Verdict(Reason.COMPLETED, "the application ended without an error")
+    return _decision(Step.NONE, Phase.COMPLETED, verdict, status)
+
+
+def _decision(step: Step, phase: Phase, verdict: Verdict, status: Status, wait_s: float | None = None) -> Decision:
+    return Decision(step, verdict, {**status, "phase": str(phase)}, wait_s)
+
+
+def _progressing(text: str) -> Verdict:
+    return Verdict(Reason.PROGRESSING, text)
+
+
+def _runs(pod: Manifest) -> bool:
+    return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+def _ready(pod: Manifest) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _terminated(driver: Manifest) -> Manifest:
+    containers = driver.get("status", {}).get("containerStatuses", [])
+    found: Manifest = containers[0].get("state", {}).get("terminated", {}) if containers else {}
+    return found
+
+
+def _error(driver: Manifest) -> str:
+    """Return the termination message of the container, or why the pod failed without one."""
+    ended, status = _terminated(driver), driver["status"]
+    if not ended:
+        return cut(f"{status.get('reason', 'Failed')}: {status.get('message', 'the pod ended')}")
+    lines = [line.strip() for line in str(ended.get("message", "")).splitlines() if line.strip()]
+    reason = ended.get("reason", "Error")
+    what = f"exit code {ended['exitCode']}" + ("" if reason in ("Error", "Completed") else f" ({reason})")
+    return f"{what}: {cut(lines[-1])}" if lines else f"{what} and no output"
+
+
+def _times(driver: Manifest, now: datetime) -> tuple[datetime, datetime]:
+    """Return start and end of the container; without an end, as after an eviction, the pod ended now."""
+    ended = _terminated(driver)
+    started = ended.get("startedAt") or driver["metadata"].get("creationTimestamp")
+    finished = ended.get("finishedAt")
+    end = datetime.fromisoformat(finished) if finished else now
+    return (datetime.fromisoformat(started) if started else end), end
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,163 @@
+"""Driver process of a SparkPipeline: runs the application, and serves the progress of its queries.
+
+    python -m pyspark_raptormq.pipeline_driver APPLICATION [ARGUMENT ...]
+
+APPLICATION is a Python file, or an http or https URL of one. It runs as `__main__`, in a process whose Spark session
+already exists: `SparkSession.builder.getOrCreate()` returns it. When the file ends and queries are still active, the
+process waits for them.
+
+    GET /progress    JSON for the operator, see `pipeline_progress`
+    GET /metrics     metrics of `PrometheusListener`
+
+The cause of a failure is the exit code 1 and one line in the termination message of the container, from which the
+operator takes the last error. SIGTERM ends the process at once, since the JVM may be in the middle of a call: the
+checkpoint is safe at any point, and Kubernetes deletes the executors with the pod.
+Its neighbour is `raptormq_operator.manifests.pipeline`, which starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+import urllib.request
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import FrameType
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pyspark.sql import SparkSession
+
+from pyspark_raptormq.metrics import PrometheusListener
+from pyspark_raptormq.pipeline_progress import ProgressListener, cause
+from raptormq.errors import ConfigError, RaptorMQError
+
+PORT = 8090
+"""Port of /progress and /metrics."""
+DOWNLOAD_TIMEOUT_S = 60.0
+MAX_APPLICATION = 4 << 20
+"""Largest application that is downloaded, in bytes."""
+TERMINATION_MESSAGE = Path("/dev/termination-log")
+
+
+def main(arguments: list[str]) -> int:
+    """Run an application. Return the exit code."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        _run(arguments)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code:
+            _leave(f"the application ended with exit code {code}" if end.code == code else str(end.code))
+        return code
+    except RaptorMQError as error:
+        _leave(str(error))
+        sys.stderr.write(f"pipeline_driver: {error}\n")
+        return 2
+    except BaseException as error:  # noqa: BLE001 - whatever an application raises is its last error
+        traceback.print_exc()
+        _leave(cause(error))
+        return 1
+    return 0
+
+
+def local_file(application: str, folder: Path) -> Path:
+    """Return the file of an application; one with a URL is downloaded to `folder`.
+
+    Raises:
+        ConfigError: The file does not exist, or cannot be downloaded.
+    """
+    if not application.startswith(("http://", "https://")):
+        path = Path(application)
+        if not path.is_file():
+            raise ConfigError(f"the image has no file {application}")
+        return path
+    try:
+        with urllib.request.urlopen(application, timeout=DOWNLOAD_TIMEOUT_S) as answer:
+            content = answer.read(MAX_APPLICATION + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot download {application}: {error}") from error
+    if len(content) > MAX_APPLICATION:
+        raise ConfigError(f"{application} has more than {MAX_APPLICATION} bytes")
+    path = folder / "application.py"
+    path.write_bytes(content)
+    return path
+
+
+def serve(listener: ProgressListener, port: int) -> ThreadingHTTPServer:
+    """Start the HTTP server in a thread of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/progress":
+                kind, body = "application/json", listener.document()
+            elif self.path == "/metrics":
+                kind, body = CONTENT_TYPE_LATEST, generate_latest()
+            else:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """The kubelet asks every few seconds."""
+
+    server = ThreadingHTTPServer(("", port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()
+    return server
+
+
+def _run(arguments: list[str]) -> None:
+    if not arguments:
+        raise ConfigError("usage: python -m pyspark_raptormq.pipeline_driver APPLICATION [ARGUMENT ...]")
+    with tempfile.TemporaryDirectory() as folder:
+        path = local_file(arguments[0], Path(folder))
+        if checkpoint := os.environ.get("RAPTORMQ_CHECKPOINT"):
+            _make_checkpoint(Path(checkpoint))
+        session = SparkSession.builder.getOrCreate()
+        try:
+            listener = ProgressListener()
+            session.streams.addListener(listener)
+            session.streams.addListener(PrometheusListener())
+            server = serve(listener, PORT)
+            sys.argv = [str(path), *arguments[1:]]
+            sys.path.insert(0, str(path.parent))
+            runpy.run_path(str(path), run_name="__main__")
+            if SparkSession.getActiveSession() is not None:
+                for query in session.streams.active:
+                    query.awaitTermination()
+            server.shutdown()
+        finally:
+            with suppress(Exception):  # a call of the JVM that a signal interrupted leaves no usable connection
+                session.stop()
+
+
+def _make_checkpoint(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the checkpoint volume is not writable for user {os.getuid()}: {error}") from error
+
+
+def _leave(text: str) -> None:
+    """Write the termination message, if this is a container."""
+    if TERMINATION_MESSAGE.exists():
+        TERMINATION_MESSAGE.write_text(text, encoding="utf-8")
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    sys.stdout.flush()
+    os._exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

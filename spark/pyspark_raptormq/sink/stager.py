@@ -1,0 +1,241 @@
+"""Exactly-once writes: tasks stage their rows, and the driver's commit publishes them.
+
+    task      rows --> lists per queue --> staged at the broker of the queue --> offsets, in `StagedRows`
+    driver    offsets of all tasks --> commit at the coordinator --> decision --> commit at the other broker groups
+
+A list that was staged twice after a lost response has two offsets, of which the task reports one. Lists of failed task
+attempts are not in any commit. The coordinator commits each batch once; the other broker groups publish the decision
+that it returns. See also: `rows` creates the messages, `writer` implements Spark's interface. Source:
+`docs/adr/0051-staged-lists-and-one-commit-record.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pyspark_raptormq.errors import RowError, SendFailed
+from pyspark_raptormq.sink.rows import Rows
+from pyspark_raptormq.sink.sender import Queues
+from raptormq.client import Message, MessageQueue, StagedCommit
+from raptormq.errors import MessageError, RaptorMQError, ServerError
+from raptormq.protocol.bodies.staging import Decision, Ranges, offsets_in, to_ranges
+from raptormq.protocol.codes import ResponseCode
+
+_T = TypeVar("_T")
+_MESSAGE_OVERHEAD_BYTES = 200
+"""Estimated size of a message without its body, in memory and on the wire."""
+_MAX_MESSAGES = 16_384
+"""Maximum number of messages in a list. The limit of brokers is 32,767."""
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """The lists that one task has staged, as ranges of offsets by broker name."""
+
+    query: str
+    batch: int
+    lists: dict[str, Ranges]
+
+
+class Staging(Protocol):
+    """Stages lists; `raptormq.client.StagingClient` in production."""
+
+    async def queues(self, topic: str) -> list[MessageQueue]: ...
+    async def stage(self, messages: list[Message], queue: MessageQueue, query: str, batch: int) -> int: ...
+
+
+Commit = Callable[[str, str, int, Mapping[str, Ranges]], StagedCommit]
+"""Commits with retries. Arguments: broker, query, batch and decision."""
+Patience = Callable[[Callable[[], Awaitable[_T]]], Awaitable[_T]]
+"""Calls a function and retries it after temporary errors."""
+
+
+class TaskStager:
+    """Stages the rows of one task. Must be used on the event loop of the client.
+
+    Rows for the same queue stay in order: a list is staged after the previous list of its queue is acknowledged.
+
+    Args:
+        staging: client that stages lists.
+        patience: retries after temporary errors.
+        partition: number of the task's partition, for error messages.
+        list_bytes: size in bytes at which a list is staged.
+        max_in_flight_bytes: maximum bytes of unacknowledged messages.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        patience: Patience[int],
+        partition: int,
+        *,
+        list_bytes: int,
+        max_in_flight_bytes: int,
+    ) -> None:
+        self._staging = staging
+        self._patience = patience
+        self._partition = partition
+        self._list_bytes = list_bytes
+        self._limit = max_in_flight_bytes
+        self._name = "", 0
+        self._lists: dict[tuple[str, MessageQueue | None], list[Message]] = defaultdict(list)
+        self._bytes: dict[tuple[str, MessageQueue | None], int] = defaultdict(int)
+        self._last: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._next_index: dict[str, int] = {}
+        self._staged: dict[str, list[int]] = defaultdict(list)
+        self._pending: set[asyncio.Task[None]] = set()
+        self._in_flight = 0
+
+    def begin(self, query: str, batch: int) -> None:
+        """Set the batch that the rows belong to."""
+        self._name = query, batch
+
+    async def send(self, rows: Rows) -> None:
+        """Add rows to lists and stage full lists.
+
+        Raises:
+            RowError: a row cannot be sent.
+            SendFailed: earlier rows could not be staged.
+            NoRoute, TransportError: a topic has no queues, or no name server responds.
+        """
+        queues = {
+            topic: Queues(topic, await self._staging.queues(topic))
+            for topic in ({message.topic for message in rows.messages} if rows.places is not None else ())
+        }
+        for index, message in enumerate(rows.messages):
+            try:
+                queue = None if rows.places is None else queues[message.topic].choose(rows.places[index])
+            except RowError as error:
+                row = f"row {rows.first + index} of partition {self._partition}"
+                raise RowError(f"{row} cannot be sent: {error}") from error
+            target = message.topic, queue
+            self._lists[target].append(message)
+            self._bytes[target] += len(message.body) + _MESSAGE_OVERHEAD_BYTES
+            if self._bytes[target] >= self._list_bytes or len(self._lists[target]) >= _MAX_MESSAGES:
+                await self._submit(target)
+
+    async def finish(self) -> StagedRows:
+        """Stage the remaining lists and wait for all acknowledgements.
+
+        Raises:
+            SendFailed: rows could not be staged.
+            RowError: a row cannot be sent.
+        """
+        for target in list(self._lists):
+            await self._submit(target)
+        while self._pending:
+            await self._wait_for_one()
+        query, batch = self._name
+        return StagedRows(query, batch, {broker: to_ranges(offsets) for broker, offsets in self._staged.items()})
+
+    async def _submit(self, target: tuple[str, MessageQueue | None]) -> None:
+        messages, size = self._lists.pop(target), self._bytes.pop(target)
+        while self._pending and self._in_flight + size > self._limit:
+            await self._wait_for_one()
+        topic, queue = target
+        if queue is None:
+            queue = await self._next_queue(topic)
+        self._in_flight += size
+        task = asyncio.create_task(self._stage(messages, queue, size, self._last.get(queue)))
+        self._last[queue] = task
+        self._pending.add(task)
+
+    async def _next_queue(self, topic: str) -> MessageQueue:
+        queues = await self._staging.queues(topic)
+        index = self._next_index.get(topic, self._partition)
+        self._next_index[topic] = index + 1
+        return queues[index % len(queues)]
+
+    async def _stage(
+        self, messages: list[Message], queue: MessageQueue, size: int, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+            before.result()
+        query, batch = self._name
+        try:
+            offset = await self._patience(lambda: self._staging.stage(messages, queue, query, batch))
+        except MessageError as error:
+            raise RowError(f"a row of partition {self._partition} cannot be sent: {error}") from error
+        except RaptorMQError as error:
+            raise SendFailed(
+                f"rows of partition {self._partition} could not be staged at {queue.broker_name}: {error_text(error)}"
+            ) from error
+        finally:
+            self._in_flight -= size
+        self._staged[queue.broker_name].append(offset)
+
+    async def _wait_for_one(self) -> None:
+        done, self._pending = await asyncio.wait(self._pending, return_when=asyncio.FIRST_COMPLETED)
+        failed = [task for task in done if task.exception() is not None]
+        if failed:
+            for task in self._pending:
+                task.cancel()
+            failed[0].result()
+
+
+def error_text(error: RaptorMQError) -> str:
+    """Return the text of an error. For a broker without staging it contains a remedy."""
+    if isinstance(error, ServerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return "the broker does not support exactly-once writes: set stagedMessagesEnable = true, or remove exactlyOnce"
+    return str(error)
+
+
+def merged(parts: Iterable[StagedRows]) -> StagedRows | None:
+    """Return the lists of all tasks of a batch; None if there are none.
+
+    Raises:
+        SendFailed: the tasks belong to different batches.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    names = set()
+    for part in parts:
+        names.add((part.query, part.batch))
+        for broker, ranges in part.lists.items():
+            found[broker] += offsets_in(ranges)
+    if len(names) > 1:
+        raise SendFailed(f"tasks have staged rows of several batches: {sorted(names)}")
+    if not any(found.values()):
+        return None
+    ((query, batch),) = names
+    return StagedRows(query, batch, {broker: to_ranges(offsets) for broker, offsets in found.items()})
+
+
+def publish(commit: Commit, coordinator: str, rows: StagedRows, patience_s: float) -> int:
+    """Commit a batch at the coordinator, then its decision at all other groups. Return the number of messages.
+
+    Raises:
+        SendFailed: a broker refuses, does not respond, or makes no progress within the retry time. The batch may be
+            partly published; a repeated commit publishes the rest.
+    """
+    decided = _commit(commit, coordinator, rows, rows.lists, patience_s)
+    count = decided.message_count
+    for broker in sorted(decided.decision.keys() - {coordinator}):
+        count += _commit(commit, broker, rows, decided.decision, patience_s).message_count
+    return count
+
+
+def _commit(commit: Commit, broker: str, rows: StagedRows, decision: Decision, patience_s: float) -> StagedCommit:
+    """Repeat a commit until the batch is published. Fails if the number of published messages stops growing."""
+    most, deadline = -1, 0.0
+    while True:
+        try:
+            answer = commit(broker, rows.query, rows.batch, decision)
+        except RaptorMQError as error:
+            raise SendFailed(
+                f"batch {rows.batch} of query {rows.query} could not be committed at {broker}: {error_text(error)}"
+            ) from error
+        if answer.is_published:
+            return answer
+        if answer.message_count > most:
+            most, deadline = answer.message_count, time.monotonic() + patience_s
+        elif time.monotonic() > deadline:
+            raise SendFailed(
+                f"{broker} makes no progress with batch {rows.batch} of query {rows.query}: {most} messages are"
+                " published; it continues when its store is writable (its log has the reason)"
+            )

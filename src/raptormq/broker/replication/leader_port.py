@@ -1,0 +1,274 @@
+"""The port on which only the leader of a group serves clients, and the address of this port.
+
+The address (``dLegerLeaderAddress``) does not change with the leader. It belongs to a Kubernetes Service or a load
+balancer that forwards connections to ``dLegerLeaderPort`` of the leader. A client that connects to this port expects
+the leader. The port is therefore open only on the leader, and its connections are closed when the leadership ends. A
+change of the Service does not close them, and the client would continue to send to a member that refuses its requests.
+The client reconnects to the next leader by the same address::
+
+           leads                     handed over: sends go on to the next leader (forwarding)
+    closed -----> open ----------------------------------------+
+      ^             |                                          |
+      |             | lost                                     | the address leads to the next leader, or
+      |             v                                          v forwarding is over
+      +---- connections are closed <---- forwarded sends are answered
+
+A leader registers the address with the name servers as long as the address leads to itself. It checks this with a
+request to the address. A new leader keeps the address registered if its predecessor had registered it, and waits up to
+:data:`PATIENCE_S` for the Service to change. Otherwise clients that query the route in this time would stop using the
+address and notice the next change late. All other members, and a leader without a working Service, register their own
+address, which clients find by their route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from raptormq.broker.config import ReplicationSettings
+from raptormq.broker.replication.forwarding import Forwarding
+from raptormq.errors import ConfigError, RaptorMQError
+from raptormq.logs import get_logger
+from raptormq.protocol.bodies.replication import ReplicationState
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import request
+from raptormq.protocol.headers.replication import DescribeReplicationRequestHeader
+from raptormq.transport.connection import Connection
+from raptormq.transport.limits import ConnectionLimits
+from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.timing import wait_event
+from raptormq.transport.tls import ClientTls
+
+logger = get_logger(__name__)
+
+ASK_S = 0.3
+"""Pause between two questions while the address has to lead elsewhere than it does."""
+CONFIRM_S = 3.0
+"""The same while it leads to the leader."""
+PATIENCE_S = 5.0
+"""For how long a new leader waits for the Service that its predecessor was reached by."""
+MISSES = 3
+"""Number of questions in a row that must fail before the leader registers its own address again."""
+_WARN_MISSES = 30
+"""Number of failed questions of a leader that the address never led to, after which a warning is logged."""
+ANSWER_S = 1.0
+"""Time limit of one question."""
+_AGAIN_S = 1.0
+
+
+class Ports(Protocol):
+    """The server of the broker."""
+
+    async def open_port(self, port: int) -> None:
+        """Listen on one more port. Raises ConfigError if it is in use."""
+
+    async def close_port(self, port: int) -> int:
+        """Stop listening on it and close its connections. Return their number."""
+
+    def connections_on(self, port: int) -> list[Connection]:
+        """Return the connections that were accepted on a port."""
+
+
+class Registrar(Protocol):
+    """The registration with the name servers."""
+
+    master_address: str
+
+    def register_leader(self, address: str) -> None:
+        """Register as the leader, under this address."""
+
+
+class Leading(Protocol):
+    """The member that the port belongs to."""
+
+    id: str
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member leads."""
+
+
+class Reach:
+    """Whether the leader is registered under its shared address, from the results of requests to that
+    address. No I/O."""
+
+    def __init__(self) -> None:
+        self.holds = False
+        self.is_confirmed = False
+        """Whether a question has come to this member since it leads."""
+        self.misses = 0
+        """Number of questions in a row that were not answered by this member."""
+        self._patient_until = 0.0
+
+    def begin(self, patient_until: float) -> None:
+        """Reset after a change of the role. Until the given time the address is assumed to lead to this member; 0 for
+        no assumption.
+        """
+        self.holds, self.is_confirmed, self.misses = patient_until > 0, False, 0
+        self._patient_until = patient_until
+
+    def answered(self, now: float, *, here: bool) -> bool:
+        """Record whether a request to the address reached this member. Return whether :attr:`holds` has changed."""
+        before = self.holds
+        self.misses = 0 if here else self.misses + 1
+        self.is_confirmed |= here
+        is_waiting = self.misses < MISSES if self.is_confirmed else now < self._patient_until
+        self.holds = here or (before and is_waiting)
+        return self.holds is not before
+
+
+class LeaderPort:
+    """The leader's port of one member."""
+
+    def __init__(
+        self,
+        settings: ReplicationSettings,
+        own_address: str,
+        member: Leading,
+        forwarding: Forwarding,
+        registrar: Registrar,
+        limits: ConnectionLimits,
+        tls: ClientTls | None,
+    ) -> None:
+        """``registrar`` registers the leader under another address. ``limits``, including credentials, and ``tls``
+        apply to connections to the leader's address.
+
+        Raises:
+            ConfigError: a file of ``tls`` cannot be used.
+        """
+        self._address = settings.leader_address
+        self._port = settings.leader_port
+        self._group = settings.group
+        self._own_address = own_address
+        self._member = member
+        self._forwarding = forwarding
+        self._registrar = registrar
+        self._pool = ConnectionPool(None, limits, ANSWER_S, tls)
+        self._reach = Reach()
+        self._changed = asyncio.Event()
+        self._asking: asyncio.Task[ReplicationState | None] | None = None
+        self._is_open = False
+        self._fault = ""
+        self._is_told = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether this member leads and clients reach it by the leader's address."""
+        return self._reach.holds and self._reach.is_confirmed
+
+    def start(self, ports: Ports) -> None:
+        """Follow the role of the member from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run(ports))
+
+    def role_changed(self) -> None:
+        """Handle the beginning or the end of the leadership: register under the member's own address."""
+        goes_on = self._member.leads and self._registrar.master_address == self._address
+        self._reach.begin(asyncio.get_running_loop().time() + PATIENCE_S if goes_on else 0.0)
+        self._is_told = False
+        if goes_on:
+            self._registrar.register_leader(self._address)
+        self._changed.set()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def stop(self) -> None:
+        """Stop. The server closes the port."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._pool.close(0.2)
+
+    async def _run(self, ports: Ports) -> None:
+        while True:
+            self._changed.clear()
+            pause = None
+            try:
+                if self._member.leads:
+                    pause = await self._lead(ports)
+                elif self._is_open:
+                    pause = await self._leave(ports)
+            except Exception:
+                logger.exception("the port of the leader failed")
+                pause = _AGAIN_S
+            await wait_event(self._changed, pause)
+
+    async def _lead(self, ports: Ports) -> float:
+        if not self._is_open:
+            try:
+                await ports.open_port(self._port)
+            except ConfigError as error:
+                if str(error) != self._fault:
+                    self._fault = str(error)
+                    logger.error("clients cannot reach the leader by %s: %s", self._address, error)
+                return _AGAIN_S
+            self._is_open, self._fault = True, ""
+        found = await self._ask()
+        if self._member.leads and not self._changed.is_set():
+            self._note(here=found is not None and found.address == self._own_address)
+        return CONFIRM_S if self._reach.is_confirmed and not self._reach.misses else ASK_S
+
+    def _note(self, *, here: bool) -> None:
+        reach = self._reach
+        was_confirmed = reach.is_confirmed and reach.holds
+        has_changed = reach.answered(asyncio.get_running_loop().time(), here=here)
+        if has_changed:
+            self._registrar.register_leader(self._address if reach.holds else self._own_address)
+        if here:
+            self._is_told = False
+            if not was_confirmed:
+                logger.info("clients reach this leader by %s", self._address)
+        elif not self._is_told and not reach.holds and (has_changed or reach.misses >= _WARN_MISSES):
+            self._is_told = True
+            logger.warning(
+                "%s does not lead to this leader: it is registered as %s, which clients find by their route",
+                self._address, self._own_address,
+            )  # fmt: skip
+
+    async def _leave(self, ports: Ports) -> float | None:
+        """Close the port when no more requests are forwarded to the next leader. Return the seconds until the next
+        check; None when the port is closed.
+        """
+        if self._forwarding.is_active and not await self._has_moved() and self._forwarding.is_active:
+            return ASK_S
+        connections = ports.connections_on(self._port)
+        for connection in connections:
+            connection.hold_reading(hold=True)  # what comes now is sent again, to the next leader
+        await self._forwarding.wait_answered()
+        if self._member.leads:
+            for connection in connections:
+                connection.hold_reading(hold=False)
+            return 0.0
+        self._is_open = False
+        closed = await ports.close_port(self._port)
+        logger.info("closed %d connections of clients, which reach the next leader by %s", closed, self._address)
+        return None
+
+    async def _has_moved(self) -> bool:
+        """Whether the address leads to another member that leads."""
+        found = await self._ask()
+        return found is not None and found.role == "leader" and found.member != self._member.id
+
+    async def _ask(self) -> ReplicationState | None:
+        """Return the member that a new connection to the leader's address reaches; None if there is no response, or if
+        the role of this member changes meanwhile.
+        """
+        self._asking = asyncio.get_running_loop().create_task(self._described())
+        try:
+            await asyncio.wait([self._asking])
+            return None if self._asking.cancelled() else self._asking.result()
+        finally:
+            self._asking.cancel()
+            self._asking = None
+
+    async def _described(self) -> ReplicationState | None:
+        header = DescribeReplicationRequestHeader("", self._group)
+        try:
+            question = request(RequestCode.DESCRIBE_REPLICATION, header)
+            answered = await self._pool.request(self._address, question, ANSWER_S)
+            return ReplicationState.from_json(answered.body) if answered.code == ResponseCode.SUCCESS else None
+        except RaptorMQError:
+            return None
+        finally:
+            if (connection := self._pool.open_connection(self._address)) is not None:
+                connection.close()

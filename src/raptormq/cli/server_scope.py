@@ -1,0 +1,50 @@
+"""Users and ACLs of several servers: which server has which, and how that is shown.
+
+Each server has users of its own; in a cluster they are usually the same. A command therefore checks all servers before
+it changes the first one, and a list has a line for each difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+from raptormq.cli.exit_codes import CommandFailed, ExitCode
+
+T = TypeVar("T", bound=Hashable)
+
+
+def merged(found: Mapping[str, Iterable[T]]) -> dict[T, list[str]]:
+    """Return the addresses of the servers that have each item, both in order of appearance."""
+    servers: dict[T, list[str]] = {}
+    for address in sorted(found):
+        for item in found[address]:
+            servers.setdefault(item, []).append(address)
+    return servers
+
+
+def shown_servers(servers: list[str], everywhere: int) -> str:
+    """Return the table cell for the servers that have an item, of ``everywhere`` servers."""
+    return "all" if len(servers) == everywhere else ", ".join(servers)
+
+
+def require_on_all(what: str, found: Mapping[str, bool], hint: str) -> None:
+    """Require that all servers have something.
+
+    Raises:
+        CommandFailed: a server does not have it (4).
+    """
+    missing = sorted(address for address, is_there in found.items() if not is_there)
+    if missing:
+        raise CommandFailed(f"{what} does not exist on {', '.join(missing)}; {hint}", ExitCode.NOT_FOUND)
+
+
+def require_on_none(what: str, found: Mapping[str, bool], hint: str) -> None:
+    """Require that no server has something.
+
+    Raises:
+        CommandFailed: a server has it.
+    """
+    there = sorted(address for address, is_there in found.items() if is_there)
+    if there:
+        raise CommandFailed(f"{what} exists on {', '.join(there)}; {hint}")

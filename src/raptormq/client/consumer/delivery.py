@@ -1,0 +1,268 @@
+"""A delivered message, until the application settles it: acknowledges it, retries it or stores it as a dead letter.
+
+States of a `Delivery`::
+
+    OPEN --ack-------------------------------------> SETTLED: completed for its queue
+      |  --retry, dead_letter--> SETTLING --stored--> SETTLED
+      |<-------------------------------- refused or cancelled: the call raises, and the application decides again
+      `--queue given up, consumer closed--> ABANDONED: another member, or the next start, delivers the message again
+
+The committed offset of a queue is that of its first unsettled message. Messages may therefore be settled in any order,
+and an unsettled message is delivered again. `ReceivedMessage` and `ReceivedBatch` are the objects for the application.
+See also: `consumer.delivery_buffer` delivers them, `consumer.process_queue` counts unsettled messages,
+`consumer.delayed_retry` sends. Source: none; the names are those of NATS and RocketMQ 5 (`SimpleConsumer.ack`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Self, overload
+
+from raptormq.client.background import gather_all
+from raptormq.client.consumer.delayed_retry import DelayedRetry, Retry, RetryKind
+from raptormq.client.consumer.process_queue import ProcessQueue
+from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.client.interceptors import ConsumeContext, ConsumeStatus
+from raptormq.client.message import values_of
+from raptormq.client.settings import check_setting
+from raptormq.errors import ClientError
+from raptormq.logs import get_logger
+from raptormq.protocol.message import MessageExt
+
+log = get_logger(__name__)
+
+
+class DeliveryState(enum.Enum):
+    """State of a delivered message."""
+
+    OPEN = "open"
+    SETTLING = "being settled"
+    SETTLED = "settled"
+    ABANDONED = "abandoned"
+
+
+class Delivery:
+    """State of one delivered message, without its interface for the application.
+
+    Args:
+        reader: reader of its queue.
+        process_queue: the unfinished messages of that queue when it was fetched.
+        message: the message.
+        retries: redelivers messages.
+        ended: called once, with the status, when the message is settled or abandoned.
+    """
+
+    __slots__ = ("_ended", "_message", "_retries", "_verb", "context", "process_queue", "reader", "state", "task")
+
+    def __init__(
+        self,
+        reader: QueueReader,
+        process_queue: ProcessQueue,
+        message: MessageExt,
+        retries: DelayedRetry,
+        ended: Callable[[Delivery, ConsumeStatus], None],
+    ) -> None:
+        self.reader = reader
+        self.process_queue = process_queue
+        self._message = message
+        self._retries = retries
+        self._ended = ended
+        self._verb = ""
+        self.state = DeliveryState.OPEN
+        self.task = asyncio.current_task()
+        """The task that has received the message."""
+        self.context: ConsumeContext | None = None
+        """What the interceptors know of it."""
+        process_queue.calls.begin()
+
+    def ack(self) -> bool:
+        """Complete the message. Return False if its queue was given up."""
+        if not self._begin("acknowledged"):
+            return False
+        self._settle(ConsumeStatus.CONSUMED)
+        return True
+
+    async def retry(self, after: float | None) -> Retry:
+        """Redeliver the message; raises what `DelayedRetry.retry` raises."""
+        self._retries.check(after)
+        if not self._begin("retried"):
+            return Retry(RetryKind.HANDED_OVER)
+        try:
+            outcome = await self._retries.retry(self._message, after)
+        except BaseException:
+            self._reopen()
+            raise
+        is_dead = outcome.kind is RetryKind.DEAD_LETTER
+        self._settle(ConsumeStatus.DEAD_LETTER if is_dead else ConsumeStatus.RETRIED)
+        return outcome
+
+    async def dead_letter(self, reason: str) -> bool:
+        """Store the message as a dead letter; raises what `DelayedRetry.dead_letter` raises. Return False if its queue
+        was given up.
+        """
+        check_setting("reason", reason, str)
+        self._retries.check(None)
+        if not self._begin("made a dead letter"):
+            return False
+        try:
+            await self._retries.dead_letter(self._message, reason)
+        except BaseException:
+            self._reopen()
+            raise
+        self._settle(ConsumeStatus.DEAD_LETTER)
+        return True
+
+    def abandon(self) -> None:
+        """Abandon the unsettled message; no effect if it is settled."""
+        if self.state in {DeliveryState.OPEN, DeliveryState.SETTLING}:
+            self.state = DeliveryState.ABANDONED
+            self._end(ConsumeStatus.ABANDONED)
+
+    def _begin(self, verb: str) -> bool:
+        """Begin to settle the message. Return False if another member has the queue.
+
+        Raises:
+            ClientError: the message is settled, or being settled.
+        """
+        if self.state in {DeliveryState.SETTLING, DeliveryState.SETTLED}:
+            raise ClientError(f"{self._place} cannot be {verb}: it was {self._verb} before; settle a message once")
+        if self.state is DeliveryState.OPEN and not self.process_queue.dropped:
+            self.state, self._verb = DeliveryState.SETTLING, verb
+            return True
+        log.warning("%s was %s too late: its queue was given up, so the message is delivered again", self._place, verb)
+        self.abandon()
+        return False
+
+    def _settle(self, status: ConsumeStatus) -> None:
+        """Complete the message for its queue, unless it was abandoned meanwhile."""
+        if self.state is DeliveryState.SETTLING:
+            self.state = DeliveryState.SETTLED
+            self.reader.complete(self.process_queue, self._message.queue_offset)
+            self._end(status)
+
+    def _reopen(self) -> None:
+        if self.state is DeliveryState.SETTLING:
+            self.state = DeliveryState.OPEN
+
+    def _end(self, status: ConsumeStatus) -> None:
+        self.process_queue.calls.end()
+        self._ended(self, status)
+
+    @property
+    def _place(self) -> str:
+        return f"message {self._message.message_id} at offset {self._message.queue_offset} of {self._message.queue}"
+
+
+@dataclass(slots=True)
+class ReceivedMessage(MessageExt):
+    """A received message, which the application settles by one of `ack`, `retry` and `dead_letter`.
+
+    An unsettled message is delivered again after the consumer is closed, or after another member has taken over its
+    queue. Until it is settled, no later offset of its queue is committed.
+    """
+
+    _delivery: Delivery = field(kw_only=True, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, message: MessageExt, delivery: Delivery) -> Self:
+        """Return `message` as a message that can be settled."""
+        return cls(*values_of(message), _delivery=delivery)
+
+    async def ack(self) -> bool:
+        """Acknowledge the message: it is consumed. The offset is committed later (`ConsumerConfig.commit_interval`), so
+        this call does not wait for a broker.
+
+        Returns:
+            False if the queue was given up meanwhile, to another member or by closing the consumer: the message is
+            delivered again.
+
+        Raises:
+            ClientError: the message was settled before.
+        """
+        return self._delivery.ack()
+
+    async def retry(self, after: float | None = None) -> Retry:
+        """Request redelivery of the message. Its `reconsume_times` is incremented. A message that was delivered 1 +
+        `ConsumerConfig.max_reconsume_times` times becomes a dead letter.
+
+        Args:
+            after: delay in seconds. Brokers of RocketMQ 5 with timers keep exactly this delay, up to 3 days by default.
+            Others use the next delay level that is not shorter: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h,
+            2 h. `None` for a delay chosen by the broker, from 10 s and growing with the number of deliveries; 0 for no
+            delay.
+
+        Returns:
+            Kind and time of the redelivery.
+
+        Raises:
+            ConfigError: `after` is not a number from 0.
+            ClientError: the message was settled before, or the group broadcasts.
+            MessageError: there are no timers, and every delay level is shorter. NoRoute, TransportError, ServerError:
+            no broker accepts the message now. It stays unsettled.
+        """
+        return await self._delivery.retry(after)
+
+    async def dead_letter(self, reason: str) -> bool:
+        """Store the message in the topic `%DLQ%` of the group, with the reason in its property `DLQ_REASON`.
+
+        Args:
+            reason: text for people, of which the first 1,000 characters are kept.
+
+        Returns:
+            False if the queue was given up meanwhile: the message is delivered again.
+
+        Raises:
+            ConfigError: the reason is not text.
+            ClientError, NoRoute, TransportError, ServerError: as for `retry`.
+        """
+        return await self._delivery.dead_letter(reason)
+
+
+class ReceivedBatch(Sequence[ReceivedMessage]):
+    """Messages that were received together. They can also be settled individually."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._messages = messages
+
+    @overload
+    def __getitem__(self, index: int) -> ReceivedMessage: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ReceivedMessage]: ...
+
+    def __getitem__(self, index: int | slice) -> ReceivedMessage | Sequence[ReceivedMessage]:
+        return self._messages[index]
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __repr__(self) -> str:
+        return f"ReceivedBatch({len(self)} messages)"
+
+    @property
+    def open(self) -> list[ReceivedMessage]:
+        """The unsettled messages."""
+        return [message for message in self._messages if message._delivery.state is DeliveryState.OPEN]  # noqa: SLF001
+
+    async def ack(self) -> bool:
+        """Acknowledge the unsettled messages. Return False if one of their queues was given up."""
+        return all([await message.ack() for message in self.open])
+
+    async def retry(self, after: float | None = None) -> list[Retry]:
+        """Retry the unsettled messages concurrently; arguments and errors are those of `ReceivedMessage.retry`. After
+        an error, the messages that no broker has accepted stay unsettled.
+        """
+        retries = [asyncio.ensure_future(message.retry(after)) for message in self.open]
+        await gather_all(retries)
+        return [each.result() for each in retries]
+
+    async def dead_letter(self, reason: str) -> bool:
+        """Store the unsettled messages as dead letters concurrently; otherwise as for one message."""
+        letters = [asyncio.ensure_future(message.dead_letter(reason)) for message in self.open]
+        await gather_all(letters)
+        return all(each.result() for each in letters)

@@ -1,0 +1,18 @@
+"""Annotations of handler parameters: the message, the broker and the producer of the call."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from faststream import Context
+
+from raptormq.client import Producer as ClientProducer
+from raptormq.faststream.broker import RaptorBroker as Broker
+from raptormq.faststream.message import StreamRaptorMessage
+
+RaptorMessage = Annotated[StreamRaptorMessage, Context("message")]
+"""The message of the call, with ``ack``, ``nack`` and ``reject``."""
+RaptorBroker = Annotated[Broker, Context("broker")]
+"""The broker that calls."""
+Producer = Annotated[ClientProducer, Context("broker._connection")]
+"""The producer of the broker."""

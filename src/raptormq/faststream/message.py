@@ -1,0 +1,114 @@
+"""Messages as handlers see them, and how a received message becomes one.
+
+A handler settles a message by ``ack``, ``nack`` or ``reject``, or FastStream does so by the ack policy. Where messages
+have no order, the client's message is settled at once (:class:`raptormq.client.ReceivedMessage`). In order, the result
+of the listener decides, so :class:`OrderedMessage` notes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from faststream.message import StreamMessage, decode_message
+
+from raptormq.client import MessageExt, ReceivedMessage, Retry, RetryKind
+from raptormq.client.message import values_of
+from raptormq.errors import ConfigError
+from raptormq.protocol.properties import REPLY_TO_CLIENT
+
+CONTENT_TYPE = "content-type"
+"""Property with the content type of the body, by which FastStream decodes it."""
+CORRELATION_ID = "correlation_id"
+"""Property with the id that connects messages of one flow."""
+
+
+@dataclass(slots=True)
+class OrderedMessage(MessageExt):
+    """A message of a consumer with an order. What the handler decides is carried out when its call has ended."""
+
+    is_acked: bool = field(default=False, kw_only=True, compare=False)
+    is_rejected: bool = field(default=False, kw_only=True, compare=False)
+
+    @classmethod
+    def of(cls, message: MessageExt) -> Self:
+        """Return ``message`` as one to settle."""
+        return cls(*values_of(message))
+
+    async def ack(self) -> bool:
+        """The message is consumed."""
+        self.is_acked = True
+        return True
+
+    async def retry(self, after: float | None = None) -> Retry:
+        """The message is consumed again before the next one of its queue or key.
+
+        Raises:
+            ConfigError: ``after`` is given; the pause is that of the consumer.
+        """
+        if after is not None:
+            raise ConfigError(
+                "messages in order are retried after ConsumerConfig.retry_pause: use nack() without after"
+            )
+        return Retry(RetryKind.HANDED_OVER)
+
+    async def dead_letter(self, reason: str) -> bool:
+        """The message is given up: ``ConsumerConfig.on_failure`` applies."""
+        self.is_rejected = True
+        return True
+
+
+Settleable = ReceivedMessage | OrderedMessage
+
+
+class StreamRaptorMessage(StreamMessage[Any]):
+    """A message in the hands of a handler. ``raw_message`` is the client's (:class:`raptormq.client.MessageExt`)."""
+
+    raw_message: Settleable
+
+    async def ack(self) -> None:
+        """The message is consumed."""
+        if self.committed is None:
+            await self.raw_message.ack()
+        await super().ack()
+
+    async def nack(self, after: float | None = None) -> None:
+        """The message is delivered again, ``after`` seconds later, by default with the growing delay of the broker.
+
+        Raises:
+            ConfigError: ``after`` is given and the subscriber has an order.
+            ClientError: the message cannot be given back now.
+        """
+        if self.committed is None:
+            await self.raw_message.retry(after)
+        await super().nack()
+
+    async def reject(self, reason: str = "rejected") -> None:
+        """The message becomes a dead letter of the group, with the reason in its property ``DLQ_REASON``. In order,
+        ``ConsumerConfig.on_failure`` applies instead, and the letter has no reason.
+
+        Raises:
+            ClientError: the message cannot be given up now.
+        """
+        if self.committed is None:
+            await self.raw_message.dead_letter(reason)
+        await super().reject()
+
+
+async def parse_message(message: MessageExt) -> StreamRaptorMessage:
+    """Return a received message in FastStream's form. Headers are the properties of the application."""
+    headers = message.user_properties
+    return StreamRaptorMessage(
+        message,
+        message.body,
+        headers=headers,
+        reply_to=message.properties.get(REPLY_TO_CLIENT, ""),
+        content_type=headers.get(CONTENT_TYPE),
+        correlation_id=headers.get(CORRELATION_ID),
+        message_id=message.message_id,
+    )
+
+
+async def decode(message: StreamMessage[Any]) -> Any:
+    """Return the value of a body: JSON, text or bytes, by its content type."""
+    return decode_message(message)

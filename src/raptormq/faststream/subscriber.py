@@ -1,0 +1,238 @@
+"""Subscribers: one member of a consumer group each, which passes its messages to handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
+from faststream._internal.constants import EMPTY
+from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream._internal.endpoint.utils import process_msg
+from faststream.middlewares import AckPolicy
+from faststream.specification.asyncapi.utils import resolve_payloads
+from faststream.specification.schema import Message as MessageSpec
+from faststream.specification.schema import Operation, SubscriberSpec
+
+from raptormq.client import (
+    Consumer,
+    ConsumerConfig,
+    ConsumeResult,
+    MessageExt,
+    Order,
+    PushConsumer,
+    Sql,
+)
+from raptormq.faststream.config import RaptorBrokerConfig
+from raptormq.faststream.message import OrderedMessage, StreamRaptorMessage, decode, parse_message
+from raptormq.faststream.publisher import ReplyPublisher
+
+if TYPE_CHECKING:
+    from faststream._internal.endpoint.publisher import PublisherProto
+    from faststream.message import StreamMessage
+
+
+@dataclass(kw_only=True)
+class RaptorSubscriberConfig(SubscriberUsecaseConfig):
+    """Configuration of one subscriber."""
+
+    topic: str
+    group: str
+    expression: str | Sql
+    consuming: ConsumerConfig
+
+    @property
+    def ack_policy(self) -> AckPolicy:
+        """The policy of the subscriber, else that of its broker; by default a failed message is delivered again."""
+        if self._ack_policy is not EMPTY:
+            return self._ack_policy
+        outer = self._outer_config.ack_policy
+        return AckPolicy.NACK_ON_ERROR if outer is EMPTY else outer
+
+
+@dataclass(kw_only=True)
+class RaptorSubscriberSpecificationConfig(SubscriberSpecificationConfig):
+    """AsyncAPI fields of a subscriber."""
+
+    topic: str
+
+
+class RaptorSubscriberSpecification(SubscriberSpecification[RaptorBrokerConfig, RaptorSubscriberSpecificationConfig]):
+    """Describes a subscriber for AsyncAPI."""
+
+    __slots__ = ()
+
+    @property
+    def topic(self) -> str:
+        """The topic with the prefixes of routers."""
+        return f"{self._outer_config.prefix}{self.config.topic}"
+
+    @property
+    def channel_labels(self) -> list[str]:
+        """The display names of the channel."""
+        return [self.topic]
+
+    @property
+    def name(self) -> str:
+        """The key of the channel."""
+        return self.config.title_ or f"{self.topic}:{self.call_name}"
+
+    def get_schema(self) -> dict[str, SubscriberSpec]:
+        """Return the channel."""
+        message = MessageSpec(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads()))
+        spec = SubscriberSpec(
+            address=self.topic,
+            description=self.description,
+            operation=Operation(message=message, bindings=None),
+            bindings=None,
+        )
+        return {self.name: spec}
+
+
+class RaptorSubscriber(SubscriberUsecase[MessageExt]):
+    """Consumes one topic as a member of a group. Without an order, ``concurrency`` loops take messages; in order, the
+    client calls a listener.
+    """
+
+    _outer_config: RaptorBrokerConfig
+
+    def __init__(
+        self,
+        config: RaptorSubscriberConfig,
+        specification: SubscriberSpecification[Any, Any],
+        calls: CallsCollection[MessageExt],
+    ) -> None:
+        config.parser = parse_message
+        config.decoder = decode
+        super().__init__(config, specification, calls)
+        self._config = config
+        self._consumer: Consumer | None = None
+        self._ordered: PushConsumer | None = None
+        self._loops: list[asyncio.Task[None]] = []
+
+    @property
+    def topic(self) -> str:
+        """The topic with the prefixes of routers."""
+        return f"{self._outer_config.prefix}{self._config.topic}"
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._config.group
+
+    @property
+    def expression(self) -> str | Sql:
+        """The filter of messages."""
+        return self._config.expression
+
+    async def start(self) -> None:
+        """Join the group and call handlers from now on.
+
+        Raises:
+            NoRoute, TransportError, ServerError: the consumer cannot be started.
+        """
+        await super().start()
+        self._post_start()
+        if not self.calls:
+            return
+        if self._config.consuming.order is not Order.NONE:
+            self._ordered = PushConsumer(
+                self.group, config=self._config.consuming, client_config=self._outer_config.client_config
+            )
+            self._ordered.subscribe(self.topic, self.expression, self._listen)
+            await self._ordered.start()
+            return
+        consumer = await self._started_consumer()
+        workers = self._config.consuming.concurrency
+        self._loops = [asyncio.create_task(self._consume_all(consumer)) for _ in range(workers)]
+
+    async def stop(self) -> None:
+        """Wait for running handlers, commit and leave the group. Messages that are not settled are delivered again."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.close()
+        if self._ordered is not None:
+            # Called by a handler this returns at once, and the next call, of the broker, waits for the end.
+            await self._ordered.stop()
+        await super().stop()
+        loops, self._loops = self._loops, []
+        for loop in loops:
+            if loop is not asyncio.current_task():  # a handler may stop its subscriber
+                loop.cancel()
+
+    async def get_one(self, *, timeout: float = 5.0) -> StreamRaptorMessage | None:
+        """Return the next message, which the caller settles; None if none arrived within ``timeout`` seconds. Only for
+        subscribers without handlers and without an order.
+        """
+        consumer = await self._started_consumer()
+        try:
+            async with asyncio.timeout(timeout):
+                message = await anext(consumer)
+        except TimeoutError:
+            return None
+        return await self._parsed(message)
+
+    async def __aiter__(self) -> AsyncIterator[StreamRaptorMessage]:
+        """Iterate over messages, which the caller settles; as :meth:`get_one`."""
+        async for message in await self._started_consumer():
+            yield await self._parsed(message)
+
+    async def _started_consumer(self) -> Consumer:
+        if self._consumer is None:
+            consumer = Consumer(
+                self.group, config=self._config.consuming, client_config=self._outer_config.client_config
+            )
+            consumer.subscribe(self.topic, self.expression)
+            await consumer.start()
+            self._consumer = consumer
+        return self._consumer
+
+    async def _consume_all(self, consumer: Consumer) -> None:
+        async for message in consumer:
+            await self.consume(message)
+
+    async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
+        (message,) = messages
+        ordered = OrderedMessage.of(message)
+        await self.consume(ordered)
+        if ordered.is_acked:
+            return ConsumeResult.SUCCESS
+        if ordered.is_rejected:  # the consumer gives up a message whose retries are exhausted
+            message.reconsume_times = self._config.consuming.max_reconsume_times
+        return ConsumeResult.RECONSUME_LATER
+
+    async def _parsed(self, message: MessageExt) -> StreamRaptorMessage:
+        context = self._outer_config.context
+        parser, decoder = self._get_parser_and_decoder()
+        parsed = await process_msg(
+            msg=message,
+            middlewares=(each(message, context=context) for each in self._broker_middlewares),
+            parser=parser,
+            decoder=decoder,
+        )
+        assert isinstance(parsed, StreamRaptorMessage)
+        return parsed
+
+    def _make_response_publisher(self, message: StreamMessage[Any]) -> Sequence[PublisherProto]:
+        return (ReplyPublisher(self._outer_config.producer, message.raw_message),)
+
+    def get_log_context(self, message: StreamMessage[MessageExt] | None) -> dict[str, str]:
+        """Return the fields of log lines about a message."""
+        return {"topic": self.topic, "group": self.group, "message_id": getattr(message, "message_id", "")}
+
+
+def consuming(config: ConsumerConfig | None, order: Order | None, max_workers: int | None) -> ConsumerConfig:
+    """Return the consumer settings of a subscriber: ``config``, overridden by the other arguments.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    changes: dict[str, Any] = {"consume_batch": 1}
+    if order is not None:
+        changes["order"] = order
+    if max_workers is not None:
+        changes["concurrency"] = max_workers
+    return replace(config or ConsumerConfig(), **changes)

@@ -1,0 +1,112 @@
+"""What a scrub of the log checks and repairs next, and when. Pure: no clock, no disk, no network.
+
+A pass checks every closed segment once, from the oldest one to the newest one. The first pass after a start begins in
+the middle, at a random segment, and continues at the oldest one. Otherwise a broker that is restarted often would never
+check its newer segments::
+
+    | oldest ........ origin ........ newest closed | open
+                      |------ first ----->|
+      |--- second --->|
+
+Checks are paced by bytes: each is followed by a pause of its size divided by the rate. Known damage stays known until
+it is repaired, until a later check finds valid records in its place, or until retention deletes it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from raptormq.storage.records import DamagedRange
+
+PIECE_BYTES = 256 << 10
+"""Size of one check. A thread needs a few milliseconds for it."""
+RETRY_MS = 60_000
+"""Time between two attempts to repair the same range."""
+
+
+class ScrubSchedule:
+    """The schedule of one broker. Times are monotonic, in ms; offsets are those of the log."""
+
+    def __init__(self, rng: Random, segment_size: int) -> None:
+        self._rng = rng
+        self._segment_size = segment_size
+        self._position: int | None = None
+        self._left = 0
+        self._begun_ms = 0
+        self._due_ms = 0
+        self._repair_due: dict[DamagedRange, int] = {}
+        self.passes = 0
+        """Number of completed passes."""
+
+    @property
+    def damaged(self) -> list[DamagedRange]:
+        """The known damage, by offset."""
+        return sorted(self._repair_due)
+
+    def next_check(
+        self, now_ms: int, start: int, end: int, bytes_per_second: int, pass_interval_ms: int
+    ) -> tuple[int, int] | None:
+        """Return the range that is to be checked now, or None.
+
+        Args:
+            now_ms: the time.
+            start: offset of the first byte of the log.
+            end: end of the closed segments.
+            bytes_per_second: maximum rate; 0 checks nothing.
+            pass_interval_ms: minimum time from the beginning of a pass to that of the next one.
+        """
+        self._forget_before(start)
+        if not bytes_per_second or start >= end or now_ms < self._due_ms:
+            return None
+        if self._left <= 0:
+            if self.passes and now_ms < self._begun_ms + pass_interval_ms:
+                return None
+            self._begin_pass(now_ms, start, end)
+        position = self._position
+        if position is None or not start <= position < end:
+            position = self._position = start
+        return position, min(end, position + PIECE_BYTES)
+
+    def _begin_pass(self, now_ms: int, start: int, end: int) -> None:
+        self._begun_ms = now_ms
+        self._left = end - start
+        if self._position is None:
+            self._position = start + self._rng.randrange((end - start) // self._segment_size) * self._segment_size
+        else:
+            self._position = start
+
+    def _forget_before(self, start: int) -> None:
+        for each in [each for each in self._repair_due if each.offset < start]:
+            del self._repair_due[each]
+
+    def checked(
+        self, now_ms: int, begin: int, reached: int, damaged: list[DamagedRange], bytes_per_second: int
+    ) -> list[DamagedRange]:
+        """Note the result of a check of ``[begin, reached)``, and return the damage that was not known before."""
+        known = {each for each in self._repair_due if begin <= each.offset < reached}
+        for each in known.difference(damaged):
+            del self._repair_due[each]
+        for each in damaged:
+            self._repair_due.setdefault(each, now_ms)
+        self._position = reached
+        self._left -= reached - begin
+        if self._left <= 0:
+            self.passes += 1
+        self._due_ms = now_ms + (reached - begin) * 1000 // max(1, bytes_per_second)
+        return [each for each in damaged if each not in known]
+
+    def next_repair(self, now_ms: int) -> DamagedRange | None:
+        """Return the damage whose repair is to be attempted now, or None. It is due again after :data:`RETRY_MS`."""
+        for each, due_ms in sorted(self._repair_due.items()):
+            if due_ms <= now_ms:
+                self._repair_due[each] = now_ms + RETRY_MS
+                return each
+        return None
+
+    def repaired(self, damage: DamagedRange) -> None:
+        """Note that a range has valid records again."""
+        self._repair_due.pop(damage, None)
+
+    def pause_ms(self, now_ms: int) -> int:
+        """Return how long to wait after a check, in ms."""
+        return max(0, self._due_ms - now_ms)

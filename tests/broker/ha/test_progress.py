@@ -1,0 +1,66 @@
+"""The progress of deliveries is written when the log of the slave has every copy that it counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from raptormq.broker.delay.progress import DelayProgress, delays_file
+from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
+from raptormq.broker.ha import MasterClient, SyncedTables, TableSync
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.protocol.bodies.topic_config import TopicConfigTable
+from raptormq.storage.fs import RealFileSystem
+from raptormq.storage.store import MessageStore
+
+
+class Master:
+    """What a master answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def delays(self) -> tuple[dict[int, int], int | None]:
+        self.asked.append("delays")
+        return {1: 17}, None
+
+    async def timers(self) -> tuple[int, int] | None:
+        self.asked.append("timers")
+        return 5_000, 9
+
+    async def log_bounds(self) -> tuple[int, int]:
+        self.asked.append("log_bounds")
+        return 0, 100
+
+
+class Log:
+    """How far the slave's log is, and what was flushed."""
+
+    def __init__(self) -> None:
+        self.end_offset = 0
+        self.flushed: list[int] = []
+
+    async def wait_flushed(self, end_offset: int) -> None:
+        self.flushed.append(end_offset)
+
+
+async def test_progress_waits_for_the_log(tmp_path: Path) -> None:
+    delays = DelayProgress(delays_file(str(tmp_path / "delayOffset.json"), None), lambda: 1)
+    timers_file = TimerProgressFile(RealFileSystem(), str(tmp_path / "timercheck"))
+    modes: list[Any] = []
+    tables = SyncedTables(
+        TopicTable(TopicConfigTable(), lambda: 1), GroupTable(None, lambda: 1), delays, timers_file, modes.append
+    )
+    master, log = Master(), Log()
+    sync = TableSync(tables, cast("MessageStore", log), cast("MasterClient", master))
+    log.end_offset = 99
+    await sync.copy_progress()
+    assert master.asked == ["delays", "timers", "log_bounds"], "the end is asked last: it has every copy counted"
+    assert delays.offsets == {}
+    assert not (tmp_path / "delayOffset.json").exists()
+    log.end_offset = 100
+    await sync.copy_progress()
+    assert len(master.asked) == 3, "what waited is written, nothing newer"
+    assert log.flushed == [100], "a power cut must not leave progress that counts copies that are gone"
+    assert delays.offsets == {1: 17}
+    assert timers_file.load() == TimerProgress(5_000, 9, 0)

@@ -1,0 +1,84 @@
+"""A slave that becomes the master while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raptormq.broker.broker import Broker
+from raptormq.broker.ha import slave as slave_module
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from tests.broker.ha.pair import become, end_of, pair, read, slave_of
+from tests.broker.harness import assembly_of, connected
+
+Ports = Callable[[int], list[int]]
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_slave_becomes_the_master(tmp_path: Path, free_ports: Ports, flush: str) -> None:
+    more = {"flushDiskType": flush, "messageDelayLevel": "1s 2s"}
+    ports = free_ports(4)
+    async with pair(tmp_path, ports[:2]) as brokers:
+        master = await brokers.master(more=more)
+        slave = await brokers.slave(more=more | {"listenPort": str(ports[2]), "haListenPort": str(ports[3])})
+        async with connected(master) as peer, connected(slave) as other:
+            await peer.send("t", b"before")
+            await peer.send("t", b"delayed", properties="DELAY\x012\x02")
+            await become(lambda: end_of(slave) == end_of(master))
+            refused = await other.call(RequestCode.PROMOTE)
+            assert refused.code == ResponseCode.ILLEGAL_OPERATION
+            assert "answers: stop it first" in (refused.remark or "")
+        end = end_of(slave)
+        await master.stop()
+        async with connected(slave) as peer:
+            promoted = await peer.call(RequestCode.PROMOTE)
+            assert promoted.code == ResponseCode.SUCCESS, promoted.remark
+            assert promoted.ext_fields == {"logEnd": str(end), "masterEnd": str(end)}
+            assert (await peer.call(RequestCode.PROMOTE)).code == ResponseCode.ILLEGAL_OPERATION
+            assert (await peer.send("t", b"after")).code == ResponseCode.SUCCESS
+            assert await read(peer, "t", 3) == [b"before", b"after", b"delayed"], "the services of a master run"
+            assert registered_id(slave) == 0
+            again = await brokers.slave(2, more)
+            await become(lambda: end_of(again) == end_of(slave))
+            assert slave_of(slave).connections()["master"] is True
+
+
+async def test_another_slave_finds_the_new_master(
+    tmp_path: Path, free_ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks who the master is after each failure. Its registrations, which say so too, are rare."""
+    monkeypatch.setattr(slave_module, "_REGISTRATIONS_IN_A_ROW", 0)
+    monkeypatch.setattr(slave_module, "_REGISTRATION_INTERVAL", sys.maxsize)
+    ports = free_ports(6)
+    async with pair(tmp_path, ports[:2]) as brokers:
+        master = await brokers.master()
+        first = await brokers.slave(1, {"listenPort": str(ports[2]), "haListenPort": str(ports[3])})
+        second = await brokers.slave(2, {"listenPort": str(ports[4]), "haListenPort": str(ports[5])})
+        async with connected(master) as peer:
+            await peer.send("t", b"before")
+        await become(lambda: end_of(first) == end_of(second) == end_of(master))
+        registered = asyncio.Event()
+
+        def find_master() -> None:
+            registered.set()
+            assembly_of(second).registrar.find_master()
+
+        monkeypatch.setattr(slave_of(second), "_find_master", find_master)
+        await master.stop()
+        await registered.wait()  # after the end of a connection it always registers
+        registered.clear()
+        async with connected(first) as peer:
+            assert (await peer.call(RequestCode.PROMOTE)).code == ResponseCode.SUCCESS
+            assert (await peer.send("t", b"after")).code == ResponseCode.SUCCESS
+        await become(lambda: end_of(second) == end_of(first))
+        assert registered.is_set()
+        async with connected(second) as peer:
+            assert await read(peer, "t", 2) == [b"before", b"after"]
+
+
+def registered_id(broker: Broker) -> int:
+    return assembly_of(broker).registrar._broker_id

@@ -1,0 +1,260 @@
+"""A member that lacks what retention has deleted everywhere begins anew at the oldest range that the leader has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.raft import TransferLeadership
+from raptormq.storage import PendingRecord
+from tests.broker.replication.group import Group, Member, messages_of
+from tests.broker.replication.test_group_member import followers, formed, run
+from tests.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import Inline, bodies, message, read_queue
+from tests.storage.test_concurrent_build import inner_batch
+
+BATCHES = TopicConfig("batches", 1, 1, 6, attributes={"queue.type": "BatchCQ"})
+
+
+async def retire(member: Member) -> None:
+    """Let retention delete all segments but the last one."""
+    assert member.store._opened is not None
+    maintenance = member.store._opened.maintenance
+    maintenance.flush_all()
+    later = replace(maintenance, parts=replace(maintenance.parts, clock=lambda: 1 << 50))
+    await later.clean(Inline(), any_hour=True)
+
+
+async def fill(group: Group, leader: Member) -> None:
+    """Send until the log has several segments more."""
+    end = leader.replica.end_offset + 5 * leader.store.config.segment_size
+    while leader.replica.end_offset < end:
+        group.send(leader)
+        await group.settle()
+        while group.network:
+            group.deliver(0)
+            await group.settle()
+
+
+async def hand_over(group: Group, to: Member) -> None:
+    """Let ``to`` lead."""
+    if group.leader is not to:
+        assert group.leader is not None
+        assert group.leader.member is not None
+        group.leader.member.propose(TransferLeadership(to.id))
+    await group.calm(lambda: group.leader is to and group.is_whole())
+
+
+async def lagging(group: Group, act: Callable[[Member], Awaitable[None]]) -> tuple[Member, Member]:
+    """A leader that has deleted what another member lacks, and that member; ``act`` was done by the leader before."""
+    leader = await formed(group)
+    lagging = followers(group)[0]
+    lagging.kill()
+    await act(leader)
+    await fill(group, leader)
+    for _ in range(10):
+        group.tick()
+        await group.settle()
+        while group.network:
+            group.deliver(0)
+            await group.settle()
+    for each in group.alive:
+        each.store.flush()
+        await retire(each)
+    assert leader.replica.start_offset > lagging.replica.end_offset
+    return leader, lagging
+
+
+async def nothing(_: Member) -> None:
+    """Nothing happens before."""
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+@pytest.mark.parametrize("sync", [False, True])
+def test_it_gets_all_that_is_left_and_takes_part(wiped: bool, sync: bool) -> None:
+    async def scenario() -> None:
+        group = Group(11, sync=sync)
+        leader, late = await lagging(group, nothing)
+        if wiped:
+            late.volume = MemoryFileSystem()
+        await group.calm(lambda: group.is_whole() and late.replica.start_offset == leader.replica.start_offset > 0)
+        assert not group.halted()
+        left = messages_of(leader)
+        assert messages_of(late) == left == group.acknowledged[-len(left) :] != []
+        await group.calm(lambda: len([each for each in _voters(leader) if each == late.id]) == 1)
+        await hand_over(group, late)
+        group.send(late)
+        await group.calm(group.is_whole)
+        assert messages_of(leader) == messages_of(late) == group.acknowledged[-len(messages_of(late)) :]
+        late.kill()
+        late.start()
+        await group.calm(group.is_whole)
+        assert messages_of(late) == messages_of(leader)
+
+    run(scenario())
+
+
+def _voters(member: Member) -> list[str]:
+    status = member.member.status() if member.member is not None else None
+    return status.configuration.voters() if status is not None else []
+
+
+def test_queues_whose_messages_are_all_deleted_go_on_where_they_ended() -> None:
+    async def scenario() -> None:
+        group = Group(12)
+
+        async def act(leader: Member) -> None:
+            leader.topics.put(TopicConfig("old", 2, 2, 6))
+            leader.topics.put(BATCHES)
+            leader.store.append([message("x", topic="old", queue_id=1) for _ in range(7)])
+            leader.store.append([inner_batch(5, "plain", "a")])
+            await group.settle()
+
+        leader, late = await lagging(group, act)
+        assert leader.store.queue_end("old", 1) == 7
+        await group.calm(lambda: group.is_whole() and late.replica.start_offset == leader.replica.start_offset > 0)
+        for _ in range(2):
+            assert late.store.queue_end("old", 1) == 7
+            assert late.store.queue_end("batches", 0) == 5
+            late.kill()
+            late.start()
+            await group.calm(group.is_whole)
+        await hand_over(group, late)
+        late.store.append([message("new", topic="old", queue_id=1), inner_batch(2, "plain", "b")])
+        await group.calm(group.is_whole)
+        for each in group.members.values():
+            assert each.store.queue_end("old", 1) == 8
+            assert bodies(read_queue(each.store, "old", 1)) == ["new"]
+            assert each.store.queue_end("batches", 0) == 7
+
+    run(scenario())
+
+
+def test_topics_whose_creation_is_deleted_have_queues_of_their_type() -> None:
+    """A message by itself says nothing of it, and is the first of the topic that is left."""
+
+    async def scenario() -> None:
+        group = Group(13)
+        records: list[PendingRecord] = [message("single", topic="batches"), inner_batch(3, "plain", "b")]
+
+        async def act(leader: Member) -> None:
+            leader.topics.put(BATCHES)
+
+        leader, late = await lagging(group, act)
+        leader.store.append(records)
+        await group.calm(lambda: group.is_whole() and late.replica.start_offset == leader.replica.start_offset > 0)
+        assert not group.halted()
+        for each in group.members.values():
+            assert each.store.is_batch_topic("batches")
+            assert each.store.queue_end("batches", 0) == 4
+
+    run(scenario())
+
+
+def test_a_broker_that_had_no_copies_becomes_the_first_member() -> None:
+    """Its data has no records of tables, and may begin anywhere."""
+
+    async def scenario() -> None:
+        group = Group(14)
+        first = group.members["n0"]
+        first.start_alone()
+        first.topics.put(BATCHES)
+        first.topics.put(TopicConfig("topic", 1, 1, 6))
+        first.store.append([message("single", topic="batches"), inner_batch(3, "plain", "b")])
+        for number in range(60):
+            first.store.append([message(f"{number}".ljust(100))])
+        first.store.append([message("another", topic="batches"), inner_batch(3, "plain", "c")])
+        first.store.dispatch()
+        first.store.flush()
+        await retire(first)
+        first.store.close()
+        first.saved_topics = dict(first.topics.configs)
+        group.start()
+        await group.calm(group.is_whole)
+        assert group.leader is first
+        assert first.replica.start_offset > 0
+        for each in group.members.values():
+            assert messages_of(each) == messages_of(first) != []
+            assert each.store.queue_end("batches", 0) == 8
+            assert each.topics.configs.keys() >= {"batches", "topic"}
+        assert not group.halted()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_member_that_is_killed_while_it_begins_anew_begins_again(seed: int) -> None:
+    async def scenario() -> None:
+        group = Group(100 + seed)
+        leader, late = await lagging(group, nothing)
+        late.start()
+        for _ in range(40):
+            group.tick()
+            await asyncio.sleep(0)
+            while group.network:
+                group.deliver(0)
+                for _ in range(group.rng.randint(0, 3)):
+                    await asyncio.sleep(0)
+            if late.member is not None and group.rng.random() < 0.2:
+                late.kill(power=False)
+                late.start()
+        await group.calm(lambda: group.is_whole() and late.replica.start_offset == leader.replica.start_offset > 0)
+        assert messages_of(late) == messages_of(leader)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_acknowledged_is_lost_but_by_retention(seed: int, sync: bool) -> None:
+    run(_storm(Group(1_000 + seed, sync=sync)))
+
+
+async def _storm(group: Group) -> None:
+    rng = group.rng
+    await formed(group)
+    for _ in range(250):
+        match rng.choice(["send", "send", "send", "tick", "tick", "deliver", "deliver", "deliver", "drop", "fault"]):
+            case "send" if group.leader is not None:
+                group.send(group.leader)
+            case "tick":
+                group.tick()
+            case "deliver":
+                for _ in range(min(len(group.network), rng.randint(1, 6))):
+                    group.deliver(rng.randrange(len(group.network)) if rng.random() < 0.2 else 0)
+                    await group.settle()
+            case "drop" if group.network:
+                group.network.pop(rng.randrange(len(group.network)))
+            case "fault" if group.alive and rng.random() < 0.4:
+                await _fault(group, rng.choice(group.alive))
+        for _ in range(rng.randint(0, 4)):
+            await asyncio.sleep(0)
+        for each in group.alive:
+            each.dispatch()
+    await group.calm(lambda: group.is_whole() and not any(each.wants_restart for each in group.alive))
+    assert not group.halted()
+    for each in group.members.values():
+        start = each.replica.start_offset
+        expected = [text for text in group.acknowledged if group.places[text] >= start]
+        assert [text for text in messages_of(each) if text in group.places] == expected, each.id
+
+
+async def _fault(group: Group, member: Member) -> None:
+    match group.rng.choice(["kill", "start", "start", "retire", "retire", "wipe", "power"]):
+        case "kill":
+            member.kill()
+        case "power" if group.sync:
+            member.kill(power=True)
+        case "wipe" if len(group.alive) == len(group.members) and group.is_whole():
+            member.kill()
+            member.volume = MemoryFileSystem()
+        case "retire":
+            member.store.flush()
+            await retire(member)
+        case "start":
+            for dead in [each for each in group.members.values() if each.member is None][:1]:
+                dead.start()

@@ -1,0 +1,118 @@
+"""A broker looks for damage of its log, repairs it from other copies and says what is not repaired."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from raptormq.broker.config import StorageSettings
+from raptormq.broker.replication import unreplicated
+from raptormq.broker.scrubber import Scrubber
+from raptormq.errors import StorageError
+from raptormq.storage import MessageStore
+from raptormq.storage.maintenance.scrub_schedule import RETRY_MS
+from tests.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import SEGMENT_BYTES, Clock, message, open_store
+
+COUNT = 20
+BODY = "x" * 400
+RECORD_AT = 2 * 500
+"""An offset within a record that is not the first one."""
+
+
+def filled(volume: MemoryFileSystem) -> MessageStore:
+    store = open_store(volume)
+    for _ in range(COUNT):
+        store.append([message(BODY)])
+    store.dispatch()
+    store.flush()
+    return store
+
+
+def flip(volume: MemoryFileSystem) -> None:
+    file = volume.open(f"/store/commitlog/{0:020d}")
+    file.write_at(RECORD_AT, [b"?"], 1)
+
+
+def settings(rate: int = 1 << 30) -> StorageSettings:
+    return StorageSettings(root_dir="/store", scrub_rate=rate, scrub_hours=0)
+
+
+async def scrubbed(scrubber: Scrubber, clock: Clock, passes: int = 2) -> None:
+    while scrubber.gauges()["scrub_passes_total"][1] < passes:
+        await scrubber.step()
+        clock.now += 1
+
+
+def source(copy: MessageStore) -> Callable[[int, int], Awaitable[bytes]]:
+    async def fetch(begin: int, limit: int) -> bytes:
+        return copy.closed_segments().read_valid(begin, limit, 1)
+
+    return fetch
+
+
+def figures(scrubber: Scrubber) -> dict[str, float]:
+    return {name.removeprefix("scrub_"): value for name, (_, value) in scrubber.gauges().items()}
+
+
+async def test_damage_is_repaired_from_another_copy(caplog: pytest.LogCaptureFixture) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store, copy = filled(volume), filled(MemoryFileSystem())
+    flip(volume)
+    scrubber = Scrubber(store, settings(), source(copy), clock)
+    with caplog.at_level(logging.WARNING):
+        await scrubbed(scrubber, clock)
+    end = store.closed_segments().end
+    assert store.read_log(0, end, wait=True) == copy.read_log(0, end, wait=True)
+    found = figures(scrubber)
+    assert (found["damage_found_total"], found["damage_repaired_total"], found["damaged_bytes"]) == (1, 1, 0)
+    assert found["checked_bytes_total"] >= 2 * end
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    assert scrubber.report(unreplicated("b", store, "")).damaged == ()
+
+
+async def test_what_nobody_can_repair_is_reported_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store, copy = filled(volume), filled(MemoryFileSystem())
+    flip(volume)
+    asked: list[int] = []
+
+    async def fetch(begin: int, limit: int) -> bytes:
+        asked.append(limit - begin)
+        if len(asked) == 1:
+            raise StorageError("n1 does not answer")
+        if len(asked) == 2:
+            return b"?" * (limit - begin)
+        return await source(copy)(begin, limit)
+
+    scrubber = Scrubber(store, settings(), fetch, clock)
+    with caplog.at_level(logging.ERROR):
+        await scrubbed(scrubber, clock, 3)
+    [damage] = scrubber.damaged
+    assert damage.offset <= RECORD_AT < damage.offset + damage.size < SEGMENT_BYTES
+    assert asked == [damage.size]
+    [reported] = scrubber.report(unreplicated("b", store, "")).damaged
+    assert (reported.offset, reported.size, reported.reason) == damage
+    assert figures(scrubber)["damaged_bytes"] == damage.size
+    assert "are not repaired: n1 does not answer" in caplog.text
+    for _ in range(2):
+        clock.now += RETRY_MS
+        await scrubber.step()
+    assert len(asked) == 3
+    assert "no record begins" in caplog.text
+    assert scrubber.damaged == []
+
+
+async def test_a_broker_without_copies_only_reports_and_one_without_a_rate_does_nothing() -> None:
+    volume, clock = MemoryFileSystem(), Clock()
+    store = filled(volume)
+    flip(volume)
+    before = store.read_log(0, SEGMENT_BYTES, wait=True)
+    idle = Scrubber(store, settings(0), None, clock)
+    assert not await idle.step()
+    alone = Scrubber(store, settings(), None, clock)
+    await scrubbed(alone, clock)
+    assert [each.offset <= RECORD_AT for each in alone.damaged] == [True]
+    assert store.read_log(0, SEGMENT_BYTES, wait=True) == before

@@ -1,0 +1,170 @@
+"""What a failed send says: what was tried where, and whether a retry is safe. And brokers that answer slowly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig
+from raptormq.client.producer import queue_selector
+from raptormq.client.producer.queue_selector import BrokerHealth, avoided_for
+from raptormq.errors import ConnectError, NoRoute, RaptorMQError, RequestTimeout, SendAttempt, ServerError
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.transport.connection import Connection
+from tests.client.embedded_cluster import Cluster
+from tests.client.scripted_peer import Reply, ScriptedPeer, hang_up, refuse, route, silence, stored
+
+SEND = RequestCode.SEND_MESSAGE_V2
+HELLO = Message("t", b"hello")
+
+
+@asynccontextmanager
+async def two_brokers(
+    config: ProducerConfig, **replies: Reply
+) -> AsyncIterator[tuple[Producer, ScriptedPeer, ScriptedPeer]]:
+    async with ScriptedPeer() as first, ScriptedPeer() as second:
+        first.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, first, second))
+        for peer, name in ((first, "first"), (second, "second")):
+            if name in replies:
+                peer.on(SEND, replies[name])
+        async with Producer("p", config=config, client_config=ClientConfig(first.address)) as producer:
+            yield producer, first, second
+
+
+async def failure_of(producer: Producer) -> RaptorMQError:
+    with pytest.raises(RaptorMQError) as caught:
+        await producer.send(HELLO)
+    return caught.value
+
+
+async def test_refusals_by_both_brokers_are_safe() -> None:
+    config = ProducerConfig(retries=1)
+    async with two_brokers(config, first=refuse(2), second=refuse(2)) as (producer, first, second):
+        error = await failure_of(producer)
+        assert isinstance(error, ServerError)
+        assert (error.code, error.remark) == (2, "as the script says")
+        assert {(each.broker, each.address) for each in error.attempts} == {
+            ("broker-0", first.address),
+            ("broker-1", second.address),
+        }
+        assert not error.may_be_stored
+        text = str(error)
+        assert "as the script says; 2 attempts: broker-" in text
+        assert f"broker-0 {first.address} (code 2, " in text
+        assert text.endswith("; it was not stored, so a retry is safe")
+
+
+async def test_a_silent_broker_may_have_stored_it() -> None:
+    config = ProducerConfig(retries=1, send_timeout=0.3)
+    async with two_brokers(config, first=silence, second=refuse(2)) as (producer, _, _):
+        error = await failure_of(producer)
+        assert sorted(each.error for each in error.attempts) == ["code 2", "no response in time"]
+        assert error.may_be_stored
+        assert str(error).endswith("so a retry may store it twice")
+
+
+async def test_a_lost_connection_may_have_stored_it() -> None:
+    async with two_brokers(ProducerConfig(retries=0), first=hang_up, second=hang_up) as (producer, _, _):
+        error = await failure_of(producer)
+        assert "1 attempt: broker-" in str(error)
+        assert "(the connection was lost, " in str(error)
+        assert error.may_be_stored
+
+
+async def test_an_answer_that_cannot_be_read_may_have_stored_it() -> None:
+    def nothing(connection: Connection, request: RemotingCommand) -> None:
+        connection.send(RemotingCommand(0, opaque=request.opaque, flag=1))
+
+    async with two_brokers(ProducerConfig(retries=0), first=nothing, second=nothing) as (producer, _, _):
+        assert (await failure_of(producer)).may_be_stored
+
+
+async def test_without_a_broker_a_retry_is_safe(free_port: int) -> None:
+    async with ScriptedPeer() as names:
+        names.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, unreachable=f"127.0.0.1:{free_port}"))
+        config = ProducerConfig(retries=0, send_timeout=1.0)
+        async with Producer("p", config=config, client_config=ClientConfig(names.address)) as producer:
+            error = await failure_of(producer)
+            assert isinstance(error, ConnectError)
+            assert not error.may_be_stored
+            assert f"127.0.0.1:{free_port} (no connection, " in str(error)
+            assert "a retry is safe" in str(error)
+
+
+async def test_a_topic_without_a_route() -> None:
+    async with ScriptedPeer() as names:
+        names.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, refuse(17))
+        async with Producer("p", client_config=ClientConfig(names.address)) as producer:
+            error = await failure_of(producer)
+            assert isinstance(error, NoRoute)
+            assert not error.may_be_stored
+            assert "no broker (no route, " in str(error)
+
+
+async def test_messages_of_a_merged_batch_say_it_once(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 2)
+        config = ProducerConfig(auto_batch=True, retries=0, send_timeout=1.0)
+        async with Producer("p", name_servers=cluster.name_servers, config=config) as producer:
+            await producer.send(HELLO)
+            address = cluster.broker().address
+            await cluster.stop_broker(0)
+            queues = [None, MessageQueue("t", "broker-0", 0), MessageQueue("t", "broker-0", 0), None]
+            outcomes = await asyncio.gather(
+                *(producer.submit(HELLO, queue=queue) for queue in queues), return_exceptions=True
+            )
+            for outcome in outcomes:
+                assert isinstance(outcome, RaptorMQError)
+                assert str(outcome).count("1 attempt: broker-0 ") == 1
+                assert address in str(outcome)
+                assert len(outcome.attempts) == 1
+
+
+def test_many_attempts_are_shortened() -> None:
+    error = RequestTimeout("late")
+    error.add_attempts([SendAttempt(f"b{number}", "a", 0.1, "no response in time", True) for number in range(9)])
+    assert str(error).startswith("late; 9 attempts: the last ones b6 a (no response in time, 0.1 s), b7 ")
+    error.add_attempts(error.attempts[:1])
+    assert len(error.attempts) == 9
+
+
+@pytest.mark.parametrize(
+    ("latency", "seconds"),
+    [(0.0, 0), (0.549, 0), (0.55, 2), (1.799, 2), (1.8, 5), (3.0, 6), (5.0, 10), (14.9, 10), (15.0, 30), (99.0, 30)],
+)
+def test_slow_brokers_are_avoided_as_long_as_in_java(latency: float, seconds: float) -> None:
+    assert avoided_for(latency) == seconds
+    health = BrokerHealth(30.0)
+    health.responded("a", latency, now=100.0)
+    assert health.avoided_seconds("a", 100.0) == seconds
+    assert health.latency("a") == latency
+    health.responded("a", 0.01, now=100.0)
+    assert not health.any_avoided
+
+
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
+async def test_a_slow_broker_is_avoided(monkeypatch: pytest.MonkeyPatch, auto_batch: bool) -> None:
+    monkeypatch.setattr(queue_selector, "LATENCIES_S", (0.5, 60.0))  # a busy machine is not slow
+    monkeypatch.setattr(queue_selector, "AVOIDED_S", (60.0, 60.0))
+    loop = asyncio.get_running_loop()
+
+    def slow(connection: Connection, request: RemotingCommand) -> None:
+        loop.call_later(0.6, stored(), connection, request)
+
+    for is_enabled in (False, True):
+        config = ProducerConfig(
+            auto_batch=auto_batch, avoid_slow_brokers=is_enabled, batch_max_delay_ms=1, send_timeout=30
+        )
+        async with two_brokers(config, first=slow, second=stored()) as (producer, _, _):
+            for _ in range(4):  # each queue once
+                await producer.send(HELLO)
+            brokers = {(await producer.send(HELLO)).queue.broker_name for _ in range(4)}
+            assert brokers == ({"broker-1"} if is_enabled else {"broker-0", "broker-1"})
+            described = {each.name: each for each in producer.describe().brokers}
+            assert (described["broker-0"].avoided_seconds > 0) is is_enabled
+            assert ((described["broker-0"].latency or 0) > 0.5) is is_enabled

@@ -1,0 +1,101 @@
+"""A name server, a master and slaves in processes of their own, which tests kill, wipe and start again."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from raptormq.client import AdminClient
+from tests.broker.harness import SMALL
+from tests.faults.broker_process import serving
+from tests.interop.rocketmq_java import free_port, free_port_run
+
+LOOK_S = 0.02
+MASTER, SLAVE = "master", "slave"
+
+
+class HaProcesses:
+    """The processes by name: ``master`` and ``slave``, or what a test calls them."""
+
+    def __init__(self, folder: Path, opened: AsyncExitStack, more: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self._opened = opened
+        self._more = dict(more or {})
+        self.name_server = f"127.0.0.1:{free_port()}"
+        self.ports: dict[str, int] = {}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def root(self, name: str) -> Path:
+        return self.folder / name / "store"
+
+    def address(self, name: str) -> str:
+        return f"127.0.0.1:{self.ports[name]}"
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(encoding="utf-8")
+
+    async def start_name_server(self) -> None:
+        conf = self.folder / "namesrv.conf"
+        port = self.name_server.rpartition(":")[2]
+        conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={self.folder}/kv.json\n")
+        command = ["namesrv", "-c", str(conf), "--metrics-port", "-1", "--log-level", "warning"]
+        await self._opened.enter_async_context(serving(command, log=self.folder / "namesrv.log"))
+
+    async def start(self, name: str, role: str, broker_id: int = 0, more: Mapping[str, str] | None = None) -> None:
+        """Start a broker; again on the same port and store, if it ran before."""
+        port = self.ports.setdefault(name, free_port_run(before=2, after=1))
+        pairs = SMALL | {
+            "brokerClusterName": "DefaultCluster",
+            "brokerRole": role,
+            "brokerId": str(broker_id),
+            "listenPort": str(port),
+            "namesrvAddr": self.name_server,
+            "storePathRootDir": str(self.root(name)),
+            "haSendHeartbeatInterval": "500",
+            "haHousekeepingInterval": "3000",
+        }
+        pairs |= self._more | dict(more or {})
+        conf = self.folder / f"{name}.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()), encoding="utf-8")
+        command = ["broker", "-c", str(conf), "--log-level", "warning"]
+        self.running[name] = await self._opened.enter_async_context(serving(command, log=self.folder / f"{name}.log"))
+
+    def kill(self, name: str) -> None:
+        """End a broker as ``kill -9`` does."""
+        process = self.running.pop(name)
+        process.kill()
+        process.wait()
+
+    async def stop(self, name: str) -> None:
+        """End a broker cleanly."""
+        process = self.running.pop(name)
+        process.terminate()
+        await asyncio.to_thread(process.wait)
+
+    def wipe(self, name: str) -> None:
+        """Take the disk of a broker that does not run."""
+        shutil.rmtree(self.root(name))
+
+    async def caught_up(self, admin: AdminClient, slave: str = SLAVE, master: str | None = None) -> int:
+        """Wait until the log of a slave ends where that of its master does; return where."""
+        address = self.address(MASTER) if master is None else master
+        while True:
+            ends = [
+                int((await admin.runtime_info(each))["commitLogMaxOffset"]) for each in (address, self.address(slave))
+            ]
+            if ends[0] == ends[1]:
+                return ends[0]
+            await asyncio.sleep(LOOK_S)
+
+
+@asynccontextmanager
+async def ha_processes(folder: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[HaProcesses]:
+    """A name server; brokers are started by the test, and killed at the end of the block."""
+    async with AsyncExitStack() as opened:
+        processes = HaProcesses(folder, opened, more)
+        await processes.start_name_server()
+        yield processes

@@ -1,0 +1,88 @@
+"""What was acknowledged by a group of brokers, and what can be read of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from raptormq.client import Message, MessageQueue, Producer, PullConsumer, SendStatus
+from raptormq.errors import RaptorMQError
+from tests.faults.dledger_processes import BROKER, DledgerProcesses
+from tests.faults.linearizable_log import Append
+
+QUEUES = 4
+TOPIC = "ledger"
+
+
+class Ledger:
+    """Sends numbers, each once, and keeps those that were acknowledged."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.acknowledged: dict[int, list[int]] = {queue: [] for queue in range(QUEUES)}
+        self.refused: list[str] = []
+        self.times: list[float] = []
+        """When messages were acknowledged, in seconds of the event loop."""
+        self.history: dict[int, list[Append]] = {queue: [] for queue in range(QUEUES)}
+        self._grown = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
+    def begin(self) -> None:
+        self._tasks = [asyncio.ensure_future(self._send(queue)) for queue in range(QUEUES)]
+
+    async def _send(self, queue_id: int) -> None:
+        queue, number = MessageQueue(TOPIC, BROKER, queue_id), queue_id
+        clock, history = asyncio.get_running_loop().time, self.history[queue_id]
+        while not self._stopping:
+            append = Append(number, clock())
+            try:
+                result = await self._producer.send(Message(TOPIC, b"%d" % number), queue=queue, timeout=2)
+                if result.status is SendStatus.SEND_OK:
+                    append = Append(number, append.invoked, clock(), result.queue_offset)
+                    self.acknowledged[queue_id].append(number)
+                    self.times.append(asyncio.get_running_loop().time())
+                    self._grown.set()
+            except RaptorMQError as error:
+                self.refused.append(str(error))
+                await asyncio.sleep(0.02)  # nobody leads; another number is tried
+            history.append(append)
+            number += QUEUES
+
+    async def grow(self, more: int) -> None:
+        """Wait until so many more are acknowledged."""
+        wanted = self.count + more
+        while self.count < wanted:
+            self._grown.clear()
+            await self._grown.wait()
+
+    async def end(self) -> None:
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+
+
+async def read_queue(consumer: PullConsumer, queue_id: int) -> list[int]:
+    found: list[int] = []
+    offset = 0
+    while messages := (result := await consumer.pull(MessageQueue(TOPIC, BROKER, queue_id), offset)).messages():
+        found += [int(each.body) for each in messages]
+        offset = result.next_offset
+    return found
+
+
+async def assert_whole(processes: DledgerProcesses, ledger: Ledger) -> None:
+    """Everything acknowledged can be read, once and in order."""
+    consumer = PullConsumer(name_servers=processes.name_server)
+    await consumer.start()
+    try:
+        for queue_id, acknowledged in ledger.acknowledged.items():
+            found = await read_queue(consumer, queue_id)
+            counted = Counter(found)
+            assert [number for number in acknowledged if counted[number] != 1] == []
+            assert found == sorted(found)
+    finally:
+        await consumer.close()

@@ -1,0 +1,155 @@
+"""Bytes that flip on the disk of a member are found and repaired from the others while the group serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer
+from raptormq.protocol.codes import RequestCode
+from tests.faults.broker_process import RAPTORMQ, Client, process
+from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
+from tests.interop.rocketmq_java import free_port
+
+pytestmark = pytest.mark.timeout(120)
+SEGMENT_BYTES = 256 << 10
+FIRST = f"{0:020d}"
+EAGER = "scrubBytesPerSecond=1G\nscrubIntervalHours=0\n"
+"""Checks the whole log all the time."""
+COUNT = 300
+BODY_BYTES = 3 << 10
+"""Below the size from which producers compress bodies."""
+
+
+def body(number: int) -> bytes:
+    return (b"message %d " % number).ljust(BODY_BYTES, b".")
+
+
+async def fill(name_server: str, topic: str) -> None:
+    async with Producer("senders", name_servers=name_server) as producer:
+        queue = MessageQueue(topic, BROKER, 0)
+        await asyncio.gather(*(producer.send(Message(topic, body(number)), queue=queue) for number in range(COUNT)))
+
+
+async def read(name_server: str, topic: str) -> list[bytes]:
+    async with PullConsumer(name_servers=name_server) as consumer:
+        found: list[bytes] = []
+        while len(found) < COUNT:
+            result = await consumer.pull(MessageQueue(topic, BROKER, 0), len(found))
+            found += [each.body for each in result.messages()]
+        return found
+
+
+def flip(segment: Path, number: int) -> None:
+    """Flip a bit in the body of a message."""
+    at = segment.read_bytes().index(b"message %d " % number)
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(b"M")
+
+
+async def describe(processes: DledgerProcesses, *options: str) -> tuple[str, str]:
+    shown = await asyncio.create_subprocess_exec(
+        RAPTORMQ, "cluster", "describe", BROKER, "-n", processes.name_server, *options,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, errors = await shown.communicate()
+    assert shown.returncode == 0, errors
+    return output.decode(), errors.decode()
+
+
+async def metric(processes: DledgerProcesses, member: str, name: str) -> float:
+    _, page = await processes.probe(member, "/metrics")
+    return next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(f"raptormq_broker_{name}{{"))
+
+
+async def test_a_flipped_byte_of_a_closed_segment_is_repaired_on_a_follower_and_on_the_leader(tmp_path: Path) -> None:
+    async with (
+        dledger_group(tmp_path, f"{EAGER}mappedFileSizeCommitLog={SEGMENT_BYTES}\n") as processes,
+        AdminClient(name_servers=processes.name_server) as admin,
+    ):
+        leader = await processes.leader(admin)
+        await admin.create_topic("T", 1, 1)
+        await fill(processes.name_server, "T")
+        segments = {member: processes.root(member) / "commitlog" / FIRST for member in processes.ports}
+        follower, other = (member for member in processes.ports if member != leader)
+        for member in processes.ports:
+            while not await metric(processes, member, "scrub_passes_total"):
+                await asyncio.sleep(0.02)
+        intact = segments[leader].read_bytes()
+        assert all(segment.read_bytes() == intact for segment in segments.values())
+
+        for member, number in ((follower, 3), (leader, 7)):
+            flip(segments[member], number)
+            while segments[member].read_bytes() != intact:
+                await asyncio.sleep(0.02)
+            while not await metric(processes, member, "scrub_damage_repaired_total"):
+                await asyncio.sleep(0.02)
+            assert await metric(processes, member, "scrub_damage_found_total") == 1
+            assert await metric(processes, member, "scrub_damaged_bytes") == 0
+            assert "are repaired from another member" in processes.log(member)
+        assert not await metric(processes, other, "scrub_damage_found_total")
+        assert sorted(await read(processes.name_server, "T")) == sorted(map(body, range(COUNT)))
+        assert await processes.leader(admin) == leader
+        assert "damaged" not in "".join(await describe(processes))
+
+
+async def test_damage_that_no_copy_can_repair_is_reported(tmp_path: Path) -> None:
+    more = f"{EAGER}mappedFileSizeCommitLog={SEGMENT_BYTES}\n"
+    async with dledger_group(tmp_path, more) as processes, AdminClient(name_servers=processes.name_server) as admin:
+        await processes.leader(admin)
+        await admin.create_topic("T", 1, 1)
+        await fill(processes.name_server, "T")
+        for member in processes.ports:
+            while not await metric(processes, member, "scrub_passes_total"):
+                await asyncio.sleep(0.02)
+        for member in processes.ports:  # all stand still, so none repairs another one meanwhile
+            processes.running[member].send_signal(signal.SIGSTOP)
+        for member in processes.ports:
+            flip(processes.root(member) / "commitlog" / FIRST, 5)
+        for member in processes.ports:
+            processes.running[member].send_signal(signal.SIGCONT)
+        for member in processes.ports:
+            while "are not repaired: no other member has sent this part of the log" not in processes.log(member):
+                await asyncio.sleep(0.02)
+        await processes.leader(admin)
+        _, shown = await describe(processes)
+        size = int(await metric(processes, "n0", "scrub_damaged_bytes"))
+        assert size > len(body(5))
+        for member in processes.ports:
+            line = f"the commit log of {member} is damaged and not repaired: {size} bytes at offset "
+            assert line in shown
+            assert "the body has a wrong CRC" in shown
+        found = json.loads((await describe(processes, "-o", "json"))[0])["damaged"]
+        assert sorted((each["member"], each["size"]) for each in found) == [("n0", size), ("n1", size), ("n2", size)]
+
+
+async def test_a_broker_without_copies_reports_damage_and_changes_nothing(tmp_path: Path) -> None:
+    port, metrics = free_port(), free_port()
+    settings = {
+        "mappedFileSizeCommitLog": "256K", "scrubBytesPerSecond": "1G", "scrubIntervalHours": "0",
+        "metricsPort": str(metrics), "autoCreateTopicEnable": "true",
+    }  # fmt: skip
+    log = tmp_path / "log"
+    async with process(tmp_path, port, settings, log=log):
+        client = Client(port)
+        for number in range(COUNT):
+            fields = {
+                "producerGroup": "p", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": "1",
+                "queueId": "0", "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "properties": "",
+            }  # fmt: skip
+            assert (await client.call(RequestCode.SEND_MESSAGE, fields, body(number))).code == 0
+        segment = tmp_path / "store" / "commitlog" / FIRST
+        flip(segment, 2)
+        damaged = segment.read_bytes()
+        while "the commit log is damaged" not in log.read_text(encoding="utf-8"):
+            await asyncio.sleep(0.02)
+        state = json.loads((await client.call(RequestCode.DESCRIBE_REPLICATION, {})).body)
+        await client.close()
+    assert [each["size"] > BODY_BYTES for each in state["damaged"]] == [True]
+    assert segment.read_bytes() == damaged
+    assert "this broker has no other copy" in log.read_text(encoding="utf-8")

@@ -1,0 +1,157 @@
+"""Our consumers against the newest Apache RocketMQ: single acknowledgements, delays of retries, dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from raptormq.client import (
+    AdminClient,
+    ConsumeFromWhere,
+    Consumer,
+    ConsumerConfig,
+    LitePullConsumer,
+    Message,
+    MessageQueue,
+    PopConsumer,
+    PoppedMessage,
+    Producer,
+    PullConsumer,
+    Retry,
+    RetryKind,
+)
+from tests.interop.make_reference import PATIENCE
+from tests.interop.rocketmq_java import Release, RocketMQServers, build
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, rebalance_interval=1.0)
+
+
+@pytest.fixture(scope="module")
+def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    servers = RocketMQServers(build(), tmp_path_factory.mktemp("rocketmq"), settings=PATIENCE, release=Release.NEWEST)
+    servers.start()
+    yield servers.name_servers
+    servers.kill()
+
+
+async def create_topic(name_servers: str, topic: str, queues: int = 1) -> None:
+    async with AdminClient(name_servers=name_servers) as admin:
+        await admin.create_topic(topic, queues, queues)
+        while await admin.route(topic) is None:
+            await asyncio.sleep(0.05)
+
+
+async def send(name_servers: str, topic: str, *bodies: bytes) -> None:
+    async with Producer("p", name_servers=name_servers) as producer:
+        for body in bodies:
+            await producer.send(Message(topic, body), queue=MessageQueue(topic, "broker-a", 0))
+
+
+def consumer_of(name_servers: str, topic: str, config: ConsumerConfig = FAST) -> Consumer:
+    consumer = Consumer(f"g-{topic}", name_servers=name_servers, config=config)
+    consumer.subscribe(topic)
+    return consumer
+
+
+async def test_single_acknowledgements(name_servers: str) -> None:
+    await create_topic(name_servers, "acks")
+    await send(name_servers, "acks", b"0", b"1", b"2")
+    async with consumer_of(name_servers, "acks") as consumer:
+        messages = [await anext(consumer) for _ in range(3)]
+        assert await messages[2].ack()
+        assert await messages[0].ack()
+    async with consumer_of(name_servers, "acks") as consumer:
+        [second, third] = [await anext(consumer) for _ in range(2)]
+        assert (second.body, third.body) == (b"1", b"2")
+        await second.ack()
+        await third.ack()
+    async with PullConsumer(name_servers=name_servers, group="g-acks") as reader:
+        assert await reader.committed(MessageQueue("acks", "broker-a", 0)) == 3
+
+
+async def test_retries_after_an_own_delay(name_servers: str) -> None:
+    await create_topic(name_servers, "retries")
+    await send(name_servers, "retries", b"0")
+    clock = asyncio.get_running_loop().time
+    async with consumer_of(name_servers, "retries") as consumer:
+        for times in range(2):
+            message = await anext(consumer)
+            assert (message.body, message.topic, message.reconsume_times) == (b"0", "retries", times)
+            began = clock()
+            assert await message.retry(after=2.0) == Retry(RetryKind.TIMER, 2.0)
+        message = await anext(consumer)
+        assert clock() - began >= 1.0  # a timer has the precision of a second
+        assert message.reconsume_times == 2
+        assert (await message.retry(after=0)).kind is RetryKind.AT_ONCE
+        message = await anext(consumer)
+        assert message.reconsume_times == 3
+        await message.ack()
+
+
+async def test_dead_letters_have_a_reason(name_servers: str) -> None:
+    await create_topic(name_servers, "letters")
+    await send(name_servers, "letters", b"0", b"1")
+    async with consumer_of(name_servers, "letters", replace(FAST, max_reconsume_times=3)) as consumer:
+        first = await anext(consumer)
+        assert await first.dead_letter("no such account")
+        second = await anext(consumer)
+        for _ in range(3):
+            await second.retry(after=0)
+            second = await anext(consumer)
+        assert await second.retry(after=3) == Retry(RetryKind.DEAD_LETTER)
+    async with PullConsumer(name_servers=name_servers) as reader:
+        letters: dict[bytes, dict[str, str]] = {}
+        reader.assign(await reader.queues("%DLQ%g-letters"))
+        while len(letters) < 2:
+            letters |= {letter.body: letter.properties for letter in await reader.poll(timeout=10)}
+    assert letters[b"0"]["DLQ_REASON"] == "no such account"
+    assert letters[b"0"]["RETRY_TOPIC"] == "letters"
+    assert "DLQ_REASON" not in letters[b"1"]
+
+
+async def test_lite_pull(name_servers: str) -> None:
+    await create_topic(name_servers, "lite")
+    await send(name_servers, "lite", b"0", b"1", b"2")
+    queue = MessageQueue("lite", "broker-a", 0)
+    async with LitePullConsumer("g-lite", name_servers=name_servers, config=FAST) as consumer:
+        consumer.subscribe("lite")
+        found: list[bytes] = []
+        while len(found) < 3:
+            found += [message.body for message in await consumer.poll()]
+        assert await consumer.commit()
+        assert await consumer.committed(queue) == 3
+        consumer.seek(queue, 1)
+        assert (await consumer.poll(max_messages=1))[0].body == b"1"
+
+
+async def test_pop(name_servers: str) -> None:
+    await create_topic(name_servers, "popped", 2)
+    async with (
+        Producer("p", name_servers=name_servers) as producer,
+        PopConsumer("g-pop", "popped", name_servers=name_servers, invisible_time=5) as first,
+        PopConsumer("g-pop", "popped", name_servers=name_servers, invisible_time=5) as second,
+    ):
+        waiting = asyncio.create_task(first.receive(timeout=60))
+        for number in range(4):
+            await producer.send(Message("popped", b"%d" % number))
+        found = await waiting
+        while len(found) < 4:
+            found += await second.receive()
+        kept, longer, *others = sorted(found, key=lambda message: message.body)
+        for message in others:
+            await message.ack()
+        await longer.change_invisible_time(60)
+        again: list[PoppedMessage] = []
+        while not again:
+            again = await second.receive()
+        assert [(message.body, message.topic, message.reconsume_times) for message in again] == [
+            (kept.body, "popped", 1)
+        ]
+        await again[0].ack()
+        await longer.ack()
+        assert await second.receive(timeout=7) == []

@@ -1,0 +1,234 @@
+"""The brokers of a BrokerCluster of one Dledger group, with pods, disruption budget and membership, in place of a
+Kubernetes cluster.
+
+A pod takes its peers from the ConfigMap when it starts, and keeps them. It is ready when it votes. The leader refuses
+what a leader of the group refuses; `controllers` fails when a rule of `raptormq_operator.membership` is broken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raptormq.errors import ServerError
+from raptormq.protocol.bodies.replication import CopyState, ReplicationState, Verdict
+from raptormq_operator.manifests.config import peer_count_in
+from raptormq_operator.manifests.metadata import digest
+from raptormq_operator.membership import CLOSE_BYTES
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Member
+from raptormq_operator.reconcile_cluster import ClusterReconciler
+from tests.operator.fake_admin import FakeAdmin
+from tests.operator.resources import NAMESPACE
+from tests.operator.test_reconcile_cluster import Operator
+
+EVERYONE = range(5)
+BEGINNING = 3 * CLOSE_BYTES
+"""How far a new learner is behind. It gets a CLOSE_BYTES with each step of the controllers."""
+
+
+@dataclass
+class Pod:
+    """A broker that runs."""
+
+    revision: str
+    peers: int
+
+
+class GroupAdmin(FakeAdmin):
+    """Answers changes of members as the leader of the group does."""
+
+    def __init__(self, group: DledgerGroup) -> None:
+        super().__init__()
+        self._group = group
+
+    async def replication(self, broker: str, *, restarting: str | None = None) -> ReplicationState:
+        state = await super().replication(broker)
+        if restarting is None:
+            return state
+        return replace(state, restart=Verdict(self._group.may_restart(int(restarting[1:])), ""))
+
+    async def transfer_leadership(self, broker: str, to: str | None = None) -> None:
+        await super().transfer_leadership(broker, to)
+        successor = int(to[1:]) if to is not None else self._group.successor()
+        self._group.lead(successor)
+        self._group.changed.append(("transfer", f"n{successor}"))
+
+    async def change_members(self, broker: str, action: str, member: str) -> None:
+        await super().change_members(broker, action, member)
+        self._group.change(broker, action, int(member[1:]))
+        self._group.changed.append((str(action), member))
+
+
+class DledgerGroup(Operator):
+    """An operator, and the controllers and brokers of its cluster."""
+
+    def __init__(self, replicas: int = 3, **spec: Any) -> None:
+        super().__init__(replicas=replicas, replication={"mode": "dledger"}, **spec)
+        self.admin = self.group_admin = GroupAdmin(self)
+        self.renew()
+        self.pods: dict[int, Pod] = {}
+        self.voters: set[int] = set()
+        self.learners: dict[int, int] = {}
+        """How many bytes each learner lacks."""
+        self.changed: list[tuple[str, str]] = []
+        """What leaders did, in order."""
+        self.leader: int | None = None
+        self.term = 0
+        self.down: set[int] = set()
+        """Members that do not answer, whatever their pod does."""
+        self.largest = 0
+        for server in self.cluster.name_server_addresses:
+            self.admin.listings[server] = {}
+
+    def renew(self) -> None:
+        """Another operator process takes over."""
+        self.parts = replace(self.parts, admin=self.admin)
+        self.reconcile = ClusterReconciler(
+            self.parts, self._look_at_topics, clock=lambda: self.time, vary=lambda: 0.5, now=lambda: self.now
+        )
+
+    def member(self, index: int) -> Member:
+        return Member("demo", self.cluster.zone, 0, index)
+
+    def resize(self, replicas: int) -> None:
+        """Someone changes the spec."""
+        body = self.kube.objects["BrokerCluster", NAMESPACE, "demo"]
+        metadata = body["metadata"] | {"generation": body["metadata"]["generation"] + 1}
+        self.kube.put(body | {"metadata": metadata, "spec": body["spec"] | {"replicas": replicas}})
+
+    # --- the group ---
+
+    def serving(self) -> set[int]:
+        return self.pods.keys() - self.down
+
+    def lead(self, index: int | None) -> None:
+        self.leader = index
+        self.term += 1
+
+    def successor(self) -> int:
+        return min(self.voters & self.serving() - {self.leader})
+
+    def has_majority(self, voters: set[int]) -> bool:
+        return len(voters & self.serving()) > len(voters) // 2
+
+    def may_restart(self, index: int) -> bool:
+        return len(self.voters & self.serving() - {index}) > len(self.voters) // 2
+
+    def change(self, broker: str, action: str, index: int) -> None:
+        """Raises ServerError for what a leader refuses."""
+        assert self.leader is not None
+        assert broker == self.member(self.leader).address
+        if index >= self.pods[self.leader].peers:
+            raise ServerError(604, f"n{index} is not in dLegerPeers", broker)
+        if action == "addLearner":
+            if index not in self.serving():
+                raise ServerError(604, f"n{index} has not contacted the leader", broker)
+            if index in self.voters | self.learners.keys():
+                raise ServerError(604, f"n{index} is a member of the group already", broker)
+            assert not self.learners, "one member of a group changes at a time"
+            self.learners[index] = BEGINNING
+        elif action == "promote":
+            if self.learners.get(index, 1):
+                raise ServerError(604, f"n{index} lacks committed data", broker)
+            grown = self.voters | {index}
+            assert len(self.voters & self.serving()) > len(grown) // 2, "the new voter would be needed"
+            del self.learners[index]
+            self.voters = grown
+        else:
+            assert index != self.leader, "the leader is never removed"
+            self.learners.pop(index, None)
+            self.voters.discard(index)
+            assert self.has_majority(self.voters)
+
+    # --- the controllers ---
+
+    def controllers(self) -> None:
+        """StatefulSets, brokers and the disruption budget do their work once."""
+        self.kube.settle()
+        for index in EVERYONE:
+            workload = self.kube.objects.get(("StatefulSet", NAMESPACE, self.member(index).name))
+            if workload is None:
+                assert index not in self.voters | self.learners.keys(), "a member lost its StatefulSet"
+                self.pods.pop(index, None)
+                self.kube.objects.pop(("Pod", NAMESPACE, f"{self.member(index).name}-0"), None)
+            else:
+                self._control(index, workload)
+        self._group_works()
+        self._describe()
+        ready = {index: self._is_ready(index) for index in self.pods}
+        is_whole = all(ready.values())
+        self.kube.protected = {f"{self.member(index).name}-0" for index in self.pods if ready[index] and not is_whole}
+        for index in (self.voters | self.learners.keys()) & self.pods.keys():
+            assert self.pods[index].peers > max(self.voters | self.learners.keys()), "the list lacks a member"
+        self.largest = max(self.largest, len(self.voters))
+
+    def _control(self, index: int, workload: dict[str, Any]) -> None:
+        member = self.member(index)
+        revision = digest(workload["spec"]["template"])
+        place = ("Pod", NAMESPACE, f"{member.name}-0")
+        if index not in self.pods or place not in self.kube.objects:  # new, or evicted
+            self.pods[index] = Pod(revision, peer_count_in(self.kube.objects["ConfigMap", NAMESPACE, member.name]))
+            if index == self.leader:
+                self.lead(None)
+        pod = self.pods[index]
+        labels = names.broker_labels("demo", 0, index) | {names.REVISION_LABEL: pod.revision}
+        metadata = {"name": f"{member.name}-0", "namespace": NAMESPACE, "labels": labels, "uid": f"uid-{id(pod)}"}
+        self.kube.put({"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "node"}, "status": {}})
+        workload["status"] |= {
+            "updateRevision": revision,
+            "replicas": 1,
+            "updatedReplicas": int(pod.revision == revision),
+            **dict.fromkeys(("availableReplicas", "readyReplicas"), int(self._is_ready(index))),
+        }
+
+    def _is_ready(self, index: int) -> bool:
+        return index in self.serving() & self.voters and self.leader is not None
+
+    def _group_works(self) -> None:
+        if not self.voters and self.pods and all(pod.peers == len(self.serving()) for pod in self.pods.values()):
+            self.voters = self.serving()
+        if self.leader not in self.serving() or not self.has_majority(self.voters):
+            self.lead(None)
+        if self.leader is None and self.has_majority(self.voters):
+            self.lead(min(self.voters & self.serving()))
+        for index in self.learners.keys() & self.serving():
+            self.learners[index] = max(0, self.learners[index] - CLOSE_BYTES)
+
+    def _describe(self) -> None:
+        admin, leader = self.group_admin, self.leader
+        admin.down = {self.member(index).address for index in EVERYONE if index not in self.serving()}
+        listing = {}
+        for index, pod in self.pods.items():
+            member = self.member(index)
+            admin.topics.setdefault(member.address, {})
+            role = "leader" if index == leader else "learner" if index in self.learners else "follower"
+            role = role if leader is not None and index in self.voters | self.learners.keys() else "candidate"
+            copies = tuple(self._copy(other, leads=index == leader) for other in sorted(self._known(pod)))
+            state = ReplicationState(
+                "broker-0", "dledger", member.id, role, self.term, f"n{leader}", 10, 10, members=copies
+            )
+            admin.replicas[member.address] = state
+            if index in self.voters:
+                listing["demo", "broker-0", 0 if index == leader else index + 1] = member.address
+        for server in admin.listings:
+            admin.listings[server] = dict(listing)
+
+    def _known(self, pod: Pod) -> set[int]:
+        return {*range(pod.peers), *self.voters, *self.learners}
+
+    def _copy(self, index: int, *, leads: bool) -> CopyState:
+        role = "leader" if index == self.leader else "follower" if index in self.voters else "absent"
+        role = "learner" if index in self.learners else role
+        if not leads or role == "absent":
+            return CopyState(f"n{index}", "", role)
+        return CopyState(f"n{index}", "", role, self.learners.get(index, 0), 0, index in self.serving())
+
+    async def until(self, reason: str = "Ready", turns: int = 80) -> None:
+        """The operator and the controllers take turns."""
+        for _ in range(turns):
+            self.controllers()
+            await self.turn()
+            if self.ready["reason"] == reason:
+                return
+        raise AssertionError(self.ready)

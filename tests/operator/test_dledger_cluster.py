@@ -1,0 +1,128 @@
+"""A BrokerCluster of one Dledger group against objects and members that answer from tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from raptormq.protocol.bodies.replication import UNREPLICATED, ReplicationState
+from raptormq_operator.manifests.cluster_objects import wanted
+from raptormq_operator.manifests.config import broker_properties
+from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.model.cluster import Cluster
+from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body
+from tests.operator.test_reconcile_cluster import Operator
+
+SPEC: dict[str, Any] = {"replicas": 3, "replication": {"mode": "dledger"}}
+CLUSTER = Cluster.from_object(cluster_body(**SPEC), SURROUNDINGS)
+FIRST, SECOND, THIRD = CLUSTER.members
+
+
+def named(kind: str, name: str, **options: Any) -> Manifest:
+    objects = wanted(CLUSTER, **options).objects
+    (found,) = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def test_each_member_knows_all_members_by_their_stable_names() -> None:
+    settings = broker_properties(CLUSTER, SECOND)
+    assert settings["enableDLegerCommitLog"] == "true"
+    assert settings["dLegerSelfId"] == "n1"
+    assert settings["dLegerPeers"] == ";".join(
+        f"n{index}-demo-broker-0-{index}-0.demo-broker-0.{CLUSTER.zone}:10913" for index in range(3)
+    )
+    assert "brokerId" not in settings, "it follows the role"
+    ports = named("Service", "demo-broker-0")["spec"]["ports"]
+    assert ("replication", 10913) in [(port["name"], port["port"]) for port in ports]
+
+
+def test_members_go_to_nodes_of_their_own_where_they_can_and_the_affinity_of_the_user_stays() -> None:
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
+    spec = SPEC | {"scheduling": {"affinity": affinity}}
+    objects = wanted(Cluster.from_object(cluster_body(**spec), SURROUNDINGS)).objects
+    (workload,) = [each for each in objects if each["metadata"]["name"] == FIRST.name and each["kind"] == "StatefulSet"]
+    anti = workload["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    (preferred,) = anti["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert anti["requiredDuringSchedulingIgnoredDuringExecution"] == [{"topologyKey": "zone"}]
+
+
+async def test_it_is_ready_when_each_group_has_a_leader_and_says_who_leads() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    assert operator.ready["message"].endswith("demo-broker-0-0 leads broker-0")
+    roles = [(each["name"], each["role"], each["lagBytes"]) for each in operator.status["brokers"]]
+    assert roles == [(FIRST.name, "leader", 0), (SECOND.name, "follower", 7), (THIRD.name, "follower", 14)]
+    operator.admin.lead(operator.cluster, None)
+    await operator.pulse()
+    assert (operator.ready["reason"], operator.ready["message"]) == ("NoLeader", "no member leads broker-0")
+    assert all("lagBytes" not in each for each in operator.status["brokers"])
+
+
+async def test_a_new_leader_is_seen_by_the_next_pulse() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    looked_at = operator.topics_looked_at
+    operator.admin.lead(operator.cluster, THIRD)
+    await operator.follow_leaders(NAMESPACE, "demo")
+    await operator.pulse()
+    assert operator.ready["message"].endswith("demo-broker-0-2 leads broker-0")
+    assert operator.topics_looked_at == looked_at + 1
+
+
+async def test_a_leader_that_name_servers_list_as_a_follower_is_not_registered() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    for server, listing in operator.admin.listings.items():
+        operator.admin.listings[server] = {(*key[:2], key[2] or 1): address for key, address in listing.items()}
+    await operator.pulse()
+    assert operator.ready["reason"] == "NotRegistered"
+
+
+async def test_the_leader_hands_over_before_it_is_changed() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    operator.kube.put(operator.body | {"spec": operator.body["spec"] | {"flush": "SYNC"}})
+    for member in (SECOND, THIRD):
+        operator.admin.restartable = {member.address}
+        await operator.turn()
+        workload = operator.kube.objects["StatefulSet", NAMESPACE, member.name]
+        assert "=SYNC_FLUSH" in str(operator.kube.objects["ConfigMap", NAMESPACE, member.name]), workload
+        operator.kube.settle()
+    assert operator.admin.transferred == []
+    operator.admin.restartable = {FIRST.address}
+    await operator.turn()
+    assert operator.admin.transferred == [FIRST.address]
+    assert "=SYNC_FLUSH" not in str(operator.kube.objects["ConfigMap", NAMESPACE, FIRST.name])
+    assert ("Normal", "LeaderTransferred") in operator.kube.events()
+
+
+async def test_nobody_is_changed_while_the_leader_says_no() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    operator.admin.restartable = set()
+    operator.kube.put(operator.body | {"spec": operator.body["spec"] | {"flush": "SYNC"}})
+    await operator.turn()
+    assert operator.ready["reason"] == "Progressing"
+    assert "no quorum of caught-up members without it" in operator.ready["message"]
+    assert not any(
+        "=SYNC_FLUSH" in str(body) for (kind, _, _), body in operator.kube.objects.items() if kind == "ConfigMap"
+    )
+
+
+async def test_the_budget_lets_the_broker_with_the_data_go_until_the_group_is_formed() -> None:
+    operator = Operator()
+    await operator.until_ready()
+    unreplicated = ReplicationState("broker-0", UNREPLICATED, "", "leader", 0, "", 10, 10)
+    operator.admin.replicas[FIRST.address] = unreplicated
+    operator.kube.put(operator.body | {"spec": operator.body["spec"] | SPEC})
+    await operator.turn()
+    budget = operator.kube.objects["PodDisruptionBudget", NAMESPACE, "demo-broker-0"]
+    assert budget["spec"]["maxUnavailable"] == 3
+    operator.admin.serve(CLUSTER)
+    assert replace(operator.admin.replicas[FIRST.address], members=()).role == "leader"
+    for _ in range(4):
+        operator.kube.settle()
+        await operator.turn()
+    budget = operator.kube.objects["PodDisruptionBudget", NAMESPACE, "demo-broker-0"]
+    assert budget["spec"]["maxUnavailable"] == 1

@@ -1,0 +1,164 @@
+"""Exactly-once writes: what Spark repeats, and what dies in between, is in the topic once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from subprocess import Popen
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from pyspark_raptormq.cluster import cluster_of
+from pyspark_raptormq.errors import OptionError, SchemaError
+from pyspark_raptormq.sink.options import SinkOptions, parse_sink_options
+from pyspark_raptormq.sink.stager import publish
+from pyspark_raptormq.sink.writer import batch_writer, write_task
+from raptormq.client import AdminClient, PullConsumer
+from tests.faults.broker_process import process, serving
+from tests.names import unique
+from tests.spark.sending import create_topic
+from tests.spark.test_writing_through_kills import stored
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def write(frame: DataFrame, name_server: str, topic: str) -> None:
+    options = {"nameServer": name_server, "topic": topic, "exactlyOnce": "true", "batchMaxBytes": "4k"}
+    frame.write.format("raptormq").mode("append").options(**options).save()
+
+
+def numbers(found: Counter[bytes]) -> dict[int, int]:
+    return {int(body): count for body, count in found.items()}
+
+
+def test_tasks_that_fail_and_are_repeated_leave_nothing(spark: SparkSession, name_server: str, tmp_path: Path) -> None:
+    topic = unique("once-tasks")
+    create_topic(name_server, topic, 4)
+
+    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        if context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt of each task fails at its end")
+
+    session = spark.newSession()
+    rows = session.range(0, 4000, 1, 2).select(f.col("id").cast("string").alias("value"))
+    with pytest.raises(PySparkException):  # a local session repeats no task
+        write(rows.mapInArrow(fail_once, rows.schema), name_server, topic)
+    assert not asyncio.run(stored(name_server, topic))
+    write(rows, name_server, topic)
+    assert numbers(asyncio.run(stored(name_server, topic))) == dict.fromkeys(range(4000), 1)
+
+
+def test_wrong_uses_are_refused_before_anything_is_sent(spark: SparkSession, name_server: str) -> None:
+    raw = {"nameServer": name_server, "topic": "t", "exactlyOnce": "true"}
+    for more, part in (
+        ({"acks": "1"}, "exactlyOnce cannot be combined with acks=1"),
+        ({"encrypt": "true"}, "exactlyOnce cannot be combined with encrypt"),
+        ({"compressBatches": "true"}, "exactlyOnce cannot be combined with compressBatches"),
+        ({"exactlyOnce": "false", "coordinator": "broker-a"}, "option coordinator requires exactlyOnce"),
+    ):
+        with pytest.raises(OptionError, match=part):
+            parse_sink_options(raw | more)
+    later = spark.range(1).select(f.lit("x").alias("value"), f.current_timestamp().alias("deliverTime"))
+    with pytest.raises(SchemaError, match="deliverTime cannot be combined with exactlyOnce"):
+        batch_writer(raw, later.schema, overwrite=False)
+
+
+class Servers:
+    """A name server, and a broker that can be killed and started again on its port and store."""
+
+    def __init__(self, folder: Path, ports: list[int], more: dict[str, str] | None = None) -> None:
+        self._folder = folder
+        self._name_server_port, self._broker_port = ports
+        self._more = {"stagedMessagesEnable": "true"} | (more or {})
+        self.name_server = f"127.0.0.1:{self._name_server_port}"
+
+    @asynccontextmanager
+    async def names(self) -> AsyncIterator[None]:
+        settings: dict[str, object] = {"listenPort": self._name_server_port, "bindAddress": "127.0.0.1"}
+        settings |= {name: self._folder / name for name in ("kvConfigPath", "configStorePath")}
+        config = self._folder / "namesrv.conf"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+        async with serving(["namesrv", "-c", str(config)]):
+            yield
+
+    @asynccontextmanager
+    async def broker(self) -> AsyncIterator[Popen[bytes]]:
+        pairs = {"namesrvAddr": self.name_server, "brokerIP1": "127.0.0.1"} | self._more
+        async with process(self._folder, self._broker_port, pairs) as server:
+            yield server
+
+    async def create(self) -> None:
+        async with AdminClient(name_servers=self.name_server) as admin:
+            await admin.create_topic("t", 4, 4)
+
+
+async def test_a_broker_that_does_not_offer_it_is_named(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    servers = Servers(tmp_path, free_ports(2), {"stagedMessagesEnable": "false"})
+    options = options_for(servers.name_server)
+    async with servers.names(), servers.broker():
+        await servers.create()
+        cluster = await asyncio.to_thread(cluster_of, options.connection)
+        said = "broker broker-a does not support exactly-once writes: set stagedMessagesEnable = true"
+        for coordinator in (None, "broker-a"):
+            with pytest.raises(OptionError, match=said):
+                await asyncio.to_thread(cluster.coordinator, coordinator, "spark", options.producer_config())
+        await asyncio.to_thread(cluster.close)
+
+
+def options_for(name_server: str) -> SinkOptions:
+    raw = {"nameServer": name_server, "topic": "t", "exactlyOnce": "true", "batchMaxBytes": "4k"}
+    return parse_sink_options(raw | {"retryTimeoutMs": "30000"})
+
+
+def batches(first: int, count: int) -> Iterator[pa.RecordBatch]:
+    for start in range(first, first + count, 250):
+        yield pa.record_batch({"value": pa.array([b"%d" % n for n in range(start, min(start + 250, first + count))])})
+
+
+@pytest.mark.parametrize("visible", [0, 1, 1_500])
+async def test_a_broker_that_is_killed_while_it_publishes_publishes_the_rest_once(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], visible: int
+) -> None:
+    servers = Servers(tmp_path, free_ports(2))
+    options, rows = options_for(servers.name_server), 5_000
+    async with servers.names():
+        async with servers.broker() as broker:
+            await servers.create()
+            written = await asyncio.to_thread(write_task, batches(0, rows), options, "q", 0)
+            assert written.staged is not None
+            cluster = cluster_of(options.connection)
+            staging = cluster.staging(options.producer_group, options.producer_config())
+
+            def commit() -> int:
+                assert written.staged is not None
+                return publish(
+                    lambda *decided: cluster.commit_staged(staging, *decided), "broker-a", written.staged, 30.0
+                )
+
+            committing = asyncio.create_task(asyncio.to_thread(commit))
+            async with PullConsumer(name_servers=servers.name_server) as consumer:
+                queues = await consumer.queues("t")
+                while sum([await consumer.max_offset(queue) for queue in queues]) < visible:
+                    await asyncio.sleep(0)
+            broker.kill()
+            await asyncio.to_thread(broker.wait)
+        async with servers.broker():
+            assert await committing == rows
+            assert await asyncio.to_thread(commit) == rows
+            assert numbers(await stored(servers.name_server, "t")) == dict.fromkeys(range(rows), 1)
+            again = await asyncio.to_thread(write_task, batches(0, rows), options, "q", 0)
+            written = again
+            await asyncio.to_thread(commit)
+            assert numbers(await stored(servers.name_server, "t")) == dict.fromkeys(range(rows), 1)
+        await asyncio.to_thread(cluster.close)
