@@ -150,20 +150,37 @@ async def test_nothing_is_traced_by_default_and_traces_are_not_traced(tmp_path: 
         assert [message.body for message in pulled.messages()] == [b"x\x02"] * 2
 
 
-async def test_a_broker_that_wants_no_traces(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trace_on", [True, False])
+async def test_a_broker_decides_whether_its_messages_are_traced(tmp_path: Path, trace_on: bool) -> None:
+    consumed = set[str]()
     done = asyncio.Event()
 
-    async def consume(_: list[MessageExt]) -> None:
-        done.set()
+    async def consume(messages: list[MessageExt]) -> None:
+        consumed.update(message.body.decode() for message in messages)
+        if len(consumed) == len(sends):
+            done.set()
 
-    async with Cluster(tmp_path, traceTopicEnable="true", traceOn="false") as cluster:
-        await cluster.create_topic("t", 1)
-        async with Producer("p", name_servers=cluster.name_servers) as producer:
-            await producer.send(Message("t", b"x"))
+    settings = {"traceTopicEnable": "true", "traceOn": str(trace_on).lower(), "regionId": "north"}
+    async with Cluster(tmp_path, 1, 1, **settings) as cluster:
+        await cluster.create_topic("t", 4)
+        sends = [Message("t", str(number).encode()) for number in range(9)]
+        async with Producer("p", name_servers=cluster.name_servers, message_trace=True) as producer:
+            results = [await producer.send(sends[0])]
+            results.append(await producer.send_batch(sends[1:3]))
+        async with Producer("p", name_servers=cluster.name_servers, auto_batch=True, message_trace=True) as producer:
+            # one batch, then several of different queues with one request
+            results += await asyncio.gather(*map(producer.send, sends[3:5]))
+            keyed = [producer.send(message, key=message.body.decode()) for message in sends[5:]]
+            results += await asyncio.gather(*keyed)
+        assert {(result.region_id, result.trace_on) for result in results} == {("north", trace_on)}
         async with PushConsumer("g", name_servers=cluster.name_servers, config=TRACED) as consumer:
             consumer.subscribe("t", "*", consume)
             await done.wait()
-        assert await traces(cluster) == []
+        lines = await traces(cluster)
+    ids = [message_id for result in results for message_id in result.message_id.split(",")]
+    for kind, place in (("Pub", 5), ("SubBefore", 5), ("SubAfter", 2)):
+        assert sorted(line[place] for line in lines if line[0] == kind) == (sorted(ids) if trace_on else [])
+    assert {line[2] for line in lines if line[0] in {"Pub", "SubBefore"}} == ({"north"} if trace_on else set())
 
 
 async def test_a_missing_topic_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,16 +15,19 @@ from raptormq.client import (
     ConsumeResult,
     Message,
     MessageExt,
+    Producer,
     PushConsumer,
     TransactionProducer,
     TransactionState,
 )
 from tests.interop.mqadmin import SETTINGS, Place, run
 from tests.interop.raptormq_dev import RaptorMQDev
-from tests.interop.rocketmq_java import Release, build
+from tests.interop.rocketmq_java import Release, build, java
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
+JAVA_PRODUCER = "io.raptormq.interop.produce.SendTraced"
+MESSAGE_ID = re.compile("[0-9A-F]{32,}")
 CONFIG = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, message_trace=True)
 
 
@@ -71,3 +74,25 @@ async def test_mqadmin_shows_what_our_clients_did(tmp_path: Path) -> None:
         [sent_well, read_well],
     ]
     assert len(re.findall(r"^[0-9A-F]{32}\b", by_key, re.MULTILINE)) == 2  # what the producer and the consumer wrote
+
+
+@pytest.mark.parametrize("trace_on", [True, False])
+async def test_our_producer_and_that_of_java_trace_what_the_broker_permits(tmp_path: Path, trace_on: bool) -> None:
+    settings = SETTINGS | {"traceOn": str(trace_on).lower()}
+    with RaptorMQDev(tmp_path / "servers", settings=settings) as servers:
+        async with AdminClient(name_servers=servers.name_servers) as admin:
+            await admin.create_topic("orders", 1, 1)
+        arguments = (servers.name_servers, "orders", "2")
+        class_path = build().client_class_path(Release.NEWEST)
+        sending = java(JAVA_PRODUCER, arguments, class_path=class_path, log=tmp_path / "producer.log")
+        printed = await asyncio.to_thread(sending.finish, 90)
+        java_ids = [line.strip() for line in printed if MESSAGE_ID.fullmatch(line.strip())]
+        assert len(java_ids) == 2
+        async with Producer("shop", name_servers=servers.name_servers, message_trace=True) as producer:
+            our_ids = [(await producer.send(Message("orders", b"x"))).message_id for _ in range(2)]
+        async with AdminClient(name_servers=servers.name_servers) as admin:
+            found = {each: await admin.find_messages("RMQ_SYS_TRACE_TOPIC", each) for each in java_ids + our_ids}
+    lines = {each: [line for trace in found[each] for line in trace.body.decode().split("\x02") if each in line]
+             for each in found}  # fmt: skip
+    kinds = {each: [line.split("\x01")[0] for line in lines[each]] for each in lines}
+    assert kinds == {each: ["Pub"] if trace_on else [] for each in java_ids + our_ids}

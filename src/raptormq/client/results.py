@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.headers.send import DEFAULT_REGION
 from raptormq.protocol.headers.transaction import COMMIT, NOT_DECIDED, ROLLBACK
 from raptormq.protocol.message import MessageQueue
 
@@ -41,6 +42,10 @@ class SendResult(NamedTuple):
     """Offset in the queue; for a list, the offset of its first message."""
     recall_handle: str | None = None
     """Handle for `Producer.recall` of a message with a future delivery time."""
+    region_id: str = DEFAULT_REGION
+    """Region of the broker (its setting `regionId`)."""
+    trace_on: bool = True
+    """Whether the broker permits traces of its messages (its setting `traceOn`)."""
 
 
 def stored_as_one(result: SendResult, count: int) -> bool:

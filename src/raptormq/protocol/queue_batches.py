@@ -23,8 +23,9 @@ order::
     QUEUEOFFSET  of the first message
     text         offset message ids, joined with commas; the remark if nothing was stored
 
-Any other code of the response applies to all parts: nothing was stored. The broker waits for the disk if any part
-requires it. Parts with a delivery time get no recall handle.
+Its header has what the responses to all parts have in common. Any other code of the response applies to all parts:
+nothing was stored. The broker waits for the disk if any part requires it. Parts with a delivery time get no recall
+handle.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import struct
 
 from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.protocol.command import PROTOCOL_VERSION, CommandFlag, RemotingCommand, encode, response_to
-from raptormq.protocol.headers.send import SendMessageResponseHeader
+from raptormq.protocol.headers.send import QueueBatchesResponseHeader, SendMessageResponseHeader
 from raptormq.storage.queue import Appended
 
 _FRAME_HEAD = struct.Struct(">ii")
@@ -26,6 +26,8 @@ class SendAnswers:
         self._prefix = store_host.hex().upper()
         self._region_id = region_id
         self._trace_on = trace_on
+        self.queue_batches = QueueBatchesResponseHeader(region_id, trace_on)
+        """Header of all responses to sends for several queues."""
         plain = region_id.isascii() and region_id.replace("-", "").replace("_", "").isalnum()
         self._template = _template(self._prefix, region_id, trace_on) if plain else None
 

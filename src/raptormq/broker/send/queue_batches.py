@@ -22,7 +22,7 @@ from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.send_service import SendService
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.protocol.headers.send import QueueBatchesRequestHeader
+from raptormq.protocol.headers.send import QueueBatchesRequestHeader, QueueBatchesResponseHeader
 from raptormq.protocol.queue_batches import (
     TOPIC_SEPARATOR,
     Part,
@@ -76,6 +76,7 @@ class QueueBatchHandlers:
         self._admit = admission.admit
         self._knows_topic = admission.knows_topic
         self._offset_ids = answers.offset_ids
+        self._response_header = answers.queue_batches
         self._authorize = authorize
         self._turn = asyncio.Lock()
         """Held while a slice is stored: one slice per event loop iteration."""
@@ -223,7 +224,7 @@ class QueueBatchHandlers:
     def _answer(self, connection: Connection, work: _Request) -> Answer | Awaitable[Answer]:
         if work.is_unsaved or (work.waiting and not self._sends.is_confirmed(work.end_offset)):
             return self._answer_when_safe(connection, work)
-        return work.answer()
+        return work.answer(self._response_header)
 
     async def _answer_when_safe(self, connection: Connection, work: _Request) -> RemotingCommand:
         try:
@@ -233,7 +234,7 @@ class QueueBatchHandlers:
                 work.refuse(index, self._sends.refusal(connection, work.request, error))
         else:
             work.set_code(code)
-        return work.answer()
+        return work.answer(self._response_header)
 
 
 class _Request:
@@ -295,7 +296,8 @@ class _Request:
                 assert stored is not None
                 self.answers[index] = stored._replace(code=int(code))
 
-    def answer(self) -> RemotingCommand:
+    def answer(self, header: QueueBatchesResponseHeader) -> RemotingCommand:
         """Return the response for all parts."""
         assert None not in self.answers
-        return response_to(self.request, body=encode_part_responses(answer for answer in self.answers if answer))
+        body = encode_part_responses(answer for answer in self.answers if answer)
+        return response_to(self.request, header=header, body=body)

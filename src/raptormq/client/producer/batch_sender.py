@@ -239,7 +239,8 @@ def _complete(batch: OpenBatch, outcome: Outcome) -> None:
     one = stored_as_one(outcome, len(batch))
     ids = [outcome.offset_message_id] * len(batch) if one else outcome.offset_message_id.split(",")
     offsets = count(outcome.queue_offset)
-    fields = zip(repeat(outcome.status), batch.message_ids, ids, repeat(outcome.queue), offsets, repeat(None))
+    same = repeat(None), repeat(outcome.region_id), repeat(outcome.trace_on)
+    fields = zip(repeat(outcome.status), batch.message_ids, ids, repeat(outcome.queue), offsets, *same)
     # `tuple.__new__` takes half the time of the constructor.
     results: Iterator[SendResult] = map(tuple.__new__, repeat(SendResult), fields)
     complete_all(zip(batch.take_waiters(), results, strict=True))

@@ -43,7 +43,7 @@ from raptormq.logs import get_logger
 from raptormq.protocol.codes import SEND_RETRY_CODES, RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand, request
 from raptormq.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
-from raptormq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from raptormq.protocol.headers.send import DEFAULT_REGION, SendMessageRequestHeaderV2, SendMessageResponseHeader
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.recall_handle import decode_recall_handle
 from raptormq.protocol.schema import decode_header, encode_header
@@ -246,7 +246,16 @@ class MessageSender:
         self.note_success(outgoing, target, whole=header.batch_uniq_id is not None)
         if header.queue_id != target.queue_id:
             target = MessageQueue(target.topic, target.broker_name, header.queue_id)
-        return SendResult(status, outgoing.message_id, header.msg_id, target, header.queue_offset, header.recall_handle)
+        return SendResult(
+            status,
+            outgoing.message_id,
+            header.msg_id,
+            target,
+            header.queue_offset,
+            header.recall_handle,
+            header.region_id or DEFAULT_REGION,
+            header.trace_on,
+        )
 
     def note_latency(self, broker_name: str, asked: float) -> None:
         """Record the latency of a broker's response to a request sent at `asked` (loop time), if slow brokers are

@@ -25,6 +25,7 @@ from raptormq.client.interceptors import ConsumeContext, ConsumeStatus, EndTrans
 from raptormq.client.results import SendResult, SendStatus, TransactionState
 from raptormq.errors import MessageError
 from raptormq.protocol import properties as names
+from raptormq.protocol.headers.send import DEFAULT_REGION
 from raptormq.protocol.message import DELAY_PROPERTIES, Message, MessageExt
 from raptormq.protocol.message_id import parse_offset_id
 
@@ -32,7 +33,6 @@ MAX_BODY_BYTES = 118_000
 """Longest body of a trace message, except for a single longer line."""
 MAX_KEYS_BYTES = 16_000
 """Longest text of its keys: half of what properties may take."""
-DEFAULT_REGION = "DefaultRegion"
 _FIELD_END, _LINE_END = "\x01", "\x02"
 _STATES = {
     TransactionState.COMMIT: "COMMIT_MESSAGE",
@@ -73,9 +73,11 @@ class TraceData(NamedTuple):
 
 
 def sent_record(context: SendContext, began_ms: int) -> TraceRecord | None:
-    """Return the line about a send; `None` if it has failed or has no outcome, since the message has no position."""
+    """Return the line about a send; `None` if it has failed or has no outcome, since the message has no position, or if
+    its broker permits no traces.
+    """
     message, result, message_id = context.message, context.result, context.message_id
-    if result is None or message_id is None:
+    if result is None or message_id is None or not result.trace_on:
         return None
     kind = _MessageType.NORMAL
     if context.in_transaction:
@@ -88,7 +90,7 @@ def sent_record(context: SendContext, began_ms: int) -> TraceRecord | None:
         message_id,
         "Pub",
         began_ms,
-        DEFAULT_REGION,
+        result.region_id,
         context.group,
         message.topic,
         message_id,

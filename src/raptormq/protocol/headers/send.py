@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from raptormq.protocol.schema import Header, wire
 
+DEFAULT_REGION = "DefaultRegion"
+"""Region of brokers that do not name theirs."""
+
 
 @dataclass(slots=True)
 class SendMessageRequestHeader(Header):
@@ -81,5 +84,13 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    region_id: str | None = wire("MSG_REGION", "DefaultRegion")
-    trace_on: bool | None = wire("TRACE_ON", True)
+    region_id: str = wire("MSG_REGION", DEFAULT_REGION)
+    trace_on: bool = wire("TRACE_ON", True)
+
+
+@dataclass(slots=True)
+class QueueBatchesResponseHeader(Header):
+    """What the responses to all parts have in common."""
+
+    region_id: str = wire("MSG_REGION", DEFAULT_REGION)
+    trace_on: bool = wire("TRACE_ON", True)
