@@ -140,6 +140,12 @@ class DledgerProcesses:
         writer.close()
         return int(head.split()[1]), body
 
+    async def metric(self, member: str, name: str) -> float:
+        """Ask a member for a figure, ``raptormq_broker_<name>``."""
+        _, page = await self.probe(member, "/metrics")
+        lines = [line for line in page.splitlines() if line.startswith(f"raptormq_broker_{name}{{")]
+        return float(lines[0].split()[-1])
+
     async def probed(self, member: str, path: str) -> None:
         """Wait until a probe of a member answers 200."""
         while (await self.probe(member, path))[0] != 200:

@@ -56,18 +56,26 @@ async def test_the_group_outlives_its_leaders_and_a_disk(tmp_path: Path) -> None
         await admin.close()
 
 
-async def test_a_member_list_that_cannot_be_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("peers", "own", "reason"),
+    [
+        ("n0-127.0.0.1:1;n1-127.0.0.1:2", "n0", "dLegerPeers has 2 members: expected an odd number"),
+        ("n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3", "n3", "dLegerSelfId = 'n3' is not in dLegerPeers"),
+        ("n0-127.0.0.1:1;n1-127.0.0.1:1;n2-127.0.0.1:3", "n0", "n1-127.0.0.1:1"),
+    ],
+)
+async def test_a_member_list_that_cannot_be_is_refused(tmp_path: Path, peers: str, own: str, reason: str) -> None:
     conf = tmp_path / "broker.conf"
+    root = tmp_path / "store"
     conf.write_text(
-        "enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers=n0-127.0.0.1:1;n1-127.0.0.1:2\ndLegerSelfId=n0\n"
+        f"enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers={peers}\ndLegerSelfId={own}\n"
+        f"storePathRootDir={root}\n"
     )
-    process = await asyncio.create_subprocess_exec(
-        RAPTORMQ, "broker", "-c", str(conf), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    _, errors = await process.communicate()
-    assert process.returncode == 2
-    assert errors.decode().strip().count("\n") == 0
-    assert "dLegerPeers has 2 members: expected an odd number" in errors.decode()
+    status, _, errors = await command("broker", "-c", str(conf))
+    assert status == 2
+    assert errors.strip().count("\n") == 0
+    assert reason in errors
+    assert not root.exists()
 
 
 async def command(*arguments: str) -> tuple[int, str, str]:

@@ -62,11 +62,6 @@ async def describe(processes: DledgerProcesses, *options: str) -> tuple[str, str
     return output.decode(), errors.decode()
 
 
-async def metric(processes: DledgerProcesses, member: str, name: str) -> float:
-    _, page = await processes.probe(member, "/metrics")
-    return next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(f"raptormq_broker_{name}{{"))
-
-
 async def test_a_flipped_byte_of_a_closed_segment_is_repaired_on_a_follower_and_on_the_leader(tmp_path: Path) -> None:
     async with (
         dledger_group(tmp_path, f"{EAGER}mappedFileSizeCommitLog={SEGMENT_BYTES}\n") as processes,
@@ -78,7 +73,7 @@ async def test_a_flipped_byte_of_a_closed_segment_is_repaired_on_a_follower_and_
         segments = {member: processes.root(member) / "commitlog" / FIRST for member in processes.ports}
         follower, other = (member for member in processes.ports if member != leader)
         for member in processes.ports:
-            while not await metric(processes, member, "scrub_passes_total"):
+            while not await processes.metric(member, "scrub_passes_total"):
                 await asyncio.sleep(0.02)
         intact = segments[leader].read_bytes()
         assert all(segment.read_bytes() == intact for segment in segments.values())
@@ -87,12 +82,12 @@ async def test_a_flipped_byte_of_a_closed_segment_is_repaired_on_a_follower_and_
             flip(segments[member], number)
             while segments[member].read_bytes() != intact:
                 await asyncio.sleep(0.02)
-            while not await metric(processes, member, "scrub_damage_repaired_total"):
+            while not await processes.metric(member, "scrub_damage_repaired_total"):
                 await asyncio.sleep(0.02)
-            assert await metric(processes, member, "scrub_damage_found_total") == 1
-            assert await metric(processes, member, "scrub_damaged_bytes") == 0
+            assert await processes.metric(member, "scrub_damage_found_total") == 1
+            assert await processes.metric(member, "scrub_damaged_bytes") == 0
             assert "are repaired from another member" in processes.log(member)
-        assert not await metric(processes, other, "scrub_damage_found_total")
+        assert not await processes.metric(other, "scrub_damage_found_total")
         assert sorted(await read(processes.name_server, "T")) == sorted(map(body, range(COUNT)))
         assert await processes.leader(admin) == leader
         assert "damaged" not in "".join(await describe(processes))
@@ -105,7 +100,7 @@ async def test_damage_that_no_copy_can_repair_is_reported(tmp_path: Path) -> Non
         await admin.create_topic("T", 1, 1)
         await fill(processes.name_server, "T")
         for member in processes.ports:
-            while not await metric(processes, member, "scrub_passes_total"):
+            while not await processes.metric(member, "scrub_passes_total"):
                 await asyncio.sleep(0.02)
         for member in processes.ports:  # all stand still, so none repairs another one meanwhile
             processes.running[member].send_signal(signal.SIGSTOP)
@@ -118,7 +113,7 @@ async def test_damage_that_no_copy_can_repair_is_reported(tmp_path: Path) -> Non
                 await asyncio.sleep(0.02)
         await processes.leader(admin)
         _, shown = await describe(processes)
-        size = int(await metric(processes, "n0", "scrub_damaged_bytes"))
+        size = int(await processes.metric("n0", "scrub_damaged_bytes"))
         assert size > len(body(5))
         for member in processes.ports:
             line = f"the commit log of {member} is damaged and not repaired: {size} bytes at offset "

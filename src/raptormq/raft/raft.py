@@ -411,7 +411,11 @@ class Raft:
     # Terms and roles
 
     def _is_outdated(self, message: Message) -> bool:
-        """Return whether a message comes from a former disk or process of its sender. Record a new process."""
+        """Return whether a message comes from a former disk or process of its sender. Record a new process.
+
+        Messages of a former process arrive shortly after a restart. If they are all that arrives, the disk is an older
+        copy, for example a restored snapshot. It lacks bytes that it has confirmed, and its messages stay without effect.
+        """
         if self._leadership is None:
             return False
         progress = self._leadership.progress.get(message.sender)
@@ -421,7 +425,10 @@ class Raft:
             progress.boot = message.boot
         elif message.boot > progress.boot:
             progress.restarted(message.boot, self._log.end)
-        return message.boot < progress.boot
+        is_outdated = message.boot < progress.boot
+        if is_outdated and self._now_ms - progress.answered_ms >= self._options.election_ms:
+            self._note_older_disk(message.sender)
+        return is_outdated
 
     def _agree_on_term(self, message: Message) -> bool:
         """Compare the term of a message with the member's term. Become a follower if it is newer, and return whether
@@ -447,6 +454,12 @@ class Raft:
 
     def _note_conflict(self, text: str) -> None:
         self._conflict, self._conflict_ms = text, self._now_ms
+
+    def _note_older_disk(self, member: str) -> None:
+        self._note_conflict(
+            f"the disk of {member} is an older copy of itself and lacks what {member} has confirmed: its disk must be"
+            " empty"
+        )
 
     def _forget_conflict(self) -> None:
         """Clear a conflict that has not recurred. Data on a disk without a group is a conflict until the member joins a
@@ -890,6 +903,10 @@ class Raft:
             return
         if response.round > leadership.round:
             self._note_conflict(f"{response.sender} answers the heartbeat {response.round}, which was not sent")
+            return
+        if response.rejected and ZERO < progress.match == response.previous and response.round > progress.round:
+            # It has seen a later heartbeat than in any response before, so this is no delayed response.
+            self._note_older_disk(response.sender)
             return
         progress.active = True
         progress.answered_ms = self._now_ms

@@ -446,6 +446,43 @@ def test_a_disk_of_another_group_is_refused_and_keeps_its_data() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("starts", [1, 2])
+def test_an_older_copy_of_a_disk_counts_for_nothing_and_is_told_of(starts: int) -> None:
+    """Or what it has forgotten would be on fewer members than its leader believes. With one start since the copy was
+    made, the copy starts as often as the disk that it replaces."""
+
+    async def scenario() -> None:
+        group = Group(18)
+        leader = await formed(group)
+        taken = followers(group)[0]
+        snapshot = taken.volume.after_kill()
+        for _ in range(starts):
+            taken.kill()
+            taken.start()
+        group.send(leader)
+        await group.calm(group.is_whole)
+        taken.kill()
+        taken.volume = snapshot
+        taken.start()
+        for _ in range(20):
+            group.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        assert leader.member is not None
+        assert f"the disk of {taken.id} is an older copy of itself" in leader.member.conflict
+        status = leader.member.status()
+        assert status is not None
+        assert not next(each for each in status.members if each.id == taken.id).active
+        taken.kill()
+        taken.volume = MemoryFileSystem()
+        await group.calm(group.is_whole)
+        assert messages_of(taken) == messages_of(leader) == group.acknowledged
+
+    run(scenario())
+
+
 async def formed_again(group: Group) -> Member:
     await group.calm(lambda: group.leader is not None)
     assert group.leader is not None

@@ -1,0 +1,221 @@
+"""A process or a disk that does not belong to a group of real processes: one line and a metric, and no data changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raptormq.broker.replication.codec import encode_head
+from raptormq.client import AdminClient, ClientConfig, Message, Producer
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import CommandFlag, RemotingCommand
+from raptormq.protocol.signing import Credentials
+from raptormq.raft import Append, Position, VoteRequest
+from raptormq.raft import Message as RaftMessage
+from raptormq.transport.pool import ConnectionPool
+from tests.faults.broker_process import serving
+from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
+from tests.interop.rocketmq_java import free_port
+
+pytestmark = pytest.mark.timeout(300)
+
+TOPIC = "kept"
+LOOK_S = 0.05
+KEYS = Credentials("inner", "inner-secret")
+ACCESS = (
+    "authenticationEnabled=true\nauthorizationEnabled=true\n"
+    f"innerClientAuthenticationCredentials={json.dumps({'accessKey': KEYS.access_key, 'secretKey': KEYS.secret_key})}\n"
+)
+
+
+@asynccontextmanager
+async def admin_of(processes: DledgerProcesses, credentials: Credentials | None = None) -> AsyncIterator[AdminClient]:
+    config = ClientConfig(name_servers=processes.name_server, credentials=credentials)
+    admin = AdminClient(client_config=config)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def send(processes: DledgerProcesses, count: int = 50) -> None:
+    async with Producer("senders", name_servers=processes.name_server) as producer:
+        for number in range(count):
+            await producer.send(Message(TOPIC, b"%d" % number))
+
+
+async def conflict_at(processes: DledgerProcesses, admin: AdminClient, member: str, text: str) -> None:
+    """Wait until a member tells of a conflict, by its status, its metric and one line of its log."""
+    while text not in (await admin.runtime_info(processes.address(member))).get("dledgerConflict", ""):
+        await asyncio.sleep(LOOK_S)
+    assert await processes.metric(member, "replication_conflict") == 1
+    assert processes.log(member).count(text) == 1
+
+
+def log_bytes(processes: DledgerProcesses, member: str) -> dict[str, bytes]:
+    """The commit log of a member."""
+    folder = processes.root(member) / "commitlog"
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def follower_of(processes: DledgerProcesses, leader: str) -> str:
+    return next(member for member in processes.ports if member != leader)
+
+
+async def formed(processes: DledgerProcesses, admin: AdminClient) -> str:
+    """Wait until the group has a leader that all members follow, and return its id."""
+    leader = await processes.leader(admin)
+    for member in processes.ports:
+        await processes.probed(member, "/replication/caught-up")
+    return leader
+
+
+async def test_the_disk_of_another_group_is_left_alone(tmp_path: Path) -> None:
+    async with dledger_group(tmp_path) as processes, admin_of(processes) as admin:
+        await formed(processes, admin)
+        await admin.create_topic(TOPIC, 1, 1)
+        await send(processes)
+        for member in processes.ports:
+            await processes.stop(member)
+        foreign = tmp_path / "foreign"
+        shutil.copytree(processes.root("n2"), foreign)
+        for member in processes.ports:
+            processes.wipe(member)
+        await asyncio.gather(*map(processes.start, processes.ports))
+        leader = await formed(processes, admin)
+        await admin.create_topic(TOPIC, 1, 1)
+        taken = follower_of(processes, leader)
+        processes.kill(taken)
+        processes.wipe(taken)
+        shutil.copytree(foreign, processes.root(taken))
+        kept = log_bytes(processes, taken)
+        await processes.start(taken)
+        await conflict_at(processes, admin, leader, "cannot join with data of another group: its disk must be empty")
+        await send(processes)  # the other two go on
+        assert log_bytes(processes, taken) == kept
+
+
+async def test_an_older_copy_of_a_disk_is_left_alone(tmp_path: Path) -> None:
+    async with dledger_group(tmp_path) as processes, admin_of(processes) as admin:
+        leader = await formed(processes, admin)
+        await admin.create_topic(TOPIC, 1, 1)
+        taken = follower_of(processes, leader)
+        processes.kill(taken)
+        older = tmp_path / "older"
+        shutil.copytree(processes.root(taken), older)
+        for _ in range(2):
+            await processes.start(taken)
+            await processes.probed(taken, "/replication/caught-up")
+            await send(processes)
+            processes.kill(taken)
+        processes.wipe(taken)
+        shutil.copytree(older, processes.root(taken))
+        await processes.start(taken)
+        await conflict_at(processes, admin, leader, f"the disk of {taken} is an older copy of itself")
+        processes.kill(taken)
+        processes.wipe(taken)
+        await processes.start(taken)
+        await processes.votes(admin, leader, taken)
+
+
+async def test_two_processes_with_one_identity_are_told_of(tmp_path: Path) -> None:
+    async with dledger_group(tmp_path) as processes, admin_of(processes) as admin:
+        leader = await formed(processes, admin)
+        await admin.create_topic(TOPIC, 1, 1)
+        await send(processes)
+        copied = follower_of(processes, leader)
+        kept = log_bytes(processes, copied)
+        settings = dict(
+            line.split("=", 1) for line in processes.conf(copied).read_text().splitlines() if "=" in line
+        )
+        peers = dict(peer.split("-", 1) for peer in settings["dLegerPeers"].split(";"))
+        peers[copied] = f"127.0.0.1:{free_port()}"  # the two are on different machines
+        settings |= {
+            "dLegerPeers": ";".join(f"{member}-{address}" for member, address in peers.items()),
+            "listenPort": str(free_port()),
+            "metricsPort": str(free_port()),
+            "storePathRootDir": str(tmp_path / "double"),
+            "storePathCommitLog": str(tmp_path / "double/commitlog"),
+        }
+        conf = tmp_path / "double.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        async with serving(["broker", "-c", str(conf)], log=tmp_path / "double.log"):
+            await conflict_at(processes, admin, leader, f"uses the id of member {copied}, which is running")
+            assert await processes.leader(admin) == leader
+        assert log_bytes(processes, copied) == kept
+        await processes.votes(admin, leader, copied)
+
+
+class Forger:
+    """Sends frames to the port of the group of a member as if another member had."""
+
+    def __init__(self, processes: DledgerProcesses, target: str) -> None:
+        conf = processes.conf(target).read_text()
+        peers = next(line for line in conf.splitlines() if line.startswith("dLegerPeers=")).partition("=")[2]
+        self._address = next(peer for peer in peers.split(";") if peer.startswith(f"{target}-")).partition("-")[2]
+
+    async def send(self, message: RaftMessage, group: str = BROKER, *, closes: bool = True) -> None:
+        """Send a message. With ``closes`` wait until the member has closed the connection for it."""
+        pool = ConnectionPool()
+        connection = await pool.connection(self._address)
+        fields: dict[str, Any] = {"flag": CommandFlag.ONEWAY, "serialize_type": 1, "body": encode_head(message)}
+        connection.oneway(RemotingCommand(RequestCode.REPLICATE, {"group": group}, **fields))
+        if closes:
+            await connection.wait_closed()
+        await pool.close(1)
+
+
+async def head_of(processes: DledgerProcesses, admin: AdminClient, target: str, sender: str) -> dict[str, Any]:
+    """What a message to a member has that knows the group as well as its members do."""
+    state = json.loads((processes.root(sender) / "config/dledger.json").read_text())["hardState"]
+    facts = await admin.runtime_info(processes.address(target))
+    return {
+        "sender": sender, "to": target, "term": int(facts["dledgerTerm"]), "incarnation": state["incarnation"],
+        "boot": state["boot"], "to_incarnation": int(facts["dledgerDisk"], 16), "group": state["group"],
+    }  # fmt: skip
+
+
+async def test_a_peer_that_lies_about_its_term_changes_nothing(tmp_path: Path) -> None:
+    async with dledger_group(tmp_path) as processes, admin_of(processes) as admin:
+        leader = await formed(processes, admin)
+        await admin.create_topic(TOPIC, 1, 1)
+        await send(processes)
+        sender = follower_of(processes, leader)
+        target = next(member for member in processes.ports if member not in (leader, sender))
+        kept = log_bytes(processes, target)
+        forger, head = Forger(processes, target), await head_of(processes, admin, target, sender)
+        far = VoteRequest(**head | {"term": head["term"] + (1 << 40)}, last_term=1 << 30, end=Position(1 << 40, 1 << 20))
+        await forger.send(far, closes=False)
+        await conflict_at(processes, admin, target, f"{sender} names the term {head['term'] + (1 << 40)}")
+        head_to_leader = await head_of(processes, admin, leader, sender)
+        second = Append(**head_to_leader, previous=Position(0, 0), previous_term=0, end=Position(0, 0), round=1)
+        await Forger(processes, leader).send(second, closes=False)
+        await conflict_at(processes, admin, leader, f"{sender} says that it leads term {head['term']}")
+        assert (await admin.runtime_info(processes.address(target)))["dledgerTerm"] == str(head["term"])
+        assert await processes.leader(admin) == leader
+        assert log_bytes(processes, target) == kept
+
+
+@pytest.mark.parametrize("access", ["", ACCESS])
+async def test_forged_frames_are_refused(tmp_path: Path, access: str) -> None:
+    async with dledger_group(tmp_path, access) as processes, admin_of(processes, KEYS if access else None) as admin:
+        leader = await formed(processes, admin)
+        sender = follower_of(processes, leader)
+        head = await head_of(processes, admin, leader, sender)
+        forger = Forger(processes, leader)
+        before = await processes.metric(leader, "replication_refused_frames_total")
+        request = VoteRequest(**head | {"term": head["term"] + 1}, last_term=1 << 20, end=Position(1 << 40, 9))
+        for _ in range(2):
+            await forger.send(request, BROKER if access else "another")
+        assert await processes.metric(leader, "replication_refused_frames_total") == before + 2
+        assert processes.log(leader).count("on the port of the group") == 1
+        assert (await admin.runtime_info(processes.address(leader)))["dledgerTerm"] == str(head["term"])
+        assert await processes.leader(admin) == leader
