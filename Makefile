@@ -9,7 +9,7 @@ INSTALL := scripts/install.sh
 # pytest's exit code 5 (no test ran) fails a target like any other.
 PYTEST = $(BIN)/pytest --session-timeout=$(1)
 QUICK_MUTANTS := raft-vote-not-durable,raft-counting-commits-earlier-terms,group-restart-allowed-by-who-lags
-SIMULATIONS := tests/storage/test_crash_points.py tests/raft/test_seeds.py
+SIMULATIONS := tests/storage/test_crash_points.py tests/raft/test_seeds.py tests/broker/replication/test_seeds.py
 SUITES := tests/api tests/interop tests/faults tests/spark $(SIMULATIONS)
 UNIT_TESTS = $(call PYTEST,$(1)) --numprocesses=2 --dist=$(2) $(addprefix --ignore=,$(SUITES)) -m 'not client'
 TYPED := $(wildcard src operator/raptormq_operator spark/pyspark_raptormq demo bench e2e examples docs/hooks tests)
@@ -61,7 +61,7 @@ test-faults: install ## killed brokers, partitions, full disks, power cuts, host
 	@$(INSTALL) commands cc
 	$(call PYTEST,900) tests/faults
 
-test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups; three seeded bugs (720 s)
+test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups, 500 with real stores; three seeded bugs (720 s)
 	$(call PYTEST,600) --numprocesses=2 $(SIMULATIONS)
 	timeout 120 $(BIN)/python -m tests.mutants --only $(QUICK_MUTANTS)
 
@@ -104,7 +104,7 @@ soak: install ## kills, faults, simulations, and the unit tests in random orders
 	@$(INSTALL) promtool
 	for round in $$(seq $(or $(ROUNDS),10)); do \
 		echo "round $$round"; \
-		$(call PYTEST,1200) -q tests/faults tests/client $(SIMULATIONS); \
+		GROUP_SEEDS=2000 $(call PYTEST,1800) -q tests/faults tests/client $(SIMULATIONS); \
 		$(BIN)/python -m tests.faults.fault_rounds --rounds 34 --seed $$RANDOM; \
 		$(call UNIT_TESTS,3600,load) -q; \
 		for dist in load worksteal; do $(call UNIT_TESTS,3600,$$dist) -q --shuffle $$RANDOM; done; \

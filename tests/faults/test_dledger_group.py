@@ -68,8 +68,7 @@ async def test_a_member_list_that_cannot_be_is_refused(tmp_path: Path, peers: st
     conf = tmp_path / "broker.conf"
     root = tmp_path / "store"
     conf.write_text(
-        f"enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers={peers}\ndLegerSelfId={own}\n"
-        f"storePathRootDir={root}\n"
+        f"enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers={peers}\ndLegerSelfId={own}\nstorePathRootDir={root}\n"
     )
     status, _, errors = await command("broker", "-c", str(conf))
     assert status == 2

@@ -133,9 +133,7 @@ async def test_two_processes_with_one_identity_are_told_of(tmp_path: Path) -> No
         await send(processes)
         copied = follower_of(processes, leader)
         kept = log_bytes(processes, copied)
-        settings = dict(
-            line.split("=", 1) for line in processes.conf(copied).read_text().splitlines() if "=" in line
-        )
+        settings = dict(line.split("=", 1) for line in processes.conf(copied).read_text().splitlines() if "=" in line)
         peers = dict(peer.split("-", 1) for peer in settings["dLegerPeers"].split(";"))
         peers[copied] = f"127.0.0.1:{free_port()}"  # the two are on different machines
         settings |= {
@@ -192,7 +190,9 @@ async def test_a_peer_that_lies_about_its_term_changes_nothing(tmp_path: Path) -
         target = next(member for member in processes.ports if member not in (leader, sender))
         kept = log_bytes(processes, target)
         forger, head = Forger(processes, target), await head_of(processes, admin, target, sender)
-        far = VoteRequest(**head | {"term": head["term"] + (1 << 40)}, last_term=1 << 30, end=Position(1 << 40, 1 << 20))
+        far = VoteRequest(
+            **head | {"term": head["term"] + (1 << 40)}, last_term=1 << 30, end=Position(1 << 40, 1 << 20)
+        )
         await forger.send(far, closes=False)
         await conflict_at(processes, admin, target, f"{sender} names the term {head['term'] + (1 << 40)}")
         head_to_leader = await head_of(processes, admin, leader, sender)

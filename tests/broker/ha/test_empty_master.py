@@ -64,6 +64,40 @@ async def test_it_serves_once_no_slave_has_messages(tmp_path: Path, free_ports: 
             assert (await peer.send("t", b"anew")).code == ResponseCode.SUCCESS
 
 
+async def test_a_slave_that_comes_back_later_stops_it(tmp_path: Path, free_ports: Ports) -> None:
+    async with pair(tmp_path, free_ports(2)) as brokers:
+        slave = await lose_the_master(brokers)
+        kept = end_of(slave)
+        await slave.stop()
+        master = await brokers.master()
+        assert not master_of(master).facts().get("haReason")
+        slave = await brokers.slave()
+        await become(lambda: "haReason" in master_of(master).facts())
+        assert "the log of the slave at 127.0.0.1:" in master_of(master).facts()["haReason"]
+        assert master_of(master).gauges()["ha_refuses_empty_store"][1] == 1
+        async with connected(master) as peer:
+            refused = await peer.send("t", b"second history")
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert end_of(slave) == kept
+            await slave.stop()
+            await become(lambda: "haReason" not in master_of(master).facts())
+            assert (await peer.send("t", b"anew")).code == ResponseCode.SUCCESS
+
+
+async def test_it_tells_what_it_has_accepted_before(tmp_path: Path, free_ports: Ports) -> None:
+    async with pair(tmp_path, free_ports(2)) as brokers:
+        slave = await lose_the_master(brokers)
+        await slave.stop()
+        master = await brokers.master()
+        async with connected(master) as peer:
+            assert (await peer.send("t", b"x")).code == ResponseCode.SUCCESS
+        accepted = end_of(master)
+        await brokers.slave()
+        await become(lambda: "haReason" in master_of(master).facts())
+        assert f"beyond the {accepted} bytes that this one has accepted" in master_of(master).facts()["haReason"]
+        assert end_of(master) == accepted
+
+
 async def test_it_serves_if_its_owner_gives_the_messages_up(tmp_path: Path, free_ports: Ports) -> None:
     async with pair(tmp_path, free_ports(2)) as brokers:
         await lose_the_master(brokers)

@@ -164,6 +164,14 @@ class Member:
     def _reset(self) -> None:
         self.wants_restart = True
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task of the member has something to do."""
+        member = self.member
+        assert member is not None
+        tasks = (member._persisting, member._flushing, member._saving, member._learning)
+        return member._is_scheduled or any(task is not None for task in tasks)
+
     def dispatch(self) -> None:
         while self.member is not None and self.replica.has_more:
             self.store.dispatch()
@@ -223,7 +231,7 @@ class Group:
             self.places |= places
 
     async def settle(self) -> None:
-        """Let all tasks do what they can."""
+        """Let all tasks do what they can, for a few turns of the loop."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
             for each in self.alive:
@@ -232,6 +240,8 @@ class Group:
                 if each.wants_restart:
                     each.kill()
                     each.start()
+            if not any(each.is_busy for each in self.alive):
+                return
 
     def deliver(self, index: int) -> None:
         sender, to, body = self.network.pop(index)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections import Counter
-from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import pytest
@@ -19,9 +16,6 @@ from raptormq.raft import Status, VoteRequest, VoteResponse
 from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import message
-
-_NEVER_S = 3600.0
-"""Reads wait for the group's clock, which is not that of the loop."""
 
 
 def run(scenario: Any) -> None:
@@ -259,99 +253,6 @@ def test_a_topic_that_is_made_again_keeps_its_new_messages() -> None:
             assert each.topics.configs["t"] == leader.topics.configs["t"]
 
     run(scenario())
-
-
-@pytest.mark.parametrize("sync", [False, True])
-@pytest.mark.parametrize("seed", range(25))
-def test_nothing_acknowledged_is_lost_or_reordered(seed: int, sync: bool) -> None:
-    """Members are killed, cut off from one another and started again; machines lose power where every message is
-    flushed before it counts."""
-    run(_storm(Group(seed, sync=sync)))
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_a_read_sees_all_that_was_acknowledged_before_it_on_every_member(seed: int) -> None:
-    async def scenario() -> None:
-        group = Group(seed)
-        chance, stale, passed = Random(seed), set[str](), 0
-        reads: list[asyncio.Task[None]] = []
-
-        async def read(each: Member) -> None:
-            nonlocal passed
-            process, known = each.member, set(group.acknowledged)
-            assert process is not None
-            if await process.reads.passed(_NEVER_S) and each.member is process:
-                passed += 1
-                stale.update(known.difference(messages_of(each)))
-
-        def begin_one() -> None:
-            if group.alive and chance.random() < 0.2:
-                reads.append(asyncio.ensure_future(read(chance.choice(group.alive))))
-
-        await _storm(group, begin_one)
-        before = passed
-        last = [asyncio.ensure_future(read(each)) for each in group.alive]
-        await group.calm(lambda: all(each.done() for each in last))
-        for each in reads:
-            each.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
-        assert not stale
-        assert before > 0
-        assert passed >= before + 3
-
-    run(scenario())
-
-
-async def _storm(group: Group, also: Callable[[], None] = lambda: None) -> None:
-    rng = group.rng
-    await formed(group)
-    for _ in range(250):
-        also()
-        match rng.choice(["send", "send", "tick", "tick", "deliver", "deliver", "deliver", "drop", "fault"]):
-            case "send" if group.leader is not None:
-                group.send(group.leader)
-            case "tick":
-                group.tick()
-            case "deliver":
-                for _ in range(rng.randint(1, 6)):
-                    if group.network:
-                        group.deliver(rng.randrange(len(group.network)) if rng.random() < 0.2 else 0)
-                        await group.settle()
-            case "drop" if group.network:
-                group.network.pop(rng.randrange(len(group.network)))
-            case "fault" if rng.random() < 0.3:
-                _fault(group)
-        for _ in range(rng.randint(0, 4)):
-            await asyncio.sleep(0)
-        for each in group.alive:
-            each.dispatch()
-    await group.calm(group.is_whole)
-    assert not group.halted()
-    logs = [messages_of(each) for each in group.members.values()]
-    assert logs[0] == logs[1] == logs[2]
-    counted = Counter(logs[0])
-    assert [text for text in group.acknowledged if counted[text] != 1] == []
-    places = {text: place for place, text in enumerate(logs[0])}
-    order = [places[text] for text in group.acknowledged]
-    assert order == sorted(order)
-
-
-def _fault(group: Group) -> None:
-    rng = group.rng
-    match rng.choice(["kill", "start", "start", "cut", "heal", "flush", "power" if group.sync else "flush"]):
-        case "kill" | "power" as kind if group.alive:
-            rng.choice(group.alive).kill(power=kind == "power")
-        case "start":
-            for each in group.members.values():
-                if each.member is None:
-                    each.start()
-                    break
-        case "cut":
-            group.cut.add(frozenset(rng.sample(sorted(group.members), 2)))
-        case "heal":
-            group.cut.clear()
-        case "flush" if group.alive:
-            rng.choice(group.alive).store.flush()
 
 
 def test_a_vote_outlives_the_process_that_gave_it() -> None:

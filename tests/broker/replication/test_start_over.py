@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
 
@@ -12,21 +11,13 @@ from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.raft import TransferLeadership
 from raptormq.storage import PendingRecord
 from tests.broker.replication.group import Group, Member, messages_of
+from tests.broker.replication.simulation import retire
 from tests.broker.replication.test_group_member import followers, formed, run
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Inline, bodies, message, read_queue
+from tests.storage.stores import bodies, message, read_queue
 from tests.storage.test_concurrent_build import inner_batch
 
 BATCHES = TopicConfig("batches", 1, 1, 6, attributes={"queue.type": "BatchCQ"})
-
-
-async def retire(member: Member) -> None:
-    """Let retention delete all segments but the last one."""
-    assert member.store._opened is not None
-    maintenance = member.store._opened.maintenance
-    maintenance.flush_all()
-    later = replace(maintenance, parts=replace(maintenance.parts, clock=lambda: 1 << 50))
-    await later.clean(Inline(), any_hour=True)
 
 
 async def fill(group: Group, leader: Member) -> None:
@@ -206,55 +197,3 @@ def test_a_member_that_is_killed_while_it_begins_anew_begins_again(seed: int) ->
         assert messages_of(late) == messages_of(leader)
 
     run(scenario())
-
-
-@pytest.mark.parametrize("sync", [False, True])
-@pytest.mark.parametrize("seed", range(20))
-def test_nothing_acknowledged_is_lost_but_by_retention(seed: int, sync: bool) -> None:
-    run(_storm(Group(1_000 + seed, sync=sync)))
-
-
-async def _storm(group: Group) -> None:
-    rng = group.rng
-    await formed(group)
-    for _ in range(250):
-        match rng.choice(["send", "send", "send", "tick", "tick", "deliver", "deliver", "deliver", "drop", "fault"]):
-            case "send" if group.leader is not None:
-                group.send(group.leader)
-            case "tick":
-                group.tick()
-            case "deliver":
-                for _ in range(min(len(group.network), rng.randint(1, 6))):
-                    group.deliver(rng.randrange(len(group.network)) if rng.random() < 0.2 else 0)
-                    await group.settle()
-            case "drop" if group.network:
-                group.network.pop(rng.randrange(len(group.network)))
-            case "fault" if group.alive and rng.random() < 0.4:
-                await _fault(group, rng.choice(group.alive))
-        for _ in range(rng.randint(0, 4)):
-            await asyncio.sleep(0)
-        for each in group.alive:
-            each.dispatch()
-    await group.calm(lambda: group.is_whole() and not any(each.wants_restart for each in group.alive))
-    assert not group.halted()
-    for each in group.members.values():
-        start = each.replica.start_offset
-        expected = [text for text in group.acknowledged if group.places[text] >= start]
-        assert [text for text in messages_of(each) if text in group.places] == expected, each.id
-
-
-async def _fault(group: Group, member: Member) -> None:
-    match group.rng.choice(["kill", "start", "start", "retire", "retire", "wipe", "power"]):
-        case "kill":
-            member.kill()
-        case "power" if group.sync:
-            member.kill(power=True)
-        case "wipe" if len(group.alive) == len(group.members) and group.is_whole():
-            member.kill()
-            member.volume = MemoryFileSystem()
-        case "retire":
-            member.store.flush()
-            await retire(member)
-        case "start":
-            for dead in [each for each in group.members.values() if each.member is None][:1]:
-                dead.start()

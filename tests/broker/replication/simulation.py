@@ -1,0 +1,286 @@
+"""A seeded simulation of a whole group: real stores, member files, tables and codec; fake clock, disks and network.
+
+One seed decides everything: the flush mode, which faults come together, every delay. The network loses, duplicates,
+delays and reorders messages and is partitioned. Processes are killed in the middle of what they do, machines lose power
+with what was not flushed, disks refuse writes or are replaced by empty ones, retention deletes segments, leadership is
+transferred. :mod:`tests.raft.simulation` does the same with the Raft library alone, several times as fast.
+
+Checked all the while: a term has one leader; what a consumer has seen at an offset of the queue is there for ever and
+on every member; a read sees all that was acknowledged before it. At the end, after all faults are healed: the group has
+a leader, all members have its log, and everything acknowledged is in it once and in order, but for what retention
+deleted.
+
+A failing seed is replayed by::
+
+    python -m tests.broker.replication.simulation --seed 1234 --verbose
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from raptormq.raft import ProposalRefused, Role, TransferLeadership
+from tests.broker.replication.group import Group, Member
+from tests.storage.memory_filesystem import MemoryFileSystem
+from tests.storage.stores import Inline, read_queue
+
+STEPS = 350
+_NEVER_S = 3600.0
+"""Reads wait for the group's clock, which is not that of the loop."""
+PROFILES = (
+    ("kill", "start", "start", "cut", "heal", "flush"),
+    ("kill_leader", "start", "start", "cut_leader", "heal"),
+    ("power", "start", "start", "kill_leader"),
+    ("retire", "retire", "retire", "kill", "start"),
+    ("wipe", "retire", "kill_leader", "start", "start"),
+    ("transfer", "cut_leader", "heal", "kill", "start"),
+    ("refuse_writes", "kill_leader", "start", "start"),
+    ("kill", "power", "cut", "heal", "start", "start", "retire", "transfer", "wipe", "refuse_writes", "flush"),
+)
+"""Kinds of faults that come together: names of methods of :class:`Simulation`."""
+
+
+class SimulationFailed(AssertionError):
+    """A promise was broken; the text ends with the command that replays it."""
+
+
+async def retire(member: Member) -> None:
+    """Let retention delete all segments but the last one."""
+    assert member.store._opened is not None
+    maintenance = member.store._opened.maintenance
+    maintenance.flush_all()
+    later = replace(maintenance, parts=replace(maintenance.parts, clock=lambda: 1 << 50))
+    await later.clean(Inline(), any_hour=True)
+
+
+def no_room(*_: Any) -> None:
+    """Refuse to write, like a full disk."""
+    raise OSError(errno.ENOSPC, "no space left on device")
+
+
+class Simulation:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = rng = Random(seed)
+        self.group = Group(seed, sync=rng.random() < 0.5)
+        self.kinds = rng.choice(PROFILES)
+        self.fault_chance = rng.choice((0.06, 0.15))
+        self.loss = rng.choice((0.0, 0.05))
+        self.reordering = rng.choice((0.0, 0.2))
+        self.leaders: dict[int, str] = {}
+        self.seen: dict[int, str] = {}
+        """What a consumer has read, by offset of the queue."""
+        self.passed_reads = 0
+        self._reads: list[asyncio.Task[bool]] = []
+
+    def run(self) -> None:
+        """Run it.
+
+        Raises:
+            SimulationFailed: a promise was broken.
+        """
+        try:
+            asyncio.run(self._run())
+        except Exception as error:
+            raise SimulationFailed(
+                f"at {self.group.now_ms} ms: {type(error).__name__}: {error}\n"
+                f"replay: python -m tests.broker.replication.simulation --seed {self.seed} --verbose"
+            ) from error
+
+    async def _run(self) -> None:
+        group, rng = self.group, self.rng
+        group.start()
+        await group.calm(group.is_whole)
+        for _ in range(STEPS):
+            match rng.choice(("send", "send", "tick", "tick", "deliver", "deliver", "deliver", "read")):
+                case "send" if group.leader is not None:
+                    group.send(group.leader)
+                case "tick":
+                    group.tick()
+                case "deliver":
+                    await self._deliver()
+                case "read":
+                    self._read()
+            if rng.random() < self.fault_chance:
+                await self._fault(rng.choice(self.kinds))
+            for _ in range(rng.randint(0, 4)):
+                await asyncio.sleep(0)
+            for each in group.alive:
+                each.dispatch()
+                self._see_leader(each)
+        await self._end()
+
+    async def _deliver(self) -> None:
+        group, rng = self.group, self.rng
+        for _ in range(rng.randint(1, 9)):
+            if not group.network:
+                return
+            index = rng.randrange(len(group.network)) if rng.random() < self.reordering else 0
+            if rng.random() < self.loss:
+                group.network.pop(index)
+                continue
+            if rng.random() < self.loss:
+                group.network.append(group.network[index])
+            group.deliver(index)
+            await group.settle()
+
+    async def _end(self) -> None:
+        """Heal everything, and check what is left."""
+        group = self.group
+        for each in group.alive:
+            self._allow_writes(each)
+        await group.calm(lambda: group.is_whole() and not any(each.wants_restart for each in group.alive))
+        assert not group.halted(), group.halted()
+        last = [asyncio.ensure_future(self._linearizable_read(each)) for each in group.alive]
+        await group.calm(lambda: all(each.done() for each in last))
+        assert all(await asyncio.gather(*last)), "a read on a healed group is not answered"
+        for read in self._reads:
+            if not read.done():
+                read.cancel()  # its member was killed meanwhile
+                await asyncio.gather(read, return_exceptions=True)
+            elif not read.cancelled():
+                read.result()
+        for each in group.members.values():
+            self._see_queue(each)
+            expected = [text for text in group.acknowledged if group.places[text] >= each.replica.start_offset]
+            found = [message.body.decode() for message in read_queue(each.store)]
+            assert [text for text in found if text in group.places] == expected, (
+                f"{each.id} has {found}, and acknowledged are {expected}"
+            )
+
+    # Reads
+
+    def _read(self) -> None:
+        if self.group.alive:
+            self._reads.append(asyncio.ensure_future(self._linearizable_read(self.rng.choice(self.group.alive))))
+
+    async def _linearizable_read(self, each: Member) -> bool:
+        """Read everything at a member, and return whether it has answered."""
+        group, process = self.group, each.member
+        known = list(group.acknowledged)
+        if process is None or not await process.reads.passed(_NEVER_S) or each.member is not process:
+            return False
+        self.passed_reads += 1
+        found = self._see_queue(each)
+        start = each.replica.start_offset
+        stale = [text for text in known if text not in found and group.places[text] >= start]
+        assert not stale, f"a read of {each.id} does not see {stale}, which were acknowledged before it"
+        return True
+
+    def _see_queue(self, each: Member) -> set[str]:
+        """Read the queue of a member as a consumer, and return what is in it."""
+        found = set()
+        for message in read_queue(each.store):
+            text = message.body.decode()
+            before = self.seen.setdefault(message.queue_offset, text)
+            assert before == text, f"{each.id} has {text} at offset {message.queue_offset}, where {before} was read"
+            found.add(text)
+        return found
+
+    def _see_leader(self, each: Member) -> None:
+        status = each.member.status() if each.member is not None else None
+        if status is not None and status.role is Role.LEADER:
+            other = self.leaders.setdefault(status.term, each.id)
+            assert other == each.id, f"{other} and {each.id} both lead term {status.term}"
+
+    # Faults
+
+    async def _fault(self, kind: str) -> None:
+        faults: dict[str, Callable[[Member], Awaitable[None] | None]] = {
+            "kill": Member.kill,
+            "power": self.power,
+            "retire": retire,
+            "wipe": self.wipe,
+            "transfer": self.transfer,
+            "refuse_writes": self.refuse_writes,
+            "flush": lambda each: each.store.flush(),
+        }
+        group = self.group
+        match kind:
+            case "start":
+                for dead in [each for each in group.members.values() if each.member is None][:1]:
+                    dead.start()
+            case "heal":
+                group.cut.clear()
+                for each in group.alive:
+                    self._allow_writes(each)
+            case "cut":
+                group.cut.add(frozenset(self.rng.sample(sorted(group.members), 2)))
+            case "cut_leader" if group.leader is not None:
+                group.cut |= {frozenset((group.leader.id, each)) for each in group.members if each != group.leader.id}
+            case "kill_leader" if group.leader is not None:
+                group.leader.kill()
+            case _ if kind in faults and group.alive:
+                done = faults[kind](self.rng.choice(group.alive))
+                if done is not None:
+                    await done
+
+    def power(self, each: Member) -> None:
+        """Cut the power of a machine. Under ASYNC_FLUSH only a minority may lose what is not flushed."""
+        group = self.group
+        if not group.sync:
+            if len(group.alive) < len(group.members) or not group.is_whole() or self._is_recovering():
+                return
+            for other in group.alive:
+                if other is not each:
+                    other.store.flush()
+        each.kill(power=True)
+
+    def _is_recovering(self) -> bool:
+        states = [each.member.status() for each in self.group.alive if each.member is not None]
+        return any(state is None or state.recovering for state in states)
+
+    def wipe(self, each: Member) -> None:
+        """Replace the disk of a member, while the others have everything."""
+        if len(self.group.alive) == len(self.group.members) and self.group.is_whole() and not self._is_recovering():
+            each.kill()
+            each.volume = MemoryFileSystem()
+
+    def transfer(self, to: Member) -> None:
+        """Ask the leader to transfer leadership."""
+        leader = self.group.leader
+        if leader is not None and leader is not to and leader.member is not None:
+            try:
+                leader.member.propose(TransferLeadership(to.id))
+            except ProposalRefused:
+                return
+
+    def refuse_writes(self, each: Member) -> None:
+        """Let the disk of a follower have no room until the faults are healed."""
+        if each is not self.group.leader:
+            each.replica.write = no_room  # type: ignore[method-assign,assignment]
+
+    def _allow_writes(self, each: Member) -> None:
+        vars(each.replica).pop("write", None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.broker.replication.simulation", description="Run seeds.")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=1, help="how many")
+    parser.add_argument("--verbose", action="store_true", help="print the log of the members")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL + 1)
+    for seed in range(arguments.seed, arguments.seed + arguments.count):
+        try:
+            Simulation(seed).run()
+        except SimulationFailed as failure:
+            if arguments.verbose:
+                raise
+            sys.stdout.write(f"seed {seed}: {failure}\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

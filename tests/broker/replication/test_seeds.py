@@ -1,0 +1,20 @@
+"""Hundreds of seeds of the simulated group with real stores: `make test-simulation`, and `make soak` with more."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.broker.replication.simulation import Simulation
+
+BLOCK = 25
+SEEDS = int(os.environ.get("GROUP_SEEDS", "500"))
+"""How many seeds; `GROUP_SEEDS=10000 make test-simulation` for more."""
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
+def test_a_group_with_stores_keeps_its_promises(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS)):
+        Simulation(seed).run()
