@@ -176,24 +176,24 @@ class Registrar:
         self._full_pending = True
         self._wake.set()
 
-    async def look_up_members(self) -> dict[int, str]:
-        """Return broker id -> address of the brokers of this name that a name server has; empty if none has one. Takes
-        less than a registration, which contains all topics.
+    async def look_up_members(self) -> dict[int, str] | None:
+        """Return broker id -> address of the brokers of this name that a name server has; None if no name server
+        responds. Takes less than a registration, which contains all topics.
         """
         response = await self.request_any(request(RequestCode.GET_BROKER_CLUSTER_INFO), LOOK_UP_S)
         if response is None or response.code != ResponseCode.SUCCESS:
-            return {}
+            return None
         try:
             brokers = ClusterInfo.from_json(response.body).brokers
         except BodyError as error:
             logger.warning("a name server answers with a list of brokers that cannot be read: %s", error)
-            return {}
+            return None
         group = brokers.get(self._identity.broker_name)
         return dict(group.broker_addrs) if group is not None else {}
 
     async def look_up_master(self) -> str:
         """Return the address of the master of this name that a name server has now, empty if none has one."""
-        return (await self.look_up_members()).get(MASTER_ID, "")
+        return (await self.look_up_members() or {}).get(MASTER_ID, "")
 
     async def synced(self, timeout_s: float) -> None:
         """Wait until all previous changes are sent to the name servers, at most ``timeout_s``."""

@@ -193,8 +193,7 @@ class Assembly:
 
     def start_registration(self) -> None:
         """Register with the name servers, as soon as this broker may serve."""
-        guard = self._empty_store
-        if guard is None or not guard.reason:
+        if (guard := self._empty_store) is None:
             self.registrar.start()
         else:
             guard.begin(self.registrar.start)
@@ -375,7 +374,9 @@ def _empty_store(core: _Core, registrar: Registrar) -> EmptyMasterGuard:
         client.found(address, "")
         return (await client.log_bounds())[1]
 
-    return EmptyMasterGuard(registrar.look_up_members, log_end, core.address, client.close)
+    return EmptyMasterGuard(
+        registrar.look_up_members, log_end, lambda: core.store.end_offset, core.address, client.close
+    )
 
 
 def _ha_master(core: _Core, acknowledgements: SlaveAcknowledgements | None) -> HaMaster:

@@ -414,7 +414,7 @@ class Raft:
         """Return whether a message comes from a former disk or process of its sender. Record a new process.
 
         Messages of a former process arrive shortly after a restart. If they are all that arrives, the disk is an older
-        copy, for example a restored snapshot. It lacks bytes that it has confirmed, and its messages stay without effect.
+        copy, for example a restored snapshot. It lacks bytes that it has confirmed, and its messages have no effect.
         """
         if self._leadership is None:
             return False

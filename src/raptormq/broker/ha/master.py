@@ -60,7 +60,7 @@ class HaMaster:
         self._logged: set[tuple[str, str]] = set()
         self._refused = 0
         self.empty_store: EmptyMasterGuard | None = None
-        """Decides whether this master may serve with its empty store; None if the store had messages at the start."""
+        """Decides whether this master may serve, which began with an empty store; None if it had messages then."""
 
     async def start(self) -> None:
         """Open the port.
@@ -217,7 +217,7 @@ class HaMaster:
                 float(self._refused),
             ),
             "ha_refuses_empty_store": (
-                "1 while this master serves nobody: its store is empty, and another broker of its name has messages",
+                "1 while this master serves nobody: it began with an empty store, and another broker has its messages",
                 float(self.empty_store is not None and bool(self.empty_store.reason)),
             ),
         }
