@@ -152,6 +152,26 @@ async def test_pop(name_servers: str) -> None:
         assert [(message.body, message.topic, message.reconsume_times) for message in again] == [
             (kept.body, "popped", 1)
         ]
-        await again[0].ack()
-        await longer.ack()
+        assert await again[0].ack()
+        assert await longer.ack()
         assert await second.receive(timeout=7) == []
+
+
+async def test_popped_batches_retries_and_dead_letters(name_servers: str) -> None:
+    await create_topic(name_servers, "settled")
+    await send(name_servers, "settled", b"0", b"1", b"2")
+    async with PopConsumer("g-settled", "settled", name_servers=name_servers, max_reconsume_times=1) as consumer:
+        batch = await anext(consumer.batches(max_messages=3, max_wait=30))
+        by_body = {message.body: message for message in batch}
+        assert (await by_body[b"1"].retry(1)).kind is RetryKind.TIMER
+        assert await by_body[b"2"].dead_letter("no price")
+        assert await batch.ack()
+        again = await anext(consumer)
+        assert (again.body, again.reconsume_times) == (b"1", 1)
+        assert (await again.retry()).kind is RetryKind.DEAD_LETTER
+    found: dict[bytes, str | None] = {}
+    async with PullConsumer(name_servers=name_servers) as reader:
+        reader.assign(await reader.queues("%DLQ%g-settled"))
+        while len(found) < 2:
+            found |= {message.body: message.properties.get("DLQ_REASON") for message in await reader.poll()}
+    assert found == {b"2": "no price", b"1": None}

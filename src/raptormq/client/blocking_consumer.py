@@ -1,4 +1,5 @@
-"""`BlockingConsumer` and `BlockingLitePullConsumer`: members of a group for programs without asyncio.
+"""`BlockingConsumer`, `BlockingLitePullConsumer` and `BlockingPopConsumer`: members of a group for programs without
+asyncio.
 
     with BlockingConsumer("billing", name_servers="127.0.0.1:9876") as consumer:
         consumer.subscribe("orders")
@@ -7,26 +8,44 @@
             message.ack()
 
 Several threads may iterate at the same time: each message goes to one of them. See also: `blocking` runs the event
-loop in a thread, `consumer.consumer` implements the consumer.
+loop in a thread, `consumer.consumer` and its neighbours implement the consumers.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from raptormq.client.blocking import Blocking
-from raptormq.client.config import ClientConfig, ConsumerConfig
-from raptormq.client.consumer import Consumer, LitePullConsumer, ReceivedBatch, ReceivedMessage, Retry, Sql
+from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig
+from raptormq.client.consumer import (
+    MAX_POPPED,
+    Consumer,
+    LitePullConsumer,
+    MessagesToSettle,
+    PopConsumer,
+    PoppedBatch,
+    PoppedMessage,
+    ReceivedBatch,
+    ReceivedMessage,
+    Retry,
+    Sql,
+)
 from raptormq.client.description import ConsumerDescription
+from raptormq.client.interceptors import ConsumerInterceptor
 from raptormq.client.message import values_of
 from raptormq.errors import ClientClosed
 from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.topic_names import TRACE_TOPIC
 
 T = TypeVar("T")
+C_co = TypeVar("C_co", bound=Consumer | LitePullConsumer | PopConsumer, covariant=True)
 M_co = TypeVar("M_co", bound=Consumer | LitePullConsumer, covariant=True)
+R = TypeVar("R", bound=ReceivedMessage)
+B = TypeVar("B", bound=MessagesToSettle[Any])
 
 
 class Run(Protocol):
@@ -61,30 +80,58 @@ class BlockingReceivedMessage(MessageExt):
         return self._run(self._received.dead_letter(reason))
 
 
-class BlockingReceivedBatch(Sequence[BlockingReceivedMessage]):
-    """`ReceivedBatch` without await; see there for arguments, results and errors."""
+@dataclass(slots=True)
+class BlockingPoppedMessage(BlockingReceivedMessage):
+    """`PoppedMessage` without await; see there for arguments, results and errors."""
+
+    _received: PoppedMessage = field(kw_only=True, repr=False, compare=False)
+
+    @property
+    def invisible_until_ms(self) -> int:
+        """When the message becomes visible to other members, in ms since 1970 by the clock of the broker."""
+        return self._received.invisible_until_ms
+
+    def change_invisible_time(self, seconds: float) -> bool:
+        """Set the time until the message becomes visible to other members. Return False if it was over."""
+        return self._run(self._received.change_invisible_time(seconds))
+
+
+BM_co = TypeVar("BM_co", bound=BlockingReceivedMessage, covariant=True)
+BB_co = TypeVar("BB_co", covariant=True)
+R_co = TypeVar("R_co", bound=ReceivedMessage, covariant=True)
+B_co = TypeVar("B_co", bound=MessagesToSettle[Any], covariant=True)
+
+
+class _BlockingBatch(Sequence[BM_co], Generic[BM_co, B]):
+    """Base class of blocking batches.
+
+    Args:
+        received: the batch.
+        messages: its messages in their blocking form.
+        run: runs coroutines.
+    """
 
     __slots__ = ("_messages", "_received", "_run")
 
-    def __init__(self, received: ReceivedBatch, run: Run) -> None:
+    def __init__(self, received: B, messages: Sequence[BM_co], run: Run) -> None:
         self._received = received
+        self._messages = messages
         self._run = run
-        self._messages = [BlockingReceivedMessage.of(message, run) for message in received]
 
     @overload
-    def __getitem__(self, index: int) -> BlockingReceivedMessage: ...
+    def __getitem__(self, index: int) -> BM_co: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[BlockingReceivedMessage]: ...
+    def __getitem__(self, index: slice) -> Sequence[BM_co]: ...
 
-    def __getitem__(self, index: int | slice) -> BlockingReceivedMessage | Sequence[BlockingReceivedMessage]:
+    def __getitem__(self, index: int | slice) -> BM_co | Sequence[BM_co]:
         return self._messages[index]
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def __repr__(self) -> str:
-        return f"BlockingReceivedBatch({len(self)} messages)"
+        return f"{type(self).__name__}({len(self)} messages)"
 
     def ack(self) -> bool:
         """Acknowledge the messages that are not settled."""
@@ -99,7 +146,41 @@ class BlockingReceivedBatch(Sequence[BlockingReceivedMessage]):
         return self._run(self._received.dead_letter(reason))
 
 
-class _BlockingMember(Blocking[M_co]):
+class BlockingReceivedBatch(_BlockingBatch[BlockingReceivedMessage, ReceivedBatch]):
+    """`ReceivedBatch` without await; see there for arguments, results and errors."""
+
+    __slots__ = ()
+
+
+class BlockingPoppedBatch(_BlockingBatch[BlockingPoppedMessage, PoppedBatch]):
+    """`PoppedBatch` without await; see there for arguments, results and errors."""
+
+    __slots__ = ()
+
+    def change_invisible_time(self, seconds: float) -> bool:
+        """Set the invisible time of the messages that are not settled. Return False if that of one was over."""
+        return self._run(self._received.change_invisible_time(seconds))
+
+
+class _BlockingDescribed(Blocking[C_co]):
+    """Base class of blocking consumers."""
+
+    def describe(self) -> ConsumerDescription:
+        """Return the queues with offsets, lag and errors."""
+        return self._in_loop(self._wrapped.describe)
+
+    def _in_loop(self, call: Callable[[], T]) -> T:
+        """Call in the thread of the loop, if it runs, because consumers are not thread-safe."""
+        if self._thread is None:
+            return call()
+
+        async def run() -> T:
+            return call()
+
+        return self._run(run())
+
+
+class _BlockingMember(_BlockingDescribed[M_co]):
     """Base class of blocking group members.
 
     Args:
@@ -139,20 +220,6 @@ class _BlockingMember(Blocking[M_co]):
         """The assigned queues that are paused, in order."""
         return self._in_loop(lambda: self._wrapped.paused)
 
-    def describe(self) -> ConsumerDescription:
-        """Return the assigned queues with offsets, lag and errors."""
-        return self._in_loop(self._wrapped.describe)
-
-    def _in_loop(self, call: Callable[[], T]) -> T:
-        """Call in the thread of the loop, if it runs, because consumers are not thread-safe."""
-        if self._thread is None:
-            return call()
-
-        async def run() -> T:
-            return call()
-
-        return self._run(run())
-
 
 class BlockingLitePullConsumer(_BlockingMember[LitePullConsumer]):
     """`LitePullConsumer` without await; see there for arguments and errors."""
@@ -189,51 +256,63 @@ class BlockingLitePullConsumer(_BlockingMember[LitePullConsumer]):
         return self._in_loop(lambda: self._wrapped.position(queue))
 
 
-class BlockingConsumer(_BlockingMember[Consumer]):
-    """`Consumer` without await; see there for arguments and errors."""
+class _Loop(Protocol[R_co, B_co]):
+    """What `Consumer` and `PopConsumer` offer to loops."""
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        name_servers: Sequence[str] | str | None = None,
-        config: ConsumerConfig | None = None,
-        client_config: ClientConfig | None = None,
-    ) -> None:
-        shared = ClientConfig.choose(client_config, name_servers)
-        super().__init__(Consumer(group, config=config, client_config=shared), shared, config)
-        self._has_started = False
+    def __anext__(self) -> Awaitable[R_co]:
+        """Return the next message."""
+
+    def batches(self, *, max_messages: int, max_wait: float) -> AsyncGenerator[B_co, None]:
+        """Iterate over batches."""
+
+
+class _BlockingLoop(_BlockingDescribed[C_co], Generic[C_co, R, B, BM_co, BB_co]):
+    """Base class of blocking consumers that pass their messages to a loop."""
+
+    _has_started = False
+
+    @abstractmethod
+    def _loop(self) -> _Loop[R, B]:
+        """Return the consumer."""
+
+    @abstractmethod
+    def _message(self, received: R) -> BM_co:
+        """Return the blocking form of a message."""
+
+    @abstractmethod
+    def _batch(self, received: B) -> BB_co:
+        """Return the blocking form of a batch."""
 
     def start(self) -> Self:
-        """Start the consumer; no effect if it is started. Raises what `Consumer.start` raises."""
+        """Start the consumer; no effect if it is started. Raises what `start` of the consumer raises."""
         super().start()
         self._has_started = True
         return self
 
-    def __iter__(self) -> Iterator[BlockingReceivedMessage]:
+    def __iter__(self) -> Iterator[BM_co]:
         """Iterate over messages, until the consumer is closed by another thread."""
         return self
 
-    def __next__(self) -> BlockingReceivedMessage:
+    def __next__(self) -> BM_co:
         """Return the next message.
 
         Raises:
             ClientClosed: the consumer was never started.
             StopIteration: it is closed.
         """
-        received = self._until_closed(lambda: anext(self._wrapped, None))
+        received = self._until_closed(lambda: anext(self._loop(), None))
         if received is None:
             raise StopIteration
-        return BlockingReceivedMessage.of(received, self._settle)
+        return self._message(received)
 
-    def batches(self, *, max_messages: int = 32, max_wait: float = 1.0) -> Iterator[BlockingReceivedBatch]:
+    def batches(self, *, max_messages: int = 32, max_wait: float = 1.0) -> Iterator[BB_co]:
         """Iterate over batches of messages, until the consumer is closed."""
-        batches = self._in_loop(lambda: self._wrapped.batches(max_messages=max_messages, max_wait=max_wait))
+        batches = self._in_loop(lambda: self._loop().batches(max_messages=max_messages, max_wait=max_wait))
         return self._batches(lambda: anext(batches, None))
 
-    def _batches(self, following: Callable[[], Awaitable[ReceivedBatch | None]]) -> Iterator[BlockingReceivedBatch]:
+    def _batches(self, following: Callable[[], Awaitable[B | None]]) -> Iterator[BB_co]:
         while (received := self._until_closed(following)) is not None:
-            yield BlockingReceivedBatch(received, self._settle)
+            yield self._batch(received)
 
     def _until_closed(self, following: Callable[[], Awaitable[T | None]]) -> T | None:
         """Wait without a limit and return the next item; None after the end."""
@@ -252,3 +331,80 @@ class BlockingConsumer(_BlockingMember[Consumer]):
 
     def _settle(self, work: Coroutine[Any, Any, T], /) -> T:
         return self._run(work)
+
+
+class BlockingConsumer(
+    _BlockingLoop[Consumer, ReceivedMessage, ReceivedBatch, BlockingReceivedMessage, BlockingReceivedBatch],
+    _BlockingMember[Consumer],
+):
+    """`Consumer` without await; see there for arguments and errors."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        config: ConsumerConfig | None = None,
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        shared = ClientConfig.choose(client_config, name_servers)
+        super().__init__(Consumer(group, config=config, client_config=shared), shared, config)
+
+    def _loop(self) -> Consumer:
+        return self._wrapped
+
+    def _message(self, received: ReceivedMessage) -> BlockingReceivedMessage:
+        return BlockingReceivedMessage.of(received, self._settle)
+
+    def _batch(self, received: ReceivedBatch) -> BlockingReceivedBatch:
+        return BlockingReceivedBatch(received, [self._message(message) for message in received], self._settle)
+
+
+class BlockingPopConsumer(
+    _BlockingLoop[PopConsumer, PoppedMessage, PoppedBatch, BlockingPoppedMessage, BlockingPoppedBatch]
+):
+    """`PopConsumer` without await; see there for arguments and errors."""
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        expression: str | Sql = "*",
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        invisible_time: float = 60.0,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.FIRST,
+        max_reconsume_times: int = 16,
+        message_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        shared = ClientConfig.choose(client_config, name_servers)
+        consumer = PopConsumer(
+            group,
+            topic,
+            expression,
+            invisible_time=invisible_time,
+            consume_from=consume_from,
+            max_reconsume_times=max_reconsume_times,
+            message_trace=message_trace,
+            trace_topic=trace_topic,
+            interceptors=interceptors,
+            client_config=shared,
+        )
+        super().__init__(consumer, shared)
+
+    def receive(self, max_messages: int = MAX_POPPED, *, timeout: float = 15.0) -> list[BlockingPoppedMessage]:
+        """Wait for messages and pop them; empty if none arrived within `timeout` seconds."""
+        received = self._run(self._wrapped.receive(max_messages, timeout=timeout), timeout)
+        return [self._message(message) for message in received]
+
+    def _loop(self) -> PopConsumer:
+        return self._wrapped
+
+    def _message(self, received: PoppedMessage) -> BlockingPoppedMessage:
+        return BlockingPoppedMessage.of(received, self._settle)
+
+    def _batch(self, received: PoppedBatch) -> BlockingPoppedBatch:
+        return BlockingPoppedBatch(received, [self._message(message) for message in received], self._settle)

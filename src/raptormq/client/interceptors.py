@@ -125,7 +125,9 @@ class ConsumeStatus(enum.Enum):
     DEAD_LETTER = "dead letter"
     """The loop has made the message a dead letter."""
     ABANDONED = "abandoned"
-    """The loop has not settled the message before its queue was given up; it is delivered again."""
+    """The loop has not settled the message before its queue was given up, or before the invisible time of a popped
+    message was over; it is delivered again.
+    """
 
 
 @dataclass(slots=True)
@@ -232,7 +234,7 @@ class ConsumerInterceptor(Interceptor):
 
     def on_dead_letter(self, context: DeadLetterContext) -> None:
         """Called when a broker has accepted a message as a dead letter. A message that its broker makes a dead letter
-        by its own count, such as a popped one, is not known here.
+        by its own count is not known here.
         """
 
     def on_rebalance(self, context: RebalanceContext) -> None:

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 from raptormq.client.consumer.consumer import Consumer
 from raptormq.client.consumer.delayed_retry import Retry, RetryKind
-from raptormq.client.consumer.delivery import ReceivedBatch, ReceivedMessage
+from raptormq.client.consumer.delivery import MessagesToSettle, ReceivedBatch, ReceivedMessage
 from raptormq.client.consumer.lanes import message_key
 from raptormq.client.consumer.listener_call import BatchListener, Listener
 from raptormq.client.consumer.lite_pull_consumer import LitePullConsumer
 from raptormq.client.consumer.plain_listeners import PlainListener, in_executor, in_loop
-from raptormq.client.consumer.pop_consumer import PopConsumer, PoppedMessage
+from raptormq.client.consumer.pop_consumer import MAX_POPPED, PopConsumer
+from raptormq.client.consumer.popped_message import PoppedBatch, PoppedMessage
 from raptormq.client.consumer.pull import PullResult, PullStatus
 from raptormq.client.consumer.pull_consumer import PullConsumer
 from raptormq.client.consumer.push_consumer import PushConsumer
 from raptormq.client.consumer.subscription import Sql
 
 __all__ = [
+    "MAX_POPPED",
     "BatchListener",
     "Consumer",
     "Listener",
     "LitePullConsumer",
+    "MessagesToSettle",
     "PlainListener",
     "PopConsumer",
+    "PoppedBatch",
     "PoppedMessage",
     "PullConsumer",
     "PullResult",

@@ -128,10 +128,7 @@ class DelayedRetry:
             MessageError: the broker has no timers and every delay level is shorter, or the broker cannot store the
             copy. NoRoute, TransportError, ServerError: no broker accepts the message now.
         """
-        if message.reconsume_times >= self._config.max_reconsume_times:
-            await self._redelivery.send_copy(message)
-            self._outcomes.outcome("dead letter", message, dead_letter_topic=dlq_topic(self._group))
-            self._interceptors.dead_letter(message, dlq_topic(self._group))
+        if await self.give_up_exhausted(message):
             return Retry(RetryKind.DEAD_LETTER)
         if after is None:
             level = min(FIRST_RETRY_LEVEL + message.reconsume_times, len(LEVEL_DELAYS_S))
@@ -154,6 +151,20 @@ class DelayedRetry:
                 error,
             )
         return await self._retry_by_level(message, level_not_below(after), own=True)
+
+    async def give_up_exhausted(self, message: MessageExt) -> bool:
+        """Store a message as a dead letter if it was delivered as often as the group allows. Return whether it was.
+
+        Raises:
+            MessageError: brokers cannot store the copy.
+            NoRoute, TransportError, ServerError: no broker accepts it now.
+        """
+        if message.reconsume_times < self._config.max_reconsume_times:
+            return False
+        await self._redelivery.send_copy(message)
+        self._outcomes.outcome("dead letter", message, dead_letter_topic=dlq_topic(self._group))
+        self._interceptors.dead_letter(message, dlq_topic(self._group))
+        return True
 
     async def dead_letter(self, message: MessageExt, reason: str) -> None:
         """Store a message as a dead letter, with the reason in its property DLQ_REASON.

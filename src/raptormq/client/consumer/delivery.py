@@ -2,24 +2,26 @@
 
 States of a `Delivery`::
 
-    OPEN --ack-------------------------------------> SETTLED: completed for its queue
-      |  --retry, dead_letter--> SETTLING --stored--> SETTLED
-      |<-------------------------------- refused or cancelled: the call raises, and the application decides again
-      `--queue given up, consumer closed--> ABANDONED: another member, or the next start, delivers the message again
+    OPEN --ack, retry, dead_letter--> SETTLING --accepted--> SETTLED
+      |<------------------------------ refused or cancelled: the call raises, and the application decides again
+      `--given up, consumer closed--> ABANDONED: another member, or the next start, delivers the message again
 
-The committed offset of a queue is that of its first unsettled message. Messages may therefore be settled in any order,
-and an unsettled message is delivered again. `ReceivedMessage` and `ReceivedBatch` are the objects for the application.
+`QueueDelivery` is a message of an assigned queue. The committed offset of a queue is that of its first unsettled
+message. Messages may therefore be settled in any order, and an unsettled message is delivered again.
+`ReceivedMessage` and `ReceivedBatch` are the objects for the application.
 See also: `consumer.delivery_buffer` delivers them, `consumer.process_queue` counts unsettled messages,
-`consumer.delayed_retry` sends. Source: none; the names are those of NATS and RocketMQ 5 (`SimpleConsumer.ack`).
+`consumer.delayed_retry` sends, `consumer.popped_message` has the deliveries of popped messages. Source: none; the names
+are those of NATS and RocketMQ 5 (`SimpleConsumer.ack`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Self, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from raptormq.client.background import gather_all
 from raptormq.client.consumer.delayed_retry import DelayedRetry, Retry, RetryKind
@@ -34,6 +36,9 @@ from raptormq.protocol.message import MessageExt
 
 log = get_logger(__name__)
 
+T = TypeVar("T")
+M_co = TypeVar("M_co", bound="ReceivedMessage", covariant=True)
+
 
 class DeliveryState(enum.Enum):
     """State of a delivered message."""
@@ -44,31 +49,23 @@ class DeliveryState(enum.Enum):
     ABANDONED = "abandoned"
 
 
-class Delivery:
+class Delivery(ABC):
     """State of one delivered message, without its interface for the application.
 
     Args:
-        reader: reader of its queue.
-        process_queue: the unfinished messages of that queue when it was fetched.
         message: the message.
         retries: redelivers messages.
-        ended: called once, with the status, when the message is settled or abandoned.
+        ended: called once, with this object and the status, when the message is settled or abandoned.
     """
 
-    __slots__ = ("_ended", "_message", "_retries", "_verb", "context", "process_queue", "reader", "state", "task")
+    __slots__ = ("_ended", "_verb", "context", "message", "retries", "state", "task")
 
-    def __init__(
-        self,
-        reader: QueueReader,
-        process_queue: ProcessQueue,
-        message: MessageExt,
-        retries: DelayedRetry,
-        ended: Callable[[Delivery, ConsumeStatus], None],
-    ) -> None:
-        self.reader = reader
-        self.process_queue = process_queue
-        self._message = message
-        self._retries = retries
+    _GIVEN_UP: ClassVar[str]
+    """Why a message is settled too late, for the log."""
+
+    def __init__(self, message: MessageExt, retries: DelayedRetry, ended: Callable[[Any, ConsumeStatus], None]) -> None:
+        self.message = message
+        self.retries = retries
         self._ended = ended
         self._verb = ""
         self.state = DeliveryState.OPEN
@@ -76,22 +73,27 @@ class Delivery:
         """The task that has received the message."""
         self.context: ConsumeContext | None = None
         """What the interceptors know of it."""
-        process_queue.calls.begin()
 
-    def ack(self) -> bool:
-        """Complete the message. Return False if its queue was given up."""
-        if not self._begin("acknowledged"):
-            return False
-        self._settle(ConsumeStatus.CONSUMED)
-        return True
+    @property
+    @abstractmethod
+    def is_given_up(self) -> bool:
+        """Whether the message is delivered again, whatever the application decides."""
+
+    @abstractmethod
+    async def ack(self) -> bool:
+        """Acknowledge the message. Return False if it was given up."""
+
+    @abstractmethod
+    async def _redeliver(self, after: float | None) -> Retry:
+        """Redeliver the message; raises what `DelayedRetry.retry` raises."""
 
     async def retry(self, after: float | None) -> Retry:
         """Redeliver the message; raises what `DelayedRetry.retry` raises."""
-        self._retries.check(after)
+        self.retries.check(after)
         if not self._begin("retried"):
             return Retry(RetryKind.HANDED_OVER)
         try:
-            outcome = await self._retries.retry(self._message, after)
+            outcome = await self._redeliver(after)
         except BaseException:
             self._reopen()
             raise
@@ -99,16 +101,20 @@ class Delivery:
         self._settle(ConsumeStatus.DEAD_LETTER if is_dead else ConsumeStatus.RETRIED)
         return outcome
 
+    async def _give_up(self, reason: str) -> None:
+        """Store the message as a dead letter; raises what `DelayedRetry.dead_letter` raises."""
+        await self.retries.dead_letter(self.message, reason)
+
     async def dead_letter(self, reason: str) -> bool:
-        """Store the message as a dead letter; raises what `DelayedRetry.dead_letter` raises. Return False if its queue
-        was given up.
+        """Store the message as a dead letter; raises what `DelayedRetry.dead_letter` raises. Return False if it was
+        given up.
         """
         check_setting("reason", reason, str)
-        self._retries.check(None)
+        self.retries.check(None)
         if not self._begin("made a dead letter"):
             return False
         try:
-            await self._retries.dead_letter(self._message, reason)
+            await self._give_up(reason)
         except BaseException:
             self._reopen()
             raise
@@ -122,25 +128,24 @@ class Delivery:
             self._end(ConsumeStatus.ABANDONED)
 
     def _begin(self, verb: str) -> bool:
-        """Begin to settle the message. Return False if another member has the queue.
+        """Begin to settle the message. Return False if it was given up.
 
         Raises:
             ClientError: the message is settled, or being settled.
         """
         if self.state in {DeliveryState.SETTLING, DeliveryState.SETTLED}:
             raise ClientError(f"{self._place} cannot be {verb}: it was {self._verb} before; settle a message once")
-        if self.state is DeliveryState.OPEN and not self.process_queue.dropped:
+        if self.state is DeliveryState.OPEN and not self.is_given_up:
             self.state, self._verb = DeliveryState.SETTLING, verb
             return True
-        log.warning("%s was %s too late: its queue was given up, so the message is delivered again", self._place, verb)
+        log.warning("%s was %s too late: %s, so the message is delivered again", self._place, verb, self._GIVEN_UP)
         self.abandon()
         return False
 
     def _settle(self, status: ConsumeStatus) -> None:
-        """Complete the message for its queue, unless it was abandoned meanwhile."""
+        """End the delivery with a status, unless it was abandoned meanwhile."""
         if self.state is DeliveryState.SETTLING:
             self.state = DeliveryState.SETTLED
-            self.reader.complete(self.process_queue, self._message.queue_offset)
             self._end(status)
 
     def _reopen(self) -> None:
@@ -148,12 +153,68 @@ class Delivery:
             self.state = DeliveryState.OPEN
 
     def _end(self, status: ConsumeStatus) -> None:
-        self.process_queue.calls.end()
         self._ended(self, status)
 
     @property
     def _place(self) -> str:
-        return f"message {self._message.message_id} at offset {self._message.queue_offset} of {self._message.queue}"
+        return f"message {self.message.message_id} at offset {self.message.queue_offset} of {self.message.queue}"
+
+
+class QueueDelivery(Delivery):
+    """A message of an assigned queue.
+
+    Args:
+        reader: reader of its queue.
+        process_queue: the unfinished messages of that queue when it was fetched.
+        message: the message.
+        retries: redelivers messages.
+        ended: called once, with the status, when the message is settled or abandoned.
+    """
+
+    __slots__ = ("process_queue", "reader")
+
+    _GIVEN_UP = "its queue was given up"
+
+    def __init__(
+        self,
+        reader: QueueReader,
+        process_queue: ProcessQueue,
+        message: MessageExt,
+        retries: DelayedRetry,
+        ended: Callable[[QueueDelivery, ConsumeStatus], None],
+    ) -> None:
+        super().__init__(message, retries, ended)
+        self.reader = reader
+        self.process_queue = process_queue
+        process_queue.calls.begin()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether another member has the queue."""
+        return self.process_queue.dropped
+
+    def complete(self) -> bool:
+        """Complete the message. Return False if its queue was given up."""
+        if not self._begin("acknowledged"):
+            return False
+        self._settle(ConsumeStatus.CONSUMED)
+        return True
+
+    async def ack(self) -> bool:
+        """Complete the message, without waiting. Return False if its queue was given up."""
+        return self.complete()
+
+    async def _redeliver(self, after: float | None) -> Retry:
+        return await self.retries.retry(self.message, after)
+
+    def _settle(self, status: ConsumeStatus) -> None:
+        if self.state is DeliveryState.SETTLING:
+            self.reader.complete(self.process_queue, self.message.queue_offset)
+        super()._settle(status)
+
+    def _end(self, status: ConsumeStatus) -> None:
+        self.process_queue.calls.end()
+        super()._end(status)
 
 
 @dataclass(slots=True)
@@ -182,7 +243,7 @@ class ReceivedMessage(MessageExt):
         Raises:
             ClientError: the message was settled before.
         """
-        return self._delivery.ack()
+        return await self._delivery.ack()
 
     async def retry(self, after: float | None = None) -> Retry:
         """Request redelivery of the message. Its `reconsume_times` is incremented. A message that was delivered 1 +
@@ -221,48 +282,57 @@ class ReceivedMessage(MessageExt):
         return await self._delivery.dead_letter(reason)
 
 
-class ReceivedBatch(Sequence[ReceivedMessage]):
+class MessagesToSettle(Sequence[M_co]):
     """Messages that were received together. They can also be settled individually."""
 
     __slots__ = ("_messages",)
 
-    def __init__(self, messages: Sequence[ReceivedMessage]) -> None:
+    def __init__(self, messages: Sequence[M_co]) -> None:
         self._messages = messages
 
     @overload
-    def __getitem__(self, index: int) -> ReceivedMessage: ...
+    def __getitem__(self, index: int) -> M_co: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[ReceivedMessage]: ...
+    def __getitem__(self, index: slice) -> Sequence[M_co]: ...
 
-    def __getitem__(self, index: int | slice) -> ReceivedMessage | Sequence[ReceivedMessage]:
+    def __getitem__(self, index: int | slice) -> M_co | Sequence[M_co]:
         return self._messages[index]
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def __repr__(self) -> str:
-        return f"ReceivedBatch({len(self)} messages)"
+        return f"{type(self).__name__}({len(self)} messages)"
 
     @property
-    def open(self) -> list[ReceivedMessage]:
+    def open(self) -> list[M_co]:
         """The unsettled messages."""
         return [message for message in self._messages if message._delivery.state is DeliveryState.OPEN]  # noqa: SLF001
 
     async def ack(self) -> bool:
-        """Acknowledge the unsettled messages. Return False if one of their queues was given up."""
+        """Acknowledge the unsettled messages. Return False if one of them was given up."""
         return all([await message.ack() for message in self.open])
 
     async def retry(self, after: float | None = None) -> list[Retry]:
         """Retry the unsettled messages concurrently; arguments and errors are those of `ReceivedMessage.retry`. After
         an error, the messages that no broker has accepted stay unsettled.
         """
-        retries = [asyncio.ensure_future(message.retry(after)) for message in self.open]
-        await gather_all(retries)
-        return [each.result() for each in retries]
+        return await results_of(message.retry(after) for message in self.open)
 
     async def dead_letter(self, reason: str) -> bool:
         """Store the unsettled messages as dead letters concurrently; otherwise as for one message."""
-        letters = [asyncio.ensure_future(message.dead_letter(reason)) for message in self.open]
-        await gather_all(letters)
-        return all(each.result() for each in letters)
+        return all(await results_of(message.dead_letter(reason) for message in self.open))
+
+
+class ReceivedBatch(MessagesToSettle[ReceivedMessage]):
+    """Messages that were received together. They can also be settled individually."""
+
+    __slots__ = ()
+
+
+async def results_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run calls concurrently and return their results. All of them end before an error is raised."""
+    running = [asyncio.ensure_future(call) for call in calls]
+    await gather_all(running)
+    return [each.result() for each in running]

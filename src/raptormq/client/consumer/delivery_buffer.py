@@ -8,7 +8,8 @@ The flow limits of the readers bound both, because they count messages that are 
 messages of a queue reach its limit, the queue is no longer read. This is logged as a warning, because a forgotten
 `ack()` would otherwise look like a topic without messages.
 
-See also: `consumer.queue_reader` submits, `consumer.consumer` takes, `consumer.delivery` settles. In place of
+See also: `consumer.queue_reader` submits, `consumer.consumer` takes, `consumer.messages_in_hand` waits for what is in
+hand, `consumer.delivery` settles. In place of
 `consumer.listener_pool`. Source: none; the buffer of RocketMQ's `DefaultLitePullConsumerImpl` commits what was taken.
 """
 
@@ -20,11 +21,12 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from raptormq.client.consumer.delayed_retry import DelayedRetry
-from raptormq.client.consumer.delivery import Delivery, DeliveryState, ReceivedMessage
+from raptormq.client.consumer.delivery import DeliveryState, QueueDelivery, ReceivedMessage
+from raptormq.client.consumer.messages_in_hand import MessagesInHand
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.description import WorkerDescription
-from raptormq.client.interceptors import ConsumeChain, ConsumeStatus
+from raptormq.client.interceptors import ConsumeChain
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.message import MessageExt
@@ -48,16 +50,14 @@ class DeliveryBuffer:
 
     def __init__(self, group: str, retries: DelayedRetry, interceptors: ConsumeChain) -> None:
         self._group = group
-        self._interceptors = interceptors
         self._retry_topic = retry_topic(group)
         self._retries = retries
         self._waiting: deque[_Waiting] = deque()
         self._paused: defaultdict[QueueReader, list[_Waiting]] = defaultdict(list)
         """Messages of paused queues."""
-        self._in_hand: set[Delivery] = set()
+        self._in_hand = MessagesInHand[QueueDelivery](group, interceptors)
         self._changed: set[asyncio.Future[None]] = set()
         """Futures of the tasks that wait for messages."""
-        self._settled = asyncio.Event()
         self._takes = 0
         self.is_closed = False
 
@@ -129,18 +129,16 @@ class DeliveryBuffer:
                 continue
             if message.topic == self._retry_topic:
                 message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
-            delivery = Delivery(reader, process_queue, message, self._retries, self._ended)
-            self._in_hand.add(delivery)
+            delivery = QueueDelivery(reader, process_queue, message, self._retries, self._in_hand.ended)
             received = ReceivedMessage.of(message, delivery)
-            if self._interceptors:
-                delivery.context = self._interceptors.begin(received.topic, [received], in_listener=False)
+            self._in_hand.begin(delivery, received)
             taken.append(received)
         return taken
 
     def ack_all(self) -> bool:
         """Acknowledge all taken messages that are not settled. Return False if one of their queues was given up."""
         taken = [delivery for delivery in self._in_hand if delivery.state is DeliveryState.OPEN]
-        accepted = [delivery.ack() for delivery in taken]
+        accepted = [delivery.complete() for delivery in taken]
         return all(accepted)
 
     def forget(self, reader: QueueReader) -> None:
@@ -158,40 +156,16 @@ class DeliveryBuffer:
     def close(self) -> None:
         """End all current and future calls of `take`, and remember the calling task, for which `stop` cannot wait."""
         self.is_closed = True
-        task = asyncio.current_task()
-        for delivery in self._in_hand:
-            if delivery.task is task:
-                delivery.task = None
+        self._in_hand.disregard_caller()
         self._wake()
 
     async def stop(self, timeout: float) -> None:
         """Wait up to `timeout` seconds until other running tasks have settled their messages, then abandon the rest."""
         self.is_closed = True
         self._wake()
-        deadline = asyncio.get_running_loop().time() + timeout
-        while holders := {each.task for each in self._in_hand if each.task is not None and not each.task.done()}:
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                log.warning(
-                    "group %s: %d messages are given up unsettled after %g s and delivered again",
-                    *(self._group, len(self._in_hand), timeout),
-                )
-                break
-            self._settled.clear()
-            settled = asyncio.ensure_future(self._settled.wait())
-            await asyncio.wait({settled, *holders}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            settled.cancel()
-        for delivery in list(self._in_hand):
-            delivery.abandon()
+        await self._in_hand.end(timeout)
         self._waiting.clear()
         self._paused.clear()
-
-    def _ended(self, delivery: Delivery, status: ConsumeStatus) -> None:
-        self._in_hand.discard(delivery)
-        if (context := delivery.context) is not None:
-            is_again = status in {ConsumeStatus.RETRIED, ConsumeStatus.ABANDONED}
-            self._interceptors.end(context, status, context.messages if is_again else ())
-        self._settled.set()
 
     async def _wait(self, seconds: float) -> None:
         """Wait for a change, up to a timeout in seconds."""

@@ -1,135 +1,54 @@
 """`PopConsumer`: consumes messages without assigned queues. The broker delivers each message to one member at a time.
 
     async with PopConsumer("billing", "orders", name_servers="127.0.0.1:9876") as consumer:
-        for message in await consumer.receive(max_messages=16):
+        async for batch in consumer.batches(max_messages=16):
             ...
-            await message.ack()
+            await batch.ack()
 
 A popped message is invisible to other members for some time (`invisible_time`). If it is not acknowledged by then, it
 is delivered again. There is no rebalance and no offset to commit. Any number of members share one queue, and an
 unresponsive member delays only its own messages. Order is not kept. Brokers must be RaptorMQ's, or Apache RocketMQ 5.0
 or later.
 
-`receive` waits for a notification (200054), which delivers no messages, and then pops (200050) the messages that it
-returns immediately. A message that is popped after its caller has been cancelled would be invisible to all members.
-Each delivery has a handle (property POP_CK, see `raptormq.protocol.pop_handle`), and a change of the invisible time
-replaces it.
+`receive` waits for a notification, which delivers no messages, and then pops the messages that are returned at once. A
+message that is popped after its caller has been cancelled would be invisible to all members.
 
-See also: `consumer.pull_consumer` reads queues by offset. Source: RocketMQ 5 `SimpleConsumer` for the calls;
-`MQClientAPIImpl.popMessageAsync`, `processPopResponse`, `ackMessageAsync`, `changeInvisibleTimeAsync` for the requests.
+See also: `consumer.popped_message` has the messages, `consumer.pop_requests` asks brokers, `consumer.consumer` is the
+consumer with queues. Source: RocketMQ 5 `SimpleConsumer` for the calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Annotated, NamedTuple
 
-from raptormq.client.cluster import ClientInstance, require_success
-from raptormq.client.config import ClientConfig, ConsumeFromWhere
+from raptormq.client.cluster import ClientInstance
+from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig
+from raptormq.client.consumer.delayed_retry import DelayedRetry
+from raptormq.client.consumer.delivery import DeliveryState
+from raptormq.client.consumer.messages_in_hand import MessagesInHand
+from raptormq.client.consumer.pop_requests import PopRequests
+from raptormq.client.consumer.popped_message import Invisible, PopDelivery, PoppedBatch, PoppedMessage
 from raptormq.client.consumer.subscription import Sql, subscription_to
+from raptormq.client.description import ConsumerDescription, QueueDescription, ReadState
+from raptormq.client.interceptors import ConsumeChain, ConsumerInterceptor
 from raptormq.client.lifecycle import Shutdown, Startable, require_loop
-from raptormq.client.message import decode_messages, values_of
-from raptormq.client.settings import Limits, SecondsOrZero, check_setting
-from raptormq.errors import (
-    ClientClosed,
-    ConfigError,
-    KeyMissing,
-    NoRoute,
-    RaptorMQError,
-    RecordError,
-    ServerError,
-    TransportError,
-)
+from raptormq.client.producer import MessageTrace
+from raptormq.client.settings import Count, Limits, SecondsOrZero, check_setting
+from raptormq.errors import ClientClosed, ConfigError, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.logs import get_logger
-from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.heartbeat import Subscription
-from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.command import RemotingCommand, request
-from raptormq.protocol.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
-    NotificationRequestHeader,
-    NotificationResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
-)
-from raptormq.protocol.message import MessageExt, MessageQueue
-from raptormq.protocol.pop_handle import PopHandle, build_handle, parse_handle, real_topic
-from raptormq.protocol.record import iter_records
-from raptormq.protocol.schema import decode_header
-from raptormq.protocol.topic_names import check_group, check_topic
+from raptormq.protocol.topic_names import TRACE_TOPIC, check_group, check_topic
 
 log = get_logger(__name__)
 
 MAX_POPPED = 32
 """Most messages that brokers return for one pop."""
-MAX_INVISIBLE_S = 300.0
-"""Longest invisible time of a pop that brokers accept."""
-_ANY_QUEUE = -1
 _LONGEST_WAIT_S = 15.0
 """How long a notification waits at a broker."""
-_LATE_S = 5.0
 _RETRY_PAUSE_S = 1.0
-_EMPTY = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT})
-_INVISIBLE = Annotated[float, Limits(int(MAX_INVISIBLE_S))]
-
-
-@dataclass(slots=True)
-class PoppedMessage(MessageExt):
-    """A popped message, which the application acknowledges before its invisible time ends."""
-
-    _consumer: PopConsumer = field(kw_only=True, repr=False, compare=False)
-    _handle: PopHandle = field(kw_only=True, repr=False, compare=False)
-    _stored_topic: str = field(kw_only=True, repr=False, compare=False)
-
-    @property
-    def invisible_until_ms(self) -> int:
-        """When the message becomes visible to other members, in ms since 1970 by the clock of the broker."""
-        return self._handle.pop_time + self._handle.invisible_time
-
-    async def ack(self) -> None:
-        """Acknowledge the message: it is consumed and not delivered again. Returns when the broker has accepted it.
-
-        Raises:
-            ServerError: the broker refuses, for example because the queue no longer exists. NoRoute, TransportError:
-            the broker did not respond; the message may be delivered again.
-            ClientClosed: the consumer is closed.
-        """
-        header = AckMessageRequestHeader(
-            self._consumer.group, self._stored_topic, self.queue.queue_id, self._text, self.queue_offset
-        )
-        await self._consumer.ask(self.queue, request(RequestCode.ACK_MESSAGE, header))
-
-    async def change_invisible_time(self, seconds: float) -> None:
-        """Set the time until the message becomes visible to other members: more for long processing, less for an early
-        redelivery. May be called several times.
-
-        Raises:
-            ConfigError: `seconds` is not a number above 0, at most 300.
-            ServerError, NoRoute, TransportError, ClientClosed: as for `ack`.
-        """
-        check_setting("seconds", seconds, _INVISIBLE)
-        header = ChangeInvisibleTimeRequestHeader(
-            self._consumer.group,
-            self._stored_topic,
-            self.queue.queue_id,
-            self._text,
-            self.queue_offset,
-            max(round(seconds * 1000), 1),
-        )
-        response = await self._consumer.ask(self.queue, request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header))
-        changed = decode_header(ChangeInvisibleTimeResponseHeader, response.ext_fields)
-        self._handle = PopHandle(
-            self.queue_offset, changed.pop_time, changed.invisible_time, changed.revive_qid, self._handle.broker_name
-        )
-
-    @property
-    def _text(self) -> str:
-        return build_handle(self._handle, self._stored_topic, self.queue.queue_id, self.queue_offset)
 
 
 class PopConsumer(Startable):
@@ -143,6 +62,8 @@ class PopConsumer(Startable):
             `client_config`.
         invisible_time: seconds for which received messages are invisible to other members, at most 300.
         consume_from: where a new group starts: `FIRST` or `LAST`.
+        max_reconsume_times: `PoppedMessage.retry` makes a dead letter of a message that was delivered again so often.
+        message_trace, trace_topic, interceptors: as in `ConsumerConfig`.
         client_config: shared connections.
 
     Raises:
@@ -159,12 +80,22 @@ class PopConsumer(Startable):
         name_servers: Sequence[str] | str | None = None,
         invisible_time: float = 60.0,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.FIRST,
+        max_reconsume_times: int = 16,
+        message_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         client_config: ClientConfig | None = None,
     ) -> None:
         check_group(group)
         check_topic(topic)
-        check_setting("invisible_time", invisible_time, _INVISIBLE)
-        check_setting("consume_from", consume_from, ConsumeFromWhere)
+        check_setting("invisible_time", invisible_time, Invisible)
+        self._config = ConsumerConfig(
+            consume_from=consume_from,
+            max_reconsume_times=max_reconsume_times,
+            message_trace=message_trace,
+            trace_topic=trace_topic,
+            interceptors=interceptors,
+        )
         if consume_from is ConsumeFromWhere.TIMESTAMP:
             raise ConfigError("a group that pops starts with the FIRST or the LAST message, not at a time")
         self.group = group
@@ -172,36 +103,64 @@ class PopConsumer(Startable):
         self._topic = topic
         self._subscription: Subscription = subscription_to(topic, expression)
         self._invisible_ms = round(invisible_time * 1000)
-        self._init_mode = 1 if consume_from is ConsumeFromWhere.LAST else 0
         self._client_config = ClientConfig.choose(client_config, name_servers)
-        self._instance: ClientInstance | None = None
+        self._running: _Running | None = None
         self._shutdown = Shutdown(f"a pop consumer of {group}")
         self._closed = asyncio.Event()
+        self._has_started = False
         self._turn = 0
         """Number of receives, so that each begins at another broker."""
+        self._failures: dict[str, str] = {}
+        """Brokers whose last pop has failed, and why."""
+        self._kept: deque[PoppedMessage] = deque()
+        """Messages of a batch that was cancelled while it was filled; the next call returns them."""
 
     async def start(self) -> None:
         """Start the consumer; does nothing when it is started."""
         await self._shutdown.wait()
-        if self._instance is None:
-            self._instance = ClientInstance.acquire(self._client_config)
-            self._closed = asyncio.Event()
+        if self._running is not None:
+            return
+        self._instance = instance = ClientInstance.acquire(self._client_config)
+        trace = MessageTrace.start(self._client_config, self.group, self._config)
+        traced = () if trace is None else (trace.interceptor,)
+        interceptors = ConsumeChain(self.group, (*self._config.interceptors, *traced))
+        from_last = self._config.consume_from is ConsumeFromWhere.LAST
+        self._running = _Running(
+            instance,
+            PopRequests(instance, self.group, self._subscription, self._invisible_ms, from_last=from_last),
+            DelayedRetry(instance, self.group, self._config, interceptors),
+            MessagesInHand(self.group, interceptors),
+            interceptors,
+            trace,
+        )
+        self._closed, self._has_started = asyncio.Event(), True
+        interceptors.started(self)
 
     async def close(self) -> None:
-        """End all waiting; does nothing when it is closed. Messages that are not acknowledged are delivered again after
-        their invisible time.
+        """End all waiting, and wait for other tasks to settle their messages (`ClientConfig.close_timeout`); does
+        nothing when it is closed. Messages that are not settled are delivered again after their invisible time. A
+        cancelled close continues in the background.
 
         Raises:
             ClientClosed: this is another event loop.
         """
-        instance = self._instance
-        if instance is None:
+        running = self._running
+        if running is None:
             await self._shutdown.wait()
         else:
-            require_loop(instance.loop)
-            self._instance = None
+            require_loop(running.instance.loop)
+            self._running = self._instance = None
             self._closed.set()
-            await self._shutdown.run(instance.release())
+            running.in_hand.disregard_caller()
+            await self._shutdown.run(self._end(running))
+
+    async def _end(self, running: _Running) -> None:
+        await running.in_hand.end(running.instance.config.close_timeout)
+        self._kept.clear()
+        if running.trace is not None:
+            await running.trace.close()
+        await running.instance.release()
+        running.interceptors.closed(self)
 
     async def receive(self, max_messages: int = MAX_POPPED, *, timeout: float = 15.0) -> list[PoppedMessage]:
         """Wait for messages and pop them; empty if none arrived within `timeout` seconds, or if the consumer was closed
@@ -220,44 +179,127 @@ class PopConsumer(Startable):
         """
         check_setting("max_messages", max_messages, Annotated[int, Limits(MAX_POPPED)])
         check_setting("timeout", timeout, SecondsOrZero)
+        running, closed = self._started(), self._closed
+        if kept := self._take_kept(max_messages):
+            return kept
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         while True:
-            found, failure = await self._pop_anywhere(max_messages)
-            left = deadline - clock()
-            if found or self._instance is None:
-                return found
-            if left <= 0:
-                if failure is not None:
-                    raise failure
-                return []
-            await self._wait_for_messages(min(left, _LONGEST_WAIT_S if failure is None else _RETRY_PAUSE_S))
-            if self._closed.is_set():
+            try:
+                found, failure = await self._pop_anywhere(running, max_messages)
+                left = deadline - clock()
+                if found or closed.is_set():
+                    return [] if closed.is_set() else found
+                if left <= 0:
+                    if failure is not None:
+                        raise failure
+                    return []
+                pause = _LONGEST_WAIT_S if failure is None else _RETRY_PAUSE_S
+                await self._wait_for_messages(running, closed, min(left, pause))
+            except RaptorMQError:
+                if closed.is_set():
+                    return []
+                raise
+            if closed.is_set():
                 return []
 
     def __aiter__(self) -> AsyncIterator[PoppedMessage]:
         """Iterate over messages, one pop for each, until the consumer is closed."""
-        return self._messages()
+        return self
 
-    async def _messages(self) -> AsyncIterator[PoppedMessage]:
-        self._started_instance()
-        while self._instance is not None:
-            for message in await self.receive(1):
-                yield message
+    async def __anext__(self) -> PoppedMessage:
+        """Return the next message; raises what `receive` raises.
 
-    async def ask(self, queue: MessageQueue, command: RemotingCommand) -> RemotingCommand:
-        """Send a request about a popped message to its broker; raises what `PoppedMessage.ack` raises."""
-        instance = self._started_instance()
-        address = (await instance.routes.find(self._topic)).master(queue.broker_name)
-        if address is None:
-            raise NoRoute(f"broker {queue.broker_name} has no master now")
-        response = await instance.pool.request(address, command, instance.config.request_timeout)
-        return require_success(response, address)
+        Raises:
+            StopAsyncIteration: the consumer is closed.
+        """
+        if taken := await self._take(1):
+            return taken[0]
+        raise StopAsyncIteration
 
-    async def _pop_anywhere(self, count: int) -> tuple[list[PoppedMessage], RaptorMQError | None]:
+    def batches(self, *, max_messages: int = MAX_POPPED, max_wait: float = 1.0) -> AsyncGenerator[PoppedBatch, None]:
+        """Iterate over batches of messages, until the consumer is closed. The loop raises what `receive` raises.
+
+        Args:
+            max_messages: most messages of a batch. More than 32 are popped by several requests.
+            max_wait: seconds to wait for a full batch after its first message. The invisible time passes meanwhile.
+
+        Raises:
+            ConfigError: an argument is out of range.
+            ClientClosed: the consumer was never started, or was started in another event loop.
+        """
+        check_setting("max_messages", max_messages, Count)
+        check_setting("max_wait", max_wait, SecondsOrZero)
+        if self._running is not None or not self._has_started:
+            self._started()
+        return self._batches(max_messages, max_wait)
+
+    async def _batches(self, max_messages: int, max_wait: float) -> AsyncGenerator[PoppedBatch, None]:
+        while taken := await self._take(min(max_messages, MAX_POPPED)):
+            await self._fill(taken, max_messages, max_wait)
+            yield PoppedBatch(taken)
+
+    async def _take(self, most: int) -> list[PoppedMessage]:
+        """Wait for messages without a limit of time; none only if the consumer is closed."""
+        if self._running is None and self._has_started:
+            return []
+        closed = self._closed
+        while not (taken := await self.receive(most)) and not closed.is_set():
+            pass
+        return taken
+
+    async def _fill(self, taken: list[PoppedMessage], most: int, max_wait: float) -> None:
+        """Add messages up to `most`, or until `max_wait` seconds have passed. An error is left to the next call."""
+        clock = asyncio.get_running_loop().time
+        deadline, closed = clock() + max_wait, self._closed
+        try:
+            while len(taken) < most and (left := deadline - clock()) > 0 and not closed.is_set():
+                taken += await self.receive(min(most - len(taken), MAX_POPPED), timeout=left)
+        except RaptorMQError as error:
+            log.info("group %s gets a smaller batch of topic %s: %s", self.group, self._topic, error)
+        except BaseException:
+            self._kept += taken
+            raise
+
+    def _take_kept(self, most: int) -> list[PoppedMessage]:
+        """Return messages of a cancelled batch whose invisible time is not over."""
+        taken: list[PoppedMessage] = []
+        while self._kept and len(taken) < most:
+            message = self._kept.popleft()
+            if message._delivery.state is DeliveryState.OPEN:  # noqa: SLF001
+                message._delivery.task = asyncio.current_task()  # noqa: SLF001
+                taken.append(message)
+        return taken
+
+    def describe(self) -> ConsumerDescription:
+        """Return the queues of the topic with the messages in hand and errors; offsets and lags are not known, because
+        brokers keep them. Sends no request.
+        """
+        subscriptions = {self._topic: self._subscription.expression}
+        if (running := self._running) is None:
+            return ConsumerDescription(self.group, None, subscriptions, (), ())
+        found = running.instance.routes.cached(self._topic)
+        count, size = Counter[object](), Counter[object]()
+        for delivery in running.in_hand:
+            count[delivery.message.queue] += 1
+            size[delivery.message.queue] += len(delivery.message.body)
+        queues = tuple(
+            QueueDescription(
+                queue,
+                ReadState.FAILING if queue.broker_name in self._failures else ReadState.READING,
+                *(None, None, None),
+                unfinished_messages=count[queue],
+                unfinished_bytes=size[queue],
+                running_calls=count[queue],
+                error=self._failures.get(queue.broker_name),
+            )
+            for queue in sorted(() if found is None else found.read_queues)
+        )
+        return ConsumerDescription(self.group, running.instance.client_id, subscriptions, queues, ())
+
+    async def _pop_anywhere(self, running: _Running, count: int) -> tuple[list[PoppedMessage], RaptorMQError | None]:
         """Pop from the brokers in turn until one has messages. Return an error only if all have failed."""
-        instance = self._started_instance()
-        found = await instance.routes.find(self._topic)
+        found = await running.instance.routes.find(self._topic)
         brokers = sorted({queue.broker_name for queue in found.read_queues})
         self._turn += 1
         failure: RaptorMQError | None = None
@@ -265,9 +307,9 @@ class PopConsumer(Startable):
         for number in range(len(brokers)):
             broker = brokers[(self._turn + number) % len(brokers)]
             try:
-                if messages := await self._pop(instance, broker, found.master(broker), count):
-                    return messages, None
-            except ServerError:
+                popped = await running.requests.pop(broker, found.master(broker), count)
+            except ServerError as error:
+                self._failures[broker] = str(error)
                 raise
             except (TransportError, NoRoute) as error:
                 log.info(
@@ -277,80 +319,28 @@ class PopConsumer(Startable):
                     broker,
                     error,
                 )
+                self._failures[broker] = str(error)
                 failure, failures = error, failures + 1
+                continue
+            self._failures.pop(broker, None)
+            if popped and self._running is running:
+                deliveries = [
+                    PopDelivery(running.requests, each, running.retries, running.in_hand.ended) for each in popped
+                ]
+                received = [PoppedMessage.of(delivery.message, delivery) for delivery in deliveries]
+                for delivery, message in zip(deliveries, received, strict=True):
+                    running.in_hand.begin(delivery, message)
+                return received, None
         return [], failure if failures == len(brokers) else None
 
-    async def _pop(self, instance: ClientInstance, broker: str, address: str | None, count: int) -> list[PoppedMessage]:
-        if address is None:
-            raise NoRoute(f"broker {broker} has no master now")
-        header = PopMessageRequestHeader(
-            self.group,
-            self._topic,
-            _ANY_QUEUE,
-            count,
-            self._invisible_ms,
-            0,
-            time.time_ns() // 1_000_000,
-            self._init_mode,
-            self._subscription.expression_type,
-            self._subscription.expression,
-            False,
-        )
-        command = request(RequestCode.POP_MESSAGE, header)
-        response = await instance.pool.request(address, command, instance.config.request_timeout)
-        if response.code in _EMPTY:
-            return []
-        require_success(response, address)
-        popped = decode_header(PopMessageResponseHeader, response.ext_fields)
-        return self._popped(memoryview(response.body), popped, broker, instance)
-
-    def _popped(
-        self, body: memoryview, popped: PopMessageResponseHeader, broker: str, instance: ClientInstance
-    ) -> list[PoppedMessage]:
-        """Decode the messages of a pop, which are from several queues and from the retry topic of the group."""
-        starts = _starts_of(popped.start_offset_info)
-        messages: list[PoppedMessage] = []
-        position = 0
-        for record in iter_records(body):
-            part, position = body[position : position + record.total_size], position + record.total_size
-            queue = MessageQueue(self._topic, broker, record.queue_id)
-            try:
-                decoded = decode_messages(part, queue, record.queue_offset, instance.config.keys)
-            except (RecordError, KeyMissing) as error:
-                log.error(
-                    "group %s cannot read the message at offset %d of %s, which is delivered again after %g s: %s",
-                    *(self.group, record.queue_offset, queue, self._invisible_ms / 1000, error),
-                )
-                continue
-            for message in decoded:
-                if self._subscription.tags and message.tags not in self._subscription.tags:
-                    continue  # the broker compares hashes of tags, which may collide
-                handle = self._handle_of(message, popped, starts, broker)
-                stored = real_topic(self._topic, self.group, _kind_of(message))
-                messages.append(
-                    PoppedMessage(*values_of(message), _consumer=self, _handle=handle, _stored_topic=stored)
-                )
-        return messages
-
-    @staticmethod
-    def _handle_of(
-        message: MessageExt, popped: PopMessageResponseHeader, starts: dict[int, int], broker: str
-    ) -> PopHandle:
-        text = message.properties.get(names.POP_CHECKPOINT)
-        if text is not None:  # of a message from the retry topic
-            return parse_handle(text)
-        start = starts.get(message.queue.queue_id, message.queue_offset)
-        return PopHandle(start, popped.pop_time, popped.invisible_time, popped.revive_qid, broker)
-
-    async def _wait_for_messages(self, seconds: float) -> None:
+    async def _wait_for_messages(self, running: _Running, closed: asyncio.Event, seconds: float) -> None:
         """Wait until a broker has messages, the consumer is closed, or the time is over."""
-        instance = self._started_instance()
-        found = await instance.routes.find(self._topic)
-        waiting: set[asyncio.Future[bool]] = {asyncio.ensure_future(_is_set(self._closed))}
+        found = await running.instance.routes.find(self._topic)
+        waiting: set[asyncio.Future[bool]] = {asyncio.ensure_future(closed.wait())}
         for broker in {queue.broker_name for queue in found.read_queues}:
             address = found.master(broker)
             if address is not None:
-                waiting.add(asyncio.ensure_future(self._has_messages(instance, address, seconds)))
+                waiting.add(asyncio.ensure_future(running.requests.has_messages(address, seconds)))
         try:
             deadline = asyncio.get_running_loop().time() + seconds
             while waiting:
@@ -362,51 +352,19 @@ class PopConsumer(Startable):
             for each in waiting:
                 each.cancel()
 
-    async def _has_messages(self, instance: ClientInstance, address: str, seconds: float) -> bool:
-        """Wait for a message at one broker. Return False if none arrived, or if the broker does not know."""
-        header = NotificationRequestHeader(
-            self.group,
-            self._topic,
-            _ANY_QUEUE,
-            max(round(seconds * 1000), 1),
-            time.time_ns() // 1_000_000,
-            False,
-            None,
-            self._subscription.expression_type,
-            self._subscription.expression,
-        )
-        try:
-            timeout = seconds + _LATE_S + instance.config.request_timeout
-            response = await instance.pool.request(address, request(RequestCode.NOTIFICATION, header), timeout)
-            return decode_header(NotificationResponseHeader, require_success(response, address).ext_fields).has_msg
-        except RaptorMQError as error:
-            log.info("group %s gets no notifications of messages from broker %s: %s", self.group, address, error)
-            return False
-
-    def _started_instance(self) -> ClientInstance:
-        if self._instance is None:
-            raise ClientClosed("the consumer is not started, or closed")
-        require_loop(self._instance.loop)
-        return self._instance
+    def _started(self) -> _Running:
+        if self._running is None:
+            raise ClientClosed("the consumer is not started, or closed: use async with, or await its start()")
+        require_loop(self._running.instance.loop)
+        return self._running
 
 
-async def _is_set(event: asyncio.Event) -> bool:
-    await event.wait()
-    return True
+class _Running(NamedTuple):
+    """The parts of a started consumer."""
 
-
-def _starts_of(info: str | None) -> dict[int, int]:
-    """Parse the start offsets of a pop: `kind queue start` per queue, separated by `;`."""
-    starts: dict[int, int] = {}
-    for entry in (info or "").split(";"):
-        kind, _, rest = entry.partition(" ")
-        queue, _, start = rest.partition(" ")
-        if kind == "0":
-            starts[int(queue)] = int(start)
-    return starts
-
-
-def _kind_of(message: MessageExt) -> str:
-    """Return whether a message is from the topic itself (0) or from a form of the retry topic (1, 2)."""
-    parts = message.properties.get(names.POP_CHECKPOINT, "").split(" ")
-    return parts[4] if len(parts) > 4 else "0"
+    instance: ClientInstance
+    requests: PopRequests
+    retries: DelayedRetry
+    in_hand: MessagesInHand[PopDelivery]
+    interceptors: ConsumeChain
+    trace: MessageTrace | None

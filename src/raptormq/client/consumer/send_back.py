@@ -57,6 +57,7 @@ _COPIES = ProducerConfig()
 _BACKOFF = Backoff(1.0, 60.0)
 _TIMES = DELAY_PROPERTIES | {names.TIMER_OUT_MS, names.TIMER_ENQUEUE_MS, names.TIMER_DEQUEUE_MS}
 """Properties about an earlier delay: with them a broker would delay the copy again, or never."""
+_NOT_COPIED = _TIMES | {names.POP_CHECKPOINT, names.FIRST_POP_TIME}
 
 
 class Redelivery:
@@ -169,7 +170,7 @@ class Redelivery:
             NoRoute, TransportError, ServerError: as for a send.
             MessageError: brokers cannot store the copy.
         """
-        properties = {name: value for name, value in message.properties.items() if name not in _TIMES}
+        properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
         properties.pop(names.TRANSACTION_PREPARED, None)
         was_encrypted = properties.pop(names.ENCRYPTION_KEY_ID, None) is not None
         origin = {names.RETRY_TOPIC: message.topic, names.ORIGIN_MESSAGE_ID: message.message_id}
@@ -203,7 +204,21 @@ class Redelivery:
         )
         if was_encrypted and self._encryptor is not None:
             outgoing = self._encryptor.encrypt(outgoing)
-        await self._sender.send(outgoing, queue, None, _SEND_TIMEOUT_S)
+        try:
+            await self._sender.send(outgoing, queue, None, _SEND_TIMEOUT_S)
+        except NoRoute:
+            await self._send_to_broker_of(message, outgoing)
+
+    async def _send_to_broker_of(self, message: MessageExt, copy: SendRequest) -> None:
+        """Send a copy whose topic has no route to the broker of the message, which creates the retry topic of a group
+        with the first copy. Heartbeats create it before, but a group that pops sends none.
+        """
+        found = await self._instance.routes.find(message.queue.topic)
+        address = found.master(message.queue.broker_name)
+        if address is None:
+            raise NoRoute(f"broker {message.queue.broker_name} has no master now")
+        target = MessageQueue(copy.topic, message.queue.broker_name, 0)
+        await self._sender.send_once(copy, target, address, _SEND_TIMEOUT_S)
 
 
 def _is_lasting(reason: RaptorMQError | None) -> bool:

@@ -165,6 +165,15 @@ class MessageSender:
                     error.add_attempts(failed)
                     raise
 
+    async def send_once(self, outgoing: SendRequest, target: MessageQueue, address: str, timeout: float) -> SendResult:
+        """Send to a broker by its address, once. `outgoing` is encrypted already, if it has to be.
+
+        Raises:
+            TransportError, ServerError: no response, or a refusal.
+        """
+        response = await self._instance.pool.request(address, self._command(outgoing, target), timeout)
+        return self._result(outgoing, target, address, response)
+
     async def queue_of(self, topic: str, key: str | None, timeout: float) -> MessageQueue | None:
         """Return the queue of a key; None without a key.
 

@@ -1,0 +1,78 @@
+"""The messages that the application has received and not settled.
+
+    begin --> interceptors: before_consume --> in hand --ack, retry, dead_letter, abandon--> interceptors: after_consume
+
+A close waits for the tasks that hold messages, except for the task that calls it, which could not settle anything
+meanwhile. See also: `consumer.delivery` is one message, `consumer.delivery_buffer` and `consumer.pop_consumer` hand
+them out. There is no counterpart in Java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from raptormq.client.consumer.delivery import Delivery, ReceivedMessage
+from raptormq.client.interceptors import ConsumeChain, ConsumeStatus
+from raptormq.logs import get_logger
+
+log = get_logger(__name__)
+
+D = TypeVar("D", bound=Delivery)
+
+
+class MessagesInHand(Generic[D]):
+    """The unsettled messages of one started consumer."""
+
+    def __init__(self, group: str, interceptors: ConsumeChain) -> None:
+        self._group = group
+        self._interceptors = interceptors
+        self._deliveries: set[D] = set()
+        self._settled = asyncio.Event()
+
+    def __iter__(self) -> Iterator[D]:
+        """Iterate over a snapshot."""
+        return iter(list(self._deliveries))
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def begin(self, delivery: D, received: ReceivedMessage) -> None:
+        """Add a message that the application is about to receive."""
+        self._deliveries.add(delivery)
+        if self._interceptors:
+            delivery.context = self._interceptors.begin(received.topic, [received], in_listener=False)
+
+    def ended(self, delivery: D, status: ConsumeStatus) -> None:
+        """Remove a message that is settled or abandoned."""
+        self._deliveries.discard(delivery)
+        if (context := delivery.context) is not None:
+            is_again = status in {ConsumeStatus.RETRIED, ConsumeStatus.ABANDONED}
+            self._interceptors.end(context, status, context.messages if is_again else ())
+        self._settled.set()
+
+    def disregard_caller(self) -> None:
+        """Do not wait for the messages of the calling task."""
+        task = asyncio.current_task()
+        for delivery in self._deliveries:
+            if delivery.task is task:
+                delivery.task = None
+
+    async def end(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds until other running tasks have settled their messages, then abandon the rest."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while holders := {each.task for each in self._deliveries if each.task is not None and not each.task.done()}:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                log.warning(
+                    "group %s: %d messages are given up unsettled after %g s and delivered again",
+                    *(self._group, len(self._deliveries), timeout),
+                )
+                break
+            self._settled.clear()
+            settled = asyncio.ensure_future(self._settled.wait())
+            await asyncio.wait({settled, *holders}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            settled.cancel()
+        for delivery in self:
+            delivery.abandon()

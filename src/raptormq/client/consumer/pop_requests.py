@@ -1,0 +1,214 @@
+"""The requests of one started `PopConsumer`: pop (200050), notification (200054), acknowledgement (200051), change of
+the invisible time (200053).
+
+Each delivery has a handle (property POP_CK, see `raptormq.protocol.pop_handle`), and a change of the invisible time
+replaces it.
+
+See also: `consumer.pop_consumer` waits and pops, `consumer.popped_message` settles. Source: RocketMQ
+`MQClientAPIImpl.popMessageAsync`, `processPopResponse`, `ackMessageAsync`, `changeInvisibleTimeAsync`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from raptormq.client.cluster import ClientInstance, require_success
+from raptormq.client.message import decode_messages
+from raptormq.errors import KeyMissing, NoRoute, RaptorMQError, RecordError
+from raptormq.logs import get_logger
+from raptormq.protocol import properties as names
+from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from raptormq.protocol.message import MessageExt, MessageQueue
+from raptormq.protocol.pop_handle import PopHandle, build_handle, parse_handle, real_topic
+from raptormq.protocol.record import iter_records
+from raptormq.protocol.schema import decode_header
+
+log = get_logger(__name__)
+
+_ANY_QUEUE = -1
+_LATE_S = 5.0
+_EMPTY = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT})
+
+
+class Popped(NamedTuple):
+    """A popped message with what its broker needs to know it again."""
+
+    message: MessageExt
+    handle: PopHandle
+    stored_topic: str
+    """The topic itself, or a retry topic of the group."""
+
+    @property
+    def text(self) -> str:
+        """The handle as the broker wants it."""
+        return build_handle(self.handle, self.stored_topic, self.message.queue.queue_id, self.message.queue_offset)
+
+
+class PopRequests:
+    """Requests of one member of a group for one topic.
+
+    Args:
+        instance: connections and routes.
+        group: the consumer group.
+        subscription: the topic and which of its messages are wanted.
+        invisible_ms: for how long popped messages are invisible to other members, in milliseconds.
+        from_last: let a new group start with the last message, instead of the first one.
+    """
+
+    def __init__(
+        self, instance: ClientInstance, group: str, subscription: Subscription, invisible_ms: int, *, from_last: bool
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._topic = subscription.topic
+        self._subscription = subscription
+        self._invisible_ms = invisible_ms
+        self._init_mode = 1 if from_last else 0
+
+    async def pop(self, broker: str, address: str | None, count: int) -> list[Popped]:
+        """Return up to `count` messages of a broker, without waiting for any.
+
+        Raises:
+            NoRoute: the broker has no master.
+            TransportError, ServerError: no response, or a refusal.
+        """
+        if address is None:
+            raise NoRoute(f"broker {broker} has no master now")
+        header = PopMessageRequestHeader(
+            self._group,
+            self._topic,
+            _ANY_QUEUE,
+            count,
+            self._invisible_ms,
+            0,
+            time.time_ns() // 1_000_000,
+            self._init_mode,
+            self._subscription.expression_type,
+            self._subscription.expression,
+            False,
+        )
+        command = request(RequestCode.POP_MESSAGE, header)
+        response = await self._instance.pool.request(address, command, self._instance.config.request_timeout)
+        if response.code in _EMPTY:
+            return []
+        require_success(response, address)
+        return self._popped(
+            memoryview(response.body), decode_header(PopMessageResponseHeader, response.ext_fields), broker
+        )
+
+    async def has_messages(self, address: str, seconds: float) -> bool:
+        """Wait for a message at one broker. Return False if none arrived, or if the broker does not know."""
+        header = NotificationRequestHeader(
+            self._group,
+            self._topic,
+            _ANY_QUEUE,
+            max(round(seconds * 1000), 1),
+            time.time_ns() // 1_000_000,
+            False,
+            None,
+            self._subscription.expression_type,
+            self._subscription.expression,
+        )
+        try:
+            timeout = seconds + _LATE_S + self._instance.config.request_timeout
+            response = await self._instance.pool.request(address, request(RequestCode.NOTIFICATION, header), timeout)
+            return decode_header(NotificationResponseHeader, require_success(response, address).ext_fields).has_msg
+        except RaptorMQError as error:
+            log.info("group %s gets no notifications of messages from broker %s: %s", self._group, address, error)
+            return False
+
+    async def ack(self, popped: Popped) -> None:
+        """Acknowledge a message. Returns when its broker has accepted it.
+
+        Raises:
+            NoRoute, TransportError, ServerError: as for `pop`.
+        """
+        queue = popped.message.queue
+        header = AckMessageRequestHeader(
+            self._group, popped.stored_topic, queue.queue_id, popped.text, popped.message.queue_offset
+        )
+        await self._ask(queue, request(RequestCode.ACK_MESSAGE, header))
+
+    async def change_invisible_time(self, popped: Popped, seconds: float) -> Popped:
+        """Let a message become visible again in `seconds`. Return it with its new handle.
+
+        Raises:
+            NoRoute, TransportError, ServerError: as for `pop`.
+        """
+        queue, offset = popped.message.queue, popped.message.queue_offset
+        header = ChangeInvisibleTimeRequestHeader(
+            self._group, popped.stored_topic, queue.queue_id, popped.text, offset, max(round(seconds * 1000), 1)
+        )
+        response = await self._ask(queue, request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header))
+        changed = decode_header(ChangeInvisibleTimeResponseHeader, response.ext_fields)
+        broker = popped.handle.broker_name
+        handle = PopHandle(offset, changed.pop_time, changed.invisible_time, changed.revive_qid, broker)
+        return popped._replace(handle=handle)
+
+    async def _ask(self, queue: MessageQueue, command: RemotingCommand) -> RemotingCommand:
+        instance = self._instance
+        address = (await instance.routes.find(self._topic)).master(queue.broker_name)
+        if address is None:
+            raise NoRoute(f"broker {queue.broker_name} has no master now")
+        response = await instance.pool.request(address, command, instance.config.request_timeout)
+        return require_success(response, address)
+
+    def _popped(self, body: memoryview, header: PopMessageResponseHeader, broker: str) -> list[Popped]:
+        """Decode the messages of a pop, which are from several queues and from the retry topic of the group."""
+        starts = _starts_of(header.start_offset_info)
+        messages: list[Popped] = []
+        position = 0
+        for record in iter_records(body):
+            part, position = body[position : position + record.total_size], position + record.total_size
+            queue = MessageQueue(self._topic, broker, record.queue_id)
+            try:
+                decoded = decode_messages(part, queue, record.queue_offset, self._instance.config.keys)
+            except (RecordError, KeyMissing) as error:
+                log.error(
+                    "group %s cannot read the message at offset %d of %s, which is delivered again after %g s: %s",
+                    *(self._group, record.queue_offset, queue, self._invisible_ms / 1000, error),
+                )
+                continue
+            for message in decoded:
+                if self._subscription.tags and message.tags not in self._subscription.tags:
+                    continue  # the broker compares hashes of tags, which may collide
+                stored = real_topic(self._topic, self._group, _kind_of(message))
+                messages.append(Popped(message, _handle_of(message, header, starts, broker), stored))
+        return messages
+
+
+def _handle_of(message: MessageExt, popped: PopMessageResponseHeader, starts: dict[int, int], broker: str) -> PopHandle:
+    text = message.properties.get(names.POP_CHECKPOINT)
+    if text is not None:  # of a message from the retry topic
+        return parse_handle(text)
+    start = starts.get(message.queue.queue_id, message.queue_offset)
+    return PopHandle(start, popped.pop_time, popped.invisible_time, popped.revive_qid, broker)
+
+
+def _starts_of(info: str | None) -> dict[int, int]:
+    """Parse the start offsets of a pop: `kind queue start` per queue, separated by `;`."""
+    starts: dict[int, int] = {}
+    for entry in (info or "").split(";"):
+        kind, _, rest = entry.partition(" ")
+        queue, _, start = rest.partition(" ")
+        if kind == "0":
+            starts[int(queue)] = int(start)
+    return starts
+
+
+def _kind_of(message: MessageExt) -> str:
+    """Return whether a message is from the topic itself (0) or from a form of the retry topic (1, 2)."""
+    parts = message.properties.get(names.POP_CHECKPOINT, "").split(" ")
+    return parts[4] if len(parts) > 4 else "0"
