@@ -13,6 +13,7 @@ from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullCo
 from raptormq.protocol.codes import RequestCode
 from tests.faults.broker_process import RAPTORMQ, Client, process
 from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
+from tests.faults.ha_processes import MASTER, SLAVE, ha_processes
 from tests.interop.rocketmq_java import free_port
 
 pytestmark = pytest.mark.timeout(120)
@@ -86,7 +87,7 @@ async def test_a_flipped_byte_of_a_closed_segment_is_repaired_on_a_follower_and_
                 await asyncio.sleep(0.02)
             assert await processes.metric(member, "scrub_damage_found_total") == 1
             assert await processes.metric(member, "scrub_damaged_bytes") == 0
-            assert "are repaired from another member" in processes.log(member)
+            assert "are repaired from another copy" in processes.log(member)
         assert not await processes.metric(other, "scrub_damage_found_total")
         assert sorted(await read(processes.name_server, "T")) == sorted(map(body, range(COUNT)))
         assert await processes.leader(admin) == leader
@@ -148,3 +149,53 @@ async def test_a_broker_without_copies_reports_damage_and_changes_nothing(tmp_pa
     assert [each["size"] > BODY_BYTES for each in state["damaged"]] == [True]
     assert segment.read_bytes() == damaged
     assert "this broker has no other copy" in log.read_text(encoding="utf-8")
+
+
+async def test_a_slave_and_its_master_repair_each_other(tmp_path: Path) -> None:
+    settings = {
+        "brokerName": BROKER, "mappedFileSizeCommitLog": str(SEGMENT_BYTES), "scrubBytesPerSecond": "1G",
+        "scrubIntervalHours": "0", "autoCreateTopicEnable": "true",
+    }  # fmt: skip
+    async with (
+        ha_processes(tmp_path, settings) as processes,
+        AdminClient(name_servers=processes.name_server) as admin,
+    ):
+        await processes.start(MASTER, "SYNC_MASTER")
+        await processes.start(SLAVE, "SLAVE", 1)
+        await admin.create_topic("T", 1, 1)
+        await fill(processes.name_server, "T")
+        await processes.caught_up(admin)
+        segments = {name: processes.root(name) / "commitlog" / FIRST for name in (MASTER, SLAVE)}
+        intact = segments[MASTER].read_bytes()
+        assert segments[SLAVE].read_bytes() == intact
+        for number, name in enumerate((SLAVE, MASTER), 3):
+            flip(segments[name], number)
+            while segments[name].read_bytes() != intact:
+                await asyncio.sleep(0.02)
+            while "are repaired from another copy" not in processes.log(name):
+                await asyncio.sleep(0.02)
+        assert sorted(await read(processes.name_server, "T")) == sorted(map(body, range(COUNT)))
+
+
+async def test_a_log_that_has_diverged_repairs_nothing(tmp_path: Path) -> None:
+    settings = {
+        "brokerName": BROKER, "mappedFileSizeCommitLog": str(SEGMENT_BYTES), "scrubBytesPerSecond": "1G",
+        "scrubIntervalHours": "0", "autoCreateTopicEnable": "true",
+    }  # fmt: skip
+    async with (
+        ha_processes(tmp_path, settings) as processes,
+        AdminClient(name_servers=processes.name_server) as admin,
+    ):
+        for name in (SLAVE, MASTER):  # each has written a log of its own
+            await processes.start(name, "ASYNC_MASTER", more={"haMasterMayStartEmpty": "true"})
+            await admin.create_topic("T", 1, 1)
+            await fill(processes.name_server, "T")
+            await processes.stop(name)
+        await processes.start(MASTER, "ASYNC_MASTER")
+        await processes.start(SLAVE, "SLAVE", 1)
+        segment = processes.root(SLAVE) / "commitlog" / FIRST
+        flip(segment, 3)
+        damaged = segment.read_bytes()
+        while "its log is another one" not in processes.log(SLAVE):
+            await asyncio.sleep(0.02)
+        assert segment.read_bytes() == damaged

@@ -1,13 +1,14 @@
-"""Scrub of the log: checks closed segments in the background and repairs damage from other members.
+"""Scrub of the log: checks closed segments in the background and repairs damage from other copies.
 
 A disk may return other bytes than were written, without an error. This is not detected until a consumer reads the
 message, when there may be no intact replica left. :class:`~raptormq.storage.maintenance.ScrubSchedule` decides what is
 checked when, and a thread reads the bytes::
 
     schedule --next check--> thread: ClosedSegments.check --damage--> log, metrics, status
-             --next repair-> fetch (other members) -> thread: ClosedSegments.repair
+             --next repair-> fetch (other copies) -> thread: ClosedSegments.repair
 
-A broker without replication, a master and a slave only report damage.
+The other copies are those of the members of a Dledger group, or of the master and the slaves of the same name. A broker
+without replication only reports damage.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Scrubber:
             "scrub_passes_total": ("Checks of the whole log that were completed", float(self._schedule.passes)),
             "scrub_damage_found_total": ("Damaged ranges that checks of the log have found", float(self._found)),
             "scrub_damage_repaired_total": (
-                "Damaged ranges that were repaired from other members of the group",
+                "Damaged ranges that were repaired from other copies of the log",
                 float(self._repaired),
             ),
             "scrub_damaged_bytes": (
@@ -147,7 +148,7 @@ class Scrubber:
         self._schedule.repaired(damage)
         self._repaired += 1
         logger.warning(
-            "%d bytes of the commit log at offset %d are repaired from another member", damage.size, damage.offset
+            "%d bytes of the commit log at offset %d are repaired from another copy", damage.size, damage.offset
         )
 
     async def _repair_piece(self, begin: int, limit: int, data: bytes) -> int:

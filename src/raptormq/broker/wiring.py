@@ -23,6 +23,7 @@ from raptormq.broker.ha import (
     HaMaster,
     HaSlave,
     HaStatus,
+    LogCopies,
     MasterClient,
     ReadAdvice,
     SlaveAcknowledgements,
@@ -152,6 +153,8 @@ class Assembly:
     deliveries: DeliveryCheckpointer
     services: tuple[BackgroundService, ...]
     scrubber: Scrubber
+    copies: LogCopies | None
+    """The other copies of the log of a master or slave, from which damage is repaired."""
     replication: Replication | None
     """Replication of the broker, or None if it is not a member of a group."""
     ha: HaMaster | HaSlave | None
@@ -281,7 +284,9 @@ def assemble(
         ha: HaMaster | HaSlave | None = _slave(core, router, registrar, modes)
     else:
         ha = _master(core, router, registrar, acknowledgements)
-    scrubber = Scrubber(store, config.storage, None if replication is None else replication.fetch)
+    copies = None if ha is None or not config.identity.name_servers else _copies(core, registrar)
+    other_copies = replication or copies
+    scrubber = Scrubber(store, config.storage, None if other_copies is None else other_copies.fetch)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
     areas: list[Handlers] = [
         *_sending(core, sends),
@@ -304,7 +309,7 @@ def assemble(
     return Assembly(
         router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.reput,
         registrar, core.locks, core.timers, core.transactions, core.staging, core.deliveries, _services(core),
-        scrubber, replication, ha,
+        scrubber, copies, replication, ha,
     )  # fmt: skip
 
 
@@ -366,9 +371,18 @@ def _master(
     return master
 
 
-def _empty_store(core: _Core, registrar: Registrar) -> EmptyMasterGuard:
+def _copies(core: _Core, registrar: Registrar) -> LogCopies:
+    return LogCopies(core.store, registrar.look_up_members, _client_of_copies(core), core.address)
+
+
+def _client_of_copies(core: _Core) -> MasterClient:
+    """Return a client that sends requests to other brokers of this name."""
     limits = ConnectionLimits(credentials=_own_credentials(core.config))
-    client = MasterClient(ConnectionPool(None, limits, tls=core.config.outgoing_tls))
+    return MasterClient(ConnectionPool(None, limits, tls=core.config.outgoing_tls))
+
+
+def _empty_store(core: _Core, registrar: Registrar) -> EmptyMasterGuard:
+    client = _client_of_copies(core)
 
     async def log_end(address: str) -> int:
         client.found(address, "")
@@ -618,7 +632,9 @@ def _administration(
         ReplicationHandlers(
             config.identity.broker_name, core.address, core.store, member, scrubber, _ha_status(core, replication)
         ),
-        SlaveTableHandlers(core.store, core.tables.delays, core.timers, _slave_addresses(core)),
+        SlaveTableHandlers(
+            core.store, core.tables.delays, core.timers, _slave_addresses(core), serves_log=member is None
+        ),
     )
 
 

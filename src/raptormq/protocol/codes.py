@@ -134,7 +134,7 @@ class RequestCode(IntEnum):
     TRANSFER_LEADERSHIP = 31012
     CHANGE_MEMBERS = 31014
     GET_LOG_HISTORY = 31013  # between members, see broker/replication/log_history.py
-    READ_LOG_RANGE = 31015  # between members, see broker/replication/links.py
+    READ_LOG_RANGE = 31015  # between copies of a log: broker/replication/links.py, broker/ha/copies.py
     CONVERT_QUEUE = (
         31001  # RaptorMQ only; RocketMQ has no codes from 5004 to 200049, and the binary header ends at 32767
     )

@@ -262,6 +262,8 @@ ROWS = (
     Row(C.GET_TIMER_CHECK_POINT, "progress of timers, for slaves", READ, NO_RULE, OVERVIEW),
     Row(C.GET_TIMER_METRICS, "pending timers, for slaves", READ, NO_RULE, OVERVIEW),
     Row(C.EXCHANGE_BROKER_HA_INFO, "addresses of a master, for slaves", READ, NO_RULE, OVERVIEW),
+    Row(C.READ_LOG_RANGE, "records of the log, for repairs of a master or slave", ADMINISTER, "not available",
+        fields={"begin": 0, "limit": 1}),
     Row(C.COMPARE_LOG, "compare a range of the log, for slaves", READ, "not available",
         fields={"offset": 0, "size": 0, "crc32": 0}),
     Row(C.PROMOTE, "promote a slave to master", ADMINISTER, "not available"),

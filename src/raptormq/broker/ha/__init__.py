@@ -15,6 +15,7 @@ A master has an ordinary store.
 ``table_sync``        copies topics, groups, offsets and delivery progress to a slave
 ``empty_master``      a master with an empty store does not serve while a slave has messages
 ``slave_guard``       the requests that a slave refuses
+``copies``            reads parts of the log from the other brokers of the name, for repairs
 ``status``            status of a master or slave for the operator and probes
 ====================  ==============================================================================
 """
@@ -22,6 +23,7 @@ A master has an ordinary store.
 from __future__ import annotations
 
 from raptormq.broker.ha.acknowledgements import SlaveAcknowledgements
+from raptormq.broker.ha.copies import LogCopies
 from raptormq.broker.ha.empty_master import EmptyMasterGuard
 from raptormq.broker.ha.master import HaMaster
 from raptormq.broker.ha.master_client import MasterClient
@@ -36,6 +38,7 @@ __all__ = [
     "HaMaster",
     "HaSlave",
     "HaStatus",
+    "LogCopies",
     "MasterClient",
     "ReadAdvice",
     "SlaveAcknowledgements",

@@ -18,7 +18,7 @@ from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
-from raptormq.protocol.headers.ha import CompareLogRequestHeader
+from raptormq.protocol.headers.ha import CompareLogRequestHeader, ReadLogRangeRequestHeader
 from raptormq.protocol.headers.offset import ViewMessageRequestHeader
 from raptormq.protocol.headers.topic import AllTopicsRequestHeader
 from raptormq.protocol.schema import Header
@@ -125,6 +125,15 @@ class MasterClient:
             return int(figures["commitLogMinOffset"]), int(figures["commitLogMaxOffset"])
         except (KeyError, ValueError) as error:
             raise BodyError(f"the master's response lacks the bounds of its log: {error}") from error
+
+    async def read_range(self, begin: int, limit: int) -> bytes:
+        """Return records of the log of this broker from ``begin`` on that end at or before ``limit``.
+
+        Raises:
+            RaptorMQError: it has not sent them, does not support the request, or its copy is damaged, too.
+        """
+        header = ReadLogRangeRequestHeader(begin, limit)
+        return (await self._request(RequestCode.READ_LOG_RANGE, header)).body
 
     async def has_record(self, offset: int, record: bytes) -> bool:
         """Return whether the master has ``record`` at ``offset`` of its log."""

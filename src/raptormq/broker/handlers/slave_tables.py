@@ -4,6 +4,7 @@
     45      delivery progress of delay levels
     60, 61  delivery progress of timers
     906     addresses of the master
+    31015   records of the log, to repair damage
     31021   comparison of the logs
 
 The requests for topics, groups and request modes (21, 201, 402) are in the handlers that change them.
@@ -29,22 +30,44 @@ from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.frame import MAX_FRAME_BYTES
-from raptormq.protocol.headers.ha import CompareLogRequestHeader, ExchangeHaInfoResponseHeader
+from raptormq.protocol.headers.ha import (
+    CompareLogRequestHeader,
+    ExchangeHaInfoResponseHeader,
+    ReadLogRangeRequestHeader,
+)
 from raptormq.protocol.topic_names import TIMER_TOPIC
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
+RANGE_BYTES = 1 << 20
+"""Maximum size of one response to 31015, unless a single record is longer."""
 _TIMERS = struct.Struct(">7q")
 
 
 class SlaveTableHandlers:
-    """Handles the requests of slaves. ``addresses`` are those for clients and of the HA port; the latter is None
-    unless the broker is a master."""
+    """Handles the requests of slaves."""
 
     def __init__(
-        self, store: MessageStore, delays: DelayProgress, timers: TimerDelivery, addresses: tuple[str, str | None]
+        self,
+        store: MessageStore,
+        delays: DelayProgress,
+        timers: TimerDelivery,
+        addresses: tuple[str, str | None],
+        *,
+        serves_log: bool,
     ) -> None:
+        """Create the handlers.
+
+        Args:
+            store: the store of the broker.
+            delays: delivery progress of delay levels.
+            timers: delivers timer messages.
+            addresses: the address for clients and that of the HA port; the latter is None unless the broker is a
+                master.
+            serves_log: whether 31015 is handled. The log of a member of a Dledger group has passwords of users in it.
+        """
+        self._serves_log = serves_log
         self._store = store
         self._delays = delays
         self._timers = timers
@@ -58,6 +81,8 @@ class SlaveTableHandlers:
         router.add(RequestCode.GET_TIMER_METRICS, None, self.timer_metrics)
         router.add(RequestCode.EXCHANGE_BROKER_HA_INFO, None, self.addresses)
         router.add(RequestCode.COMPARE_LOG, CompareLogRequestHeader, self.compare)
+        if self._serves_log:
+            router.add(RequestCode.READ_LOG_RANGE, ReadLogRangeRequestHeader, self.read_range)
 
     def offsets(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """Handle 43: return the content of ``consumerOffset.json``."""
@@ -101,3 +126,11 @@ class SlaveTableHandlers:
             return response_to(command, body=b"other")
         is_same = crc32(b"".join(map(bytes, data))) == header.crc32
         return response_to(command, body=b"same" if is_same else b"other")
+
+    async def read_range(
+        self, _: Connection, command: RemotingCommand, header: ReadLogRangeRequestHeader
+    ) -> RemotingCommand:
+        """Handle 31015: return validated records of closed segments. Errors of the store are the response."""
+        segments = self._store.closed_segments()
+        data = await run_to_completion(partial(segments.read_valid, header.begin, header.limit, RANGE_BYTES))
+        return response_to(command, body=data)

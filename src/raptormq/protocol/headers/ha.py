@@ -1,5 +1,5 @@
-"""Headers of masters and slaves (Apache RocketMQ ``ExchangeHAInfoResponseHeader``). 31021 and 31022 are specific to
-RaptorMQ."""
+"""Headers of masters and slaves (Apache RocketMQ ``ExchangeHAInfoResponseHeader``). 31015, 31021 and 31022 are
+specific to RaptorMQ."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ class CompareLogRequestHeader(Header):
     offset: int
     size: int
     crc32: int
+
+
+@dataclass(slots=True)
+class ReadLogRangeRequestHeader(Header):
+    """31015: return records of the log from ``begin`` on that end at or before ``limit``."""
+
+    begin: int
+    limit: int
 
 
 @dataclass(slots=True)

@@ -1,0 +1,74 @@
+"""Reads parts of the log from the other brokers of this name, to repair damage that the scrub has found.
+
+The HA protocol cannot ask for a range that the slave has already, so READ_LOG_RANGE (31015) is sent to the port for
+clients of the master and the slaves that a name server has. Apache RocketMQ does not support this request; damage is
+then only reported.
+
+The logs of a master and a slave may have diverged. Before a copy is used, it is therefore asked (COMPARE_LOG) whether
+it has the record that follows the damage: a record has its log offset, its queue offset and the times of its message
+and its storage in it, so a log that has the same one there has the same ones before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from raptormq.broker.ha.master_client import MasterClient
+from raptormq.errors import RaptorMQError, StorageError
+from raptormq.storage.store import MessageStore
+
+
+class LogCopies:
+    """The other copies of the log of one master or slave."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        members: Callable[[], Awaitable[Mapping[int, str] | None]],
+        client: MasterClient,
+        own_address: str,
+    ) -> None:
+        """Create the reader.
+
+        Args:
+            store: the store of this broker.
+            members: returns broker id -> address of the brokers of this name; None if no name server responds.
+            client: sends requests to them; closed with this reader.
+            own_address: address of this broker for clients.
+        """
+        self._store = store
+        self._members = members
+        self._client = client
+        self._own_address = own_address
+
+    async def fetch(self, begin: int, limit: int) -> bytes:
+        """Return records of the log from another copy that begin at ``begin`` and end at or before ``limit``.
+
+        Raises:
+            StorageError: no other broker of this name has sent them; the text has the reason of each.
+        """
+        known = await self._record_behind(limit)
+        failures = []
+        for address in [each for _, each in sorted((await self._members() or {}).items()) if each != self._own_address]:
+            self._client.found(address, "")
+            try:
+                if await self._client.has_record(*known):
+                    return await self._client.read_range(begin, limit)
+                failures.append(f"{address}: its log is another one, or ends before {known[0]}")
+            except RaptorMQError as error:
+                failures.append(f"{address}: {error}")
+        reasons = "; ".join(failures) or "a name server has no other broker of this name"
+        raise StorageError(f"no other copy has sent this part of the log: {reasons}")
+
+    async def _record_behind(self, limit: int) -> tuple[int, bytes]:
+        """Return offset and bytes of the first record at or after ``limit``."""
+        size = self._store.config.segment_size
+        for offset in (limit, limit - limit % size + size):  # the rest of a segment has no record
+            found = await self._store.message_at(offset, whole=True, include_deleted=True)
+            if found is not None:
+                return offset, bytes(found)
+        raise StorageError(f"the record after the damage, at offset {limit}, is damaged, too, or does not exist yet")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
