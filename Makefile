@@ -45,21 +45,21 @@ docs: install ## the documentation as a site, in build/site
 
 test: lint lint-workflows test-unit test-client test-faults test-simulation test-interop test-spark ## everything but e2e
 
-test-unit: install ## unit tests, in two processes (1200 s)
+test-unit: install ## unit tests, in two processes (1800 s)
 	@$(INSTALL) promtool
-	$(call UNIT_TESTS,1200,worksteal)
+	$(call UNIT_TESTS,1800,worksteal)
 
 coverage: install ## the same, and what they cover, which takes half as long again
 	@$(INSTALL) promtool
-	$(call UNIT_TESTS,1200,worksteal) --cov --cov-report=html:build/coverage
+	$(call UNIT_TESTS,1800,worksteal) --cov --cov-report=html:build/coverage
 	@echo "$$($(BIN)/coverage report --format=total) % of lines and branches covered, which ones: build/coverage/index.html"
 
 test-client: install ## our client against a broker in a process of its own (300 s)
 	$(call PYTEST,300) -m client tests/client
 
-test-faults: install ## killed brokers, partitions, full disks, power cuts, hostile peers (900 s)
+test-faults: install ## killed brokers, partitions, full disks, power cuts, hostile peers (1500 s)
 	@$(INSTALL) commands cc
-	$(call PYTEST,900) tests/faults
+	$(call PYTEST,1500) --numprocesses=2 --dist=worksteal tests/faults
 
 test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups, 500 with real stores; three seeded bugs (720 s)
 	$(call PYTEST,600) --numprocesses=2 $(SIMULATIONS)
