@@ -124,8 +124,8 @@ class Trial:
         self._reached: list[int] = []
         for code, (header, handler) in router._handlers.items():
             router._handlers[code] = header, self._noting(code, handler)
-        for code, group in router._groups.items():
-            router._groups[code] = self._noting(code, group)
+        for code, group in router._batch_handlers.items():
+            router._batch_handlers[code] = self._noting(code, group)
 
     def _noting(self, code: int, handler: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any) -> Any:

@@ -163,7 +163,7 @@ def stream_offset(document: object) -> StreamOffset:
         OffsetFormatError: The document is invalid or has an unsupported version.
     """
     if not isinstance(document, dict):
-        raise OffsetFormatError(f"an offset is a JSON object, not {_kind(document)}")
+        raise OffsetFormatError(f"an offset must be a JSON object, not {_kind(document)}")
     if not _is_versioned(document):
         return StreamOffset(_from_levels(document, lowest=0))
     queues, topic_ids = _versioned_queues(document, lowest=0, allowed=("q", "s"))
@@ -179,7 +179,7 @@ def parse_offsets(text: str) -> tuple[QueueOffsets, TopicIds]:
     """
     document = parse_json(text)
     if not isinstance(document, dict):
-        raise OffsetFormatError(f"offsets are a JSON object, not {_kind(document)}")
+        raise OffsetFormatError(f"offsets must be a JSON object, not {_kind(document)}")
     if _is_versioned(document):
         # The additional fields permit documents copied from a progress report.
         return _versioned_queues(document, lowest=EARLIEST, allowed=("q", _FIRST, _BEHIND))

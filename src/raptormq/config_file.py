@@ -241,7 +241,7 @@ def size_or_none(minimum: int) -> Parser:
     def parse(text: str) -> int:
         value: int = parse_any(text)
         if 0 < value < minimum:
-            raise ValueError(f"0, or a size in bytes from {minimum >> 20}M on, with K, M or G if you like")
+            raise ValueError(f"0, or a size in bytes from {minimum >> 20}M, with an optional suffix K, M or G")
         return value
 
     return parse

@@ -224,7 +224,7 @@ class PrivateFiles(DiskFiles):
         try:
             mode = stat.S_IMODE(os.fstat(fd).st_mode)
             if mode & ~OWNER_ONLY:  # created by a copy or an editor
-                logger.warning("%s had mode %03o, others could read it: it has %03o now", path, mode, OWNER_ONLY)
+                logger.warning("other accounts could read %s (mode %03o); its mode is now %03o", path, mode, OWNER_ONLY)
                 os.fchmod(fd, OWNER_ONLY)
         except OSError:
             os.close(fd)

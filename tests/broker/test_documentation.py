@@ -41,7 +41,7 @@ async def test_the_table_of_codes_is_the_table_of_the_router(tmp_path: Path) -> 
     }
     async with running(tmp_path) as broker:
         assembly = assembly_of(broker)
-        served = {int(code) for code in (*assembly.router._handlers, *assembly.router._groups)}
+        served = {int(code) for code in (*assembly.router._handlers, *assembly.router._batch_handlers)}
     assert documented == served
 
 

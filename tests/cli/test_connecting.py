@@ -115,7 +115,7 @@ def test_the_secret_in_a_file(run: Play, secured: Secured) -> None:
         ([], 3, b"ended before the response; does the server require TLS (--tls)"),
         (["--tls"], 3, b"(--tls-cert, --tls-key)?"),
         (["--tls-ca", "/nowhere/ca.pem"], 2, b"cannot read /nowhere/ca.pem"),
-        (["--tls-cert", "/nowhere/own.pem"], 2, b"a client's certificate needs its key"),
+        (["--tls-cert", "/nowhere/own.pem"], 2, b"a client certificate and its key must be given together"),
         (["--access-key", "root"], 2, b"--secret-key-file, and vice versa (or RAPTORMQ_ACCESS_KEY and "),
         (["--secret-key", "secret"], 2, b"--access-key requires --secret-key or --secret-key-file, and vice versa"),
     ],

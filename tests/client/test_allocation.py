@@ -162,8 +162,8 @@ def test_a_configured_member_shares_the_retries() -> None:
     [
         (lambda: ConsistentHash(0), "virtual_nodes must be a whole number above 0, at most 1000"),
         (lambda: ConsistentHash(1001), "at most 1000"),
-        (lambda: ByMachineRoom([]), "with one at least"),
-        (lambda: ByMachineRoom("east"), "must be a collection of names"),
+        (lambda: ByMachineRoom([]), "non-empty collection"),
+        (lambda: ByMachineRoom("east"), "must be a non-empty collection of names"),
         (lambda: ByMachineRoom([1]), "a room must be text"),  # type: ignore[list-item]
         (lambda: MachineRoomNearby("east"), "consumer_room must be a function"),  # type: ignore[arg-type]
         (lambda: ByConfig(["t"]), "a queue of ByConfig must be MessageQueue"),  # type: ignore[list-item]
@@ -176,5 +176,5 @@ def test_wrong_settings(make: Any, text: str) -> None:
 
 
 def test_a_room_has_a_name() -> None:
-    with pytest.raises(ConfigError, match="the machine room of member b must be text and not empty, not ''"):
+    with pytest.raises(ConfigError, match="the machine room of member b must be non-empty text, not ''"):
         MachineRoomNearby(lambda _: "").allocate(some_queues(1), ["b"], "b")

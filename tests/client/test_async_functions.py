@@ -130,7 +130,7 @@ def test_what_surely_is_a_plain_function_is_refused(function: Any) -> None:
 
 @pytest.mark.parametrize("nothing", [None, 5, "consume"])
 def test_what_cannot_be_called_is_refused(nothing: Any) -> None:
-    with pytest.raises(ClientError, match=f"a listener is an async function, not {nothing!r}"):
+    with pytest.raises(ClientError, match=f"a listener must be an async function, not {nothing!r}"):
         require_async(nothing, "a listener")
 
 

@@ -161,8 +161,8 @@ def test_the_file_of_rocketmq_is_under_the_other_variables(tmp_path: Path) -> No
     ("environment", "complaint"),
     [
         ({"RAPTORMQ_TLS": "maybe"}, "RAPTORMQ_TLS = 'maybe' is not usable: expected true or false"),
-        ({CERT: "c"}, "needs its key"),
-        ({KEY: "k"}, "needs its key"),
+        ({CERT: "c"}, "must be given together"),
+        ({KEY: "k"}, "must be given together"),
         ({"RAPTORMQ_TLS_CHECK_NAME": "true"}, "verified"),
         ({"RAPTORMQ_TLS_CONFIG": "/nowhere"}, "cannot read settings file /nowhere"),
     ],

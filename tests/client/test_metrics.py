@@ -201,7 +201,7 @@ async def test_a_blocked_loop_is_left_out_of_a_scrape(caplog: pytest.LogCaptureF
     metrics.interceptor.on_close(member)
     assert b"queue_lag_messages{" not in scraped[0]
     assert [record.getMessage() for record in caplog.records] == [
-        "metrics of Member are left out of a scrape: its event loop has not answered for 1 s"
+        "a scrape omits the metrics of Member: its event loop has not responded for 1 s"
     ]
 
 
@@ -251,5 +251,5 @@ async def test_clients_without_asyncio(tmp_path: Path) -> None:
 def test_a_registry_has_one_object() -> None:
     registry = CollectorRegistry()
     ClientMetrics(registry)
-    with pytest.raises(ConfigError, match="give the same object to all clients"):
+    with pytest.raises(ConfigError, match="pass the same object to all clients"):
         ClientMetrics(registry)

@@ -33,7 +33,7 @@ Pull = Callable[[Cluster, MessageQueue], Awaitable[list[bytes]]]
 def make_old(cluster: Cluster) -> None:
     """Let the broker know nothing of lists and of requests for several queues."""
     assembly = assembly_of(cluster.broker())
-    del assembly.router._groups[RequestCode.SEND_BATCH_MESSAGE]
+    del assembly.router._batch_handlers[RequestCode.SEND_BATCH_MESSAGE]
     del assembly.router._handlers[RequestCode.SEND_QUEUE_BATCHES]
 
 

@@ -285,9 +285,9 @@ async def test_ordered_consumers_have_no_batch_listeners_and_order_key_needs_an_
         consumer.subscribe_batches("t", "*", consume)
     with pytest.raises(ClientError, match=r"a list of MessageQueue"):
         consumer.pause(["t"])  # type: ignore[list-item]
-    with pytest.raises(ClientError, match=r"an executor is one of concurrent.futures"):
+    with pytest.raises(ClientError, match=r"the executor must be a concurrent.futures.Executor"):
         in_executor(one_more, "threads")  # type: ignore[arg-type]
-    with pytest.raises(ClientError, match=r"a listener is a function"):
+    with pytest.raises(ClientError, match=r"the listener must be a function"):
         in_loop(None)  # type: ignore[arg-type]
 
 

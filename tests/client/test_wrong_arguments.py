@@ -52,7 +52,7 @@ async def sending(tmp_path: Path) -> AsyncIterator[Producer]:
 def test_a_group_is_text(wrong: Any) -> None:
     makes: list[Callable[[Any], object]] = [Producer, PushConsumer, BlockingProducer, lambda g: PullConsumer(group=g)]
     for make in makes:
-        with pytest.raises(MessageError, match="a group is a string, not"):
+        with pytest.raises(MessageError, match="the group must be a string, not"):
             make(wrong)
 
 
@@ -65,7 +65,7 @@ def test_an_argument_that_producers_do_not_have_is_named(make: Any) -> None:
 def test_none_is_no_group() -> None:
     wrong: Any = None
     for make in (Producer, PushConsumer, BlockingProducer):
-        with pytest.raises(MessageError, match="a group is a string, not None"):
+        with pytest.raises(MessageError, match="the group must be a string, not None"):
             make(wrong)
 
 
@@ -96,14 +96,14 @@ def test_delays_at_their_limits() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 5, b"a", ["a"]])
 def test_an_expression_is_text_or_sql(wrong: Any) -> None:
-    with pytest.raises(MessageError, match="a filter is text"):
+    with pytest.raises(MessageError, match="the filter must be text"):
         Sql(wrong)
-    with pytest.raises(MessageError, match="a subscription is text or Sql"):
+    with pytest.raises(MessageError, match="a subscription must be text or Sql"):
         PullConsumer(expression=wrong)
     for subscribe in (PushConsumer("g").subscribe, PushConsumer("g").subscribe_batches):
-        with pytest.raises(MessageError, match="a subscription is text or Sql"):
+        with pytest.raises(MessageError, match="a subscription must be text or Sql"):
             subscribe("t", wrong, consume)  # type: ignore[arg-type]
-        with pytest.raises(MessageError, match="a topic is a string"):
+        with pytest.raises(MessageError, match="the topic must be a string"):
             subscribe(wrong, "*", consume)  # type: ignore[arg-type]
 
 
@@ -111,7 +111,7 @@ async def test_a_topic_is_text(tmp_path: Path) -> None:
     async with sending(tmp_path) as producer:
         wrong: Any = None
         async with AdminClient(client_config=producer._client_config) as admin:
-            with pytest.raises(MessageError, match="a topic is a string, not None"):
+            with pytest.raises(MessageError, match="the topic must be a string, not None"):
                 await admin.create_topic(wrong)
 
 
@@ -149,9 +149,9 @@ async def test_a_key_that_chooses_a_queue_is_text(tmp_path: Path, key: Any) -> N
         message = Message("t", b"x")
         for send in (producer.send, producer.send_oneway, producer.request):
             for queue in (None, QUEUE):
-                with pytest.raises(MessageError, match="the key that selects a queue is text"):
+                with pytest.raises(MessageError, match="the key that selects a queue must be text"):
                     await send(message, key=key, queue=queue)
-        with pytest.raises(MessageError, match="the key that selects a queue is text"):
+        with pytest.raises(MessageError, match="the key that selects a queue must be text"):
             await producer.send_batch([message], key=key)
 
 
@@ -167,12 +167,12 @@ async def test_what_is_read_are_queues_at_offsets(tmp_path: Path) -> None:
         wrong: Any
         async with PullConsumer(client_config=producer._client_config) as consumer:
             for wrong in ("x", None, QUEUE, [QUEUE, "x"], [[]]):
-                with pytest.raises(ClientError, match="a list of MessageQueue is expected"):
+                with pytest.raises(ClientError, match="expected a list of MessageQueue"):
                     consumer.assign(wrong)
             assert consumer.assignment == []
             consumer.assign([QUEUE])
             for wrong in ("x", None, 1.5, -1, 10**30, True):
-                with pytest.raises(ClientError, match="an offset is a 64-bit number and not negative"):
+                with pytest.raises(ClientError, match="the offset must be a 64-bit integer of at least 0"):
                     consumer.seek(QUEUE, wrong)
             for wrong in ("1", None, 1.5, -1, True, 1 << 63):
                 with pytest.raises(ConfigError, match="timestamp_ms must be a whole number from 0"):
@@ -194,7 +194,7 @@ async def test_what_is_read_are_queues_at_offsets(tmp_path: Path) -> None:
         ({"order": 1}, "order must be True or False"),
         ({"attributes": "queue.type=BatchCQ"}, "attributes must be Mapping or None, not str"),
         ({"attributes": {"queue.type": 5}}, "names and values of attributes must be text, not 5"),
-        ({"brokers": "127.0.0.1:1"}, "brokers are a list of addresses, not '127.0.0.1:1'"),
+        ({"brokers": "127.0.0.1:1"}, "brokers must be a list of addresses, not '127.0.0.1:1'"),
     ],
 )
 async def test_a_topic_is_created_with_settings_of_their_kinds(wrong: Any, named: str) -> None:
@@ -206,7 +206,7 @@ async def test_a_topic_is_created_with_settings_of_their_kinds(wrong: Any, named
 async def test_what_is_no_group_has_no_progress() -> None:
     async with AdminClient(name_servers="127.0.0.1:1") as admin:
         wrong: Any = 5
-        with pytest.raises(MessageError, match="a group is a string, not 5"):
+        with pytest.raises(MessageError, match="the group must be a string, not 5"):
             await admin.group_progress(wrong)
 
 
@@ -230,7 +230,7 @@ def test_the_topics_of_transactions_are_a_list(wrong: Any, error: type[Exception
 
 def test_what_is_split_is_a_list() -> None:
     wrong: Any = None
-    with pytest.raises(MessageError, match="a batch is a list of messages, not NoneType"):
+    with pytest.raises(MessageError, match="a batch must be a list of messages, not NoneType"):
         list(split_messages(wrong))
 
 

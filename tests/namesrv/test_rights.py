@@ -48,7 +48,7 @@ async def tried(folder: Path) -> AsyncIterator[Trial]:
 async def test_the_table_has_every_code_that_is_served(tmp_path: Path) -> None:
     server = NameServer(config_for(tmp_path, **secured(tmp_path)))
     await server.start()
-    served = {int(code) for code in (*server._router._handlers, *server._router._groups)}
+    served = {int(code) for code in (*server._router._handlers, *server._router._batch_handlers)}
     await server.stop()
     assert {int(row.code) for row in ROWS} == served
 

@@ -141,7 +141,9 @@ class Pairs(Operator):
         if master is not None and follows:
             self.logs[member.name] = pod.master_end = self.logs[master.name]
         elif master is not None:
-            remark = f"this log ends at {self.logs[member.name]}, and that of the master at {self.logs[master.name]}"
+            remark = (
+                f"this log ends at {self.logs[member.name]}, but the log of the master ends at {self.logs[master.name]}"
+            )
         end = self.logs[member.name]
         own = CopyState(address, address, "slave", max(0, pod.master_end - end), None, follows)
         leader = master.address if master is not None else ""

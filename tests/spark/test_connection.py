@@ -91,8 +91,8 @@ def test_no_secret_is_shown() -> None:
         ),
         ({"encryptionKeyFile": "x", "encryptionKeyFolder": "y"}, "exclude each other"),
         ({"tls": "false", "tlsCa": "ca.pem"}, "option tls is false, but other TLS options are set"),
-        ({"tlsCert": "c.pem"}, "a client's certificate needs its key"),
-        ({"tlsCheckName": "true"}, "means nothing unless the certificate is verified"),
+        ({"tlsCert": "c.pem"}, "a client certificate and its key must be given together"),
+        ({"tlsCheckName": "true"}, "can be checked only if the certificate is verified"),
         ({"secretKey": " "}, "option secretKey: names no key"),
     ],
 )
@@ -105,7 +105,7 @@ def test_mistakes_are_named(given: dict[str, str], reason: str) -> None:
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     named = connection(encryptionKeyFolder=str(tmp_path / "nowhere"))
-    with pytest.raises(OptionError, match="option encryptionKeyFolder: the folder of keys"):
+    with pytest.raises(OptionError, match="option encryptionKeyFolder: cannot read the key folder"):
         named.client_config()
 
 

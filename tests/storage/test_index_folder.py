@@ -93,7 +93,7 @@ async def test_files_of_another_number_of_slots_are_set_aside(
     store.close()
     (path,) = (tmp_path / "index").iterdir()
     again = opened(tmp_path, slots=slots)
-    assert f"the file is now {path}.aside" in caplog.text
+    assert f"the file has been renamed to {path}.aside" in caplog.text
     append(again, range(150, 300))
     assert await found(again, range(300)) == [*range(150, 300)]
     again.close()

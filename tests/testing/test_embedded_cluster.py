@@ -89,7 +89,7 @@ def test_a_temporary_folder_is_removed_and_bad_settings_are_refused(tmp_path: Pa
         EmbeddedCluster(flushDiskType="SOMETIMES")
     with pytest.raises(ConfigError, match="not started"):
         EmbeddedCluster(tmp_path).create_topic("t")
-    with EmbeddedCluster(tmp_path) as other, pytest.raises(ConfigError, match="only goes forward"):
+    with EmbeddedCluster(tmp_path) as other, pytest.raises(ConfigError, match="must move forward"):
         other.advance(-1)
 
 

@@ -43,7 +43,7 @@ class Handlers:
         self.router.add(LONG, None, self._long)
         self.router.add(LATE, None, self._late)
         self.router.add(SHORT, None, self._short)
-        self.router.add_group({GROUPED}, lambda _, asked: self.begun.extend(each.code for each in asked))
+        self.router.add_batch_handler({GROUPED}, lambda _, asked: self.begun.extend(each.code for each in asked))
 
     def _short(self, _: Connection, asked: RemotingCommand, __: None) -> RemotingCommand:
         self.begun.append(asked.code)

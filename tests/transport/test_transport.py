@@ -51,7 +51,7 @@ class Peer:
         router.add(HEADED, QueueRequestHeader, self._headed)
         router.add(BULK, None, self._bulk)
         router.add(CALL_BACK, None, self._call_back)
-        router.add_group({GROUP}, self._group)
+        router.add_batch_handler({GROUP}, self._group)
         router.on_closed(self.gone.put_nowait)
         self.server = Server(router, "127.0.0.1", port, limits)
 
@@ -392,6 +392,6 @@ def test_addresses() -> None:
 
 def test_a_code_has_one_handler() -> None:
     router = Router()
-    router.add_group({1}, lambda connection, requests: None)
+    router.add_batch_handler({1}, lambda connection, requests: None)
     with pytest.raises(ValueError, match="1"):
         router.add(1, None, lambda connection, asked, header: None)

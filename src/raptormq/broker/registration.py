@@ -186,7 +186,7 @@ class Registrar:
         try:
             brokers = ClusterInfo.from_json(response.body).brokers
         except BodyError as error:
-            logger.warning("a name server answers with a list of brokers that cannot be read: %s", error)
+            logger.warning("cannot read the list of brokers from a name server: %s", error)
             return None
         group = brokers.get(self._identity.broker_name)
         return dict(group.broker_addrs) if group is not None else {}

@@ -110,21 +110,21 @@ def _body(fields: Mapping[str, Any]) -> bytes:
 def _text(fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise MessageError(f"field {name} is text, not {value!r}")
+        raise MessageError(f"field {name} must be text, not {value!r}")
     return value
 
 
 def _keys(fields: Mapping[str, Any]) -> tuple[str, ...]:
     keys = fields.get("keys") or []
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise MessageError(f"field keys is a list of texts, not {keys!r}")
+        raise MessageError(f"field keys must be a list of texts, not {keys!r}")
     return tuple(keys)
 
 
 def _properties(fields: Mapping[str, Any]) -> dict[str, str]:
     properties = fields.get("properties") or {}
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
-        raise MessageError(f"field properties is an object whose values are texts, not {properties!r}")
+        raise MessageError(f"field properties must be an object whose values are texts, not {properties!r}")
     return properties
 
 
@@ -134,7 +134,7 @@ def _delay(fields: Mapping[str, Any]) -> Delay | None:
         raise MessageError("the fields delay_seconds and deliver_at are mutually exclusive")
     if seconds is not None:
         if isinstance(seconds, bool):
-            raise MessageError(f"field delay_seconds is a number, not {seconds!r}")
+            raise MessageError(f"field delay_seconds must be a number, not {seconds!r}")
         return Delay.by(seconds)
     if moment is None:
         return None
@@ -143,5 +143,5 @@ def _delay(fields: Mapping[str, Any]) -> Delay | None:
     except click.BadParameter as error:
         raise MessageError(f"field deliver_at: {error.message}") from None
     if isinstance(timestamp_ms, str):
-        raise MessageError(f"field deliver_at is a time, not {moment!r}")
+        raise MessageError(f"field deliver_at must be a time, not {moment!r}")
     return Delay.until(timestamp_ms)

@@ -110,7 +110,7 @@ class ByMachineRoom(AllocateStrategy):
     def __post_init__(self) -> None:
         given: object = self.rooms
         if isinstance(given, str) or not isinstance(given, Collection) or not given:
-            raise ConfigError(f"rooms must be a collection of names, with one at least, not {given!r}")
+            raise ConfigError(f"rooms must be a non-empty collection of names, not {given!r}")
         for room in self.rooms:
             check_setting("a room", room, str)
         object.__setattr__(self, "rooms", frozenset(self.rooms))
@@ -177,7 +177,7 @@ class MachineRoomNearby(AllocateStrategy):
 
 def _room(room: object, what: str) -> str:
     if not isinstance(room, str) or not room:
-        raise ConfigError(f"the machine room of {what} must be text and not empty, not {room!r}")
+        raise ConfigError(f"the machine room of {what} must be non-empty text, not {room!r}")
     return room
 
 

@@ -33,14 +33,14 @@ def require_async(function: Any, what: str) -> None:
         ClientError: it cannot be called, or does not return an awaitable.
     """
     if not callable(function):
-        raise ClientError(f"{what} is an async function, not {function!r}")
+        raise ClientError(f"{what} must be an async function, not {function!r}")
     code = _code(function)
     if inspect.iscoroutinefunction(code) or hasattr(
         code, "__wrapped__"
     ):  # a decorator keeps the annotations of the function
         return
     if _yields(code) or _returns_a_value(code):
-        raise ClientError(f"{what} must be async def, {function!r} is not")
+        raise ClientError(f"{what} must be async def, not {function!r}")
 
 
 def warn_if_plain(function: Any, what: str) -> None:

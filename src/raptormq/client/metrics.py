@@ -143,7 +143,7 @@ class ClientMetrics(ProducerInterceptor, ConsumerInterceptor):
             registry.register(_QueueLags(self._clients))
         except ValueError as error:
             raise ConfigError(
-                f"a registry has the metrics of one ClientMetrics: give the same object to all clients ({error})"
+                f"a registry accepts only one ClientMetrics: pass the same object to all clients ({error})"
             ) from None
         self._series: dict[tuple[str, str], _Sends] = {}
 
@@ -247,7 +247,7 @@ def _describe_in(loop: asyncio.AbstractEventLoop, clients: Iterable[Described]) 
         return described.result(DESCRIBE_TIMEOUT_S)
     except TimeoutError:
         log.warning(
-            "metrics of %s are left out of a scrape: its event loop has not answered for %g s",
+            "a scrape omits the metrics of %s: its event loop has not responded for %g s",
             *(", ".join(sorted({type(client).__name__ for client in clients})), DESCRIBE_TIMEOUT_S),
         )
         return []

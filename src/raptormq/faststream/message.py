@@ -48,7 +48,7 @@ class OrderedMessage(MessageExt):
         """
         if after is not None:
             raise ConfigError(
-                "messages in order are retried after ConsumerConfig.retry_pause: use nack() without after"
+                "an ordered message is retried after ConsumerConfig.retry_pause: call nack() without after"
             )
         return Retry(RetryKind.HANDED_OVER)
 

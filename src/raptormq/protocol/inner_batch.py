@@ -110,7 +110,8 @@ def unwrap(wrapper: StoredMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> l
     records = decode_batch(plain_body(wrapper, max_bytes), MAX_BATCH_RECORDS, check_crc=True)
     if len(records) != inner_count(wrapper.properties):
         raise RecordError(
-            f"the inner batch at {wrapper.physical_offset} holds {len(records)} messages, unlike INNER_NUM"
+            f"the inner batch at {wrapper.physical_offset} holds {len(records)} messages, a different number "
+            "than INNER_NUM"
         )
     sys_flag = wrapper.sys_flag & ~_OF_THE_WRAPPER
     messages: list[StoredMessage] = []

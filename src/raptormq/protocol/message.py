@@ -44,7 +44,7 @@ class Delay:
             )
         value: object = self.value
         if not isinstance(value, int) or value not in _INT64:
-            raise MessageError(f"a delay is a 64-bit integer, not {value!r}")
+            raise MessageError(f"the delay must be a 64-bit integer, not {value!r}")
 
     @classmethod
     def by_level(cls, level: int) -> Delay:
@@ -68,7 +68,7 @@ class Delay:
         try:
             milliseconds = round(seconds * 1000)
         except (TypeError, ValueError, OverflowError):  # text, NaN, infinity
-            raise MessageError(f"a delay is a number of seconds, not {seconds!r}") from None
+            raise MessageError(f"the delay must be a number of seconds, not {seconds!r}") from None
         return cls(names.TIMER_DELAY_MS, milliseconds)
 
     @classmethod

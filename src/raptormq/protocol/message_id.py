@@ -57,7 +57,7 @@ def parse_offset_id(text: str) -> OffsetId:
         MessageError: the text does not consist of 32 or 56 hexadecimal digits.
     """
     if len(text) not in (32, 56):
-        raise MessageError(f"an offset message id has 32 or 56 hexadecimal digits, not {text[:60]!r}")
+        raise MessageError(f"an offset message id must have 32 or 56 hexadecimal digits, not {text[:60]!r}")
     try:
         data = binascii.unhexlify(text)  # bytes.fromhex would skip spaces
     except ValueError as error:

@@ -43,7 +43,7 @@ def parse_handle(text: str) -> PopHandle:
     """Decode a handle; raises :class:`MessageError`."""
     parts = text.split(" ")
     if len(parts) < _FEWEST_PARTS:
-        raise MessageError(f"the handle of a popped message has at least {_FEWEST_PARTS} parts, unlike {text!r:.80}")
+        raise MessageError(f"the handle of a popped message must have at least {_FEWEST_PARTS} parts, not {text!r:.80}")
     try:
         start, pop_time, invisible, revive_queue = map(int, parts[:4])
     except ValueError as error:

@@ -112,7 +112,7 @@ def encode_record(message: StoredMessage) -> bytes:
     if len(topic) > 0xFFFF or len(properties) > 0x7FFF:
         raise RecordError(f"topic of {len(topic)} or properties of {len(properties)} bytes do not fit into a record")
     if len(message.born_host) not in (8, 20) or len(message.store_host) not in (8, 20):
-        raise RecordError("a host has neither 8 nor 20 bytes")
+        raise RecordError("a host address must have 8 or 20 bytes")
     v2 = len(topic) > MAX_V1_TOPIC_BYTES
     sys_flag = message.sys_flag & ~_V6_HOSTS
     sys_flag |= int(SysFlag.BORN_HOST_V6) if len(message.born_host) == 20 else 0

@@ -80,7 +80,7 @@ def _fields(cls: type) -> list[tuple[str, str, type, Any]]:
         hint = hints[field.name]
         kind = next((arg for arg in get_args(hint) if arg is not type(None)), hint)
         if kind not in (str, int, bool):
-            raise TypeError(f"{cls.__name__}.{field.name}: headers hold str, int and bool only, not {kind}")
+            raise TypeError(f"{cls.__name__}.{field.name}: a header field must be str, int or bool, not {kind}")
         found.append((field.name, field.metadata.get(_WIRE_NAME, _camel(field.name)), kind, field.default))
     return found
 

@@ -130,7 +130,7 @@ def check_topic(topic: str) -> None:
     ``%|a-zA-Z0-9_-``.
     """
     if not isinstance(topic, str):
-        raise MessageError(f"a topic is a string, not {topic!r}")
+        raise MessageError(f"the topic must be a string, not {topic!r}")
     if (fault := topic_name_error(topic)) is not None:
         shown = topic if len(topic) <= _SHOWN else f"{topic[:_SHOWN]}…"
         limit = _max_length(topic)
@@ -143,7 +143,7 @@ def check_group(group: str) -> None:
     ``%|a-zA-Z0-9_-``.
     """
     if not isinstance(group, str):
-        raise MessageError(f"a group is a string, not {group!r}")
+        raise MessageError(f"the group must be a string, not {group!r}")
     if not group.strip():
         raise MessageError("the group is blank")
     if len(group) > MAX_GROUP_LENGTH:

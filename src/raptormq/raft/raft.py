@@ -98,7 +98,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ms * 2 <= self.election_ms:
-            raise ValueError("election_ms has to be at least twice heartbeat_ms")
+            raise ValueError("election_ms must be at least twice heartbeat_ms")
 
 
 class Raft:

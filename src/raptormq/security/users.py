@@ -196,7 +196,7 @@ def _parse_users(saved: dict[str, Any]) -> dict[str, User]:
     for entry in saved.get("users", []):
         change = UserChange.of(str(entry.get("username", "")), entry)
         if not change.username or change.password is None:
-            raise BodyError("a user without name or password")
+            raise BodyError("a user must have a name and a password")
         users[change.username] = User(
             change.username, change.password, change.type or NORMAL, change.status or "enable"
         )

@@ -144,7 +144,7 @@ class StoreConfig:
         if self.segment_size < 1024:
             raise ConfigError(f"mappedFileSizeCommitLog={self.segment_size} is below 1024 bytes")
         if len(self.store_host) not in (8, 20):
-            raise ConfigError("the store host has neither 8 nor 20 bytes")
+            raise ConfigError("the store host must have 8 or 20 bytes")
 
     @property
     def paths(self) -> StorePaths:

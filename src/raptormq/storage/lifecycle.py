@@ -170,7 +170,7 @@ def clamp_offsets(offsets: ConsumerOffsets, queues: QueueTable) -> None:
         return 0 if queue is None else queue.max_offset
 
     if beyond := offsets.clamp(end_of):
-        logger.warning("%d consumer offsets were beyond the end of their queues and are set to it", beyond)
+        logger.warning("%d consumer offsets were beyond the end of their queues and have been set to the end", beyond)
 
 
 def _release(parts: StoreParts, checkpoint_file: CheckpointFile | None, marker: RunningMarker | None) -> None:

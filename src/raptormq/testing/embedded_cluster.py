@@ -132,7 +132,7 @@ class EmbeddedCluster:
             ConfigError: ``seconds`` is negative.
         """
         if seconds < 0:
-            raise ConfigError(f"the clock of the embedded broker only goes forward, not by {seconds} s")
+            raise ConfigError(f"the clock of the embedded broker must move forward, not by {seconds} s")
         self._shift_ms += round(seconds * 1000)
 
     # --- content ---

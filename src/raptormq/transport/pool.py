@@ -131,7 +131,9 @@ class ConnectionPool:
         if last is not None and loop.time() < last.next_at():
             reasons = "be a proxy without a server, or have too many connections"
             may = reasons if self._contexts is not None else f"want TLS, {reasons}"
-            raise ConnectError(f"no connection to {address}: it ended the last ones before anything came; it may {may}")
+            raise ConnectError(
+                f"no connection to {address}: it closed the last connections before it sent anything; it may {may}"
+            )
         secure: dict[str, Any] = {}
         if self._contexts is not None:
             secure = {"ssl": self._contexts.current(), "ssl_shutdown_timeout": SHUTDOWN_S}

@@ -286,7 +286,7 @@ class OutgoingRequests:
     def _drop_if_silent(self, now: float) -> None:
         limit, since, connection = self._limits.silence_seconds, self.unanswered_since, self._connection
         if limit is not None and since is not None and now - since >= limit and not connection.is_closed:
-            logger.warning("dropping %s: nothing came from it for %.1f s", connection.peer_name, now - since)
+            logger.warning("dropping %s: received nothing from it for %.1f s", connection.peer_name, now - since)
             self.fail(
                 ConnectionClosed, f"no response: nothing came from {connection.peer_name} for {now - since:.1f} s"
             )

@@ -70,7 +70,7 @@ class Router:
 
     def __init__(self) -> None:
         self._handlers: dict[int, tuple[type[Header] | None, Handler]] = {}
-        self._groups: dict[int, BatchHandler] = {}
+        self._batch_handlers: dict[int, BatchHandler] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
         self._tasks: set[asyncio.Future[Any]] = set()
         self._behind: dict[Connection, list[RemotingCommand]] = {}
@@ -90,20 +90,20 @@ class Router:
         Raises:
             ValueError: the code already has a handler.
         """
-        if code in self._handlers or code in self._groups:
+        if code in self._handlers or code in self._batch_handlers:
             raise ValueError(f"code {code} already has a handler")
         self._handlers[code] = header, handler
 
-    def add_group(self, codes: set[int], handler: BatchHandler) -> None:
-        """Register a handler for groups of requests. It sends the responses itself and must not raise.
+    def add_batch_handler(self, codes: set[int], handler: BatchHandler) -> None:
+        """Register a handler for batches of requests. It sends the responses itself and must not raise.
 
         Raises:
             ValueError: a code already has a handler.
         """
         for code in codes:
-            if code in self._handlers or code in self._groups:
+            if code in self._handlers or code in self._batch_handlers:
                 raise ValueError(f"code {code} already has a handler")
-            self._groups[code] = handler
+            self._batch_handlers[code] = handler
 
     def on_closed(self, callback: Callable[[Connection], None]) -> None:
         """Register a callback for the end of each connection."""
@@ -128,12 +128,12 @@ class Router:
             self._handle_admitted(connection, requests)
 
     def _handle_admitted(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        groups = self._groups
+        batch_handlers = self._batch_handlers
         index, count, singles = 0, len(requests), 0
         while index < count:
             request = requests[index]
-            group = groups.get(request.code)
-            if group is None:
+            batch_handler = batch_handlers.get(request.code)
+            if batch_handler is None:
                 if singles == SINGLES_AT_A_TIME:
                     self._hold(connection)
                     self._behind[connection] += requests[index:]
@@ -147,9 +147,9 @@ class Router:
                     return
                 continue
             stop = index + 1
-            while stop < count and groups.get(requests[stop].code) is group:
+            while stop < count and batch_handlers.get(requests[stop].code) is batch_handler:
                 stop += 1
-            group(connection, requests[index:stop] if stop - index < count else requests)
+            batch_handler(connection, requests[index:stop] if stop - index < count else requests)
             index = stop
 
     def _admitted(self, connection: Connection, requests: list[RemotingCommand]) -> list[RemotingCommand]:

@@ -36,7 +36,7 @@ async def send_compressed(peer: Peer, body: bytes, count: int) -> RemotingComman
     [
         pytest.param(b"garbage", 2, "the compressed body is damaged", id="not compressed"),
         pytest.param(zlib.compress(GOOD)[:-9], 2, "the compressed body is truncated", id="compressed body cut"),
-        pytest.param(zlib.compress(GOOD), 3, "holds 2 messages, unlike INNER_NUM", id="count lies"),
+        pytest.param(zlib.compress(GOOD), 3, "holds 2 messages, a different number than INNER_NUM", id="count lies"),
         pytest.param(zlib.compress(GOOD[:-1]), 2, "is truncated or has a wrong size", id="record cut"),
         pytest.param(zlib.compress(GOOD[:11] + b"\1" + GOOD[12:]), 2, "has a wrong CRC", id="wrong CRC"),
         pytest.param(zlib.compress(encode_batch([(0, b"x", b"INNER_NUM\x012\x02")])), 1, "another one", id="nested"),

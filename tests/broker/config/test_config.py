@@ -213,8 +213,11 @@ def test_a_member_of_a_group() -> None:
         (GROUP | {"dLegerSelfId": "n7"}, "dLegerSelfId = 'n7' is not in dLegerPeers: expected one of n0, n1, n2"),
         (GROUP | {"dLegerSelfId": ""}, "dLegerSelfId = '' is not in dLegerPeers"),
         (GROUP | {"preferredLeaderId": "n7"}, "preferredLeaderId = 'n7' is not in dLegerPeers"),
-        (GROUP | {"dLegerLeaderAddress": "leader:10911"}, "dLegerLeaderAddress and dLegerLeaderPort need each other"),
-        (GROUP | {"dLegerLeaderPort": "10912"}, "dLegerLeaderAddress and dLegerLeaderPort need each other"),
+        (
+            GROUP | {"dLegerLeaderAddress": "leader:10911"},
+            "dLegerLeaderAddress and dLegerLeaderPort must be set together",
+        ),
+        (GROUP | {"dLegerLeaderPort": "10912"}, "dLegerLeaderAddress and dLegerLeaderPort must be set together"),
         (
             GROUP | {"dLegerLeaderAddress": "leader", "dLegerLeaderPort": "10912"},
             "setting dLegerLeaderAddress: 'leader' is not an address of the form host:port",

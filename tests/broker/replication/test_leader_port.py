@@ -268,7 +268,7 @@ async def test_a_leader_whose_port_is_taken_is_found_by_its_own_address(
         there.follow(to)
         with caplog.at_level(logging.ERROR):
             await part_of(there.brokers[leader]).transfer(to)
-            await become(lambda: f"clients cannot reach the leader by {there.address}" in caplog.text)
+            await become(lambda: f"clients cannot reach the leader through {there.address}" in caplog.text)
         await there.registered(there.addresses(to, there.brokers[to].address))
 
 

@@ -28,7 +28,7 @@ async def tried(root: Path) -> AsyncIterator[Trial]:
 async def test_the_table_has_every_code_that_is_served(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         router = assembly_of(broker).router
-        served = {int(code) for code in (*router._handlers, *router._groups)}
+        served = {int(code) for code in (*router._handlers, *router._batch_handlers)}
     assert {int(row.code) for row in ROWS} == served
 
 

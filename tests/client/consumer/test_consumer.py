@@ -265,7 +265,9 @@ async def test_a_forgotten_acknowledgement_is_reported(
         async with consumer_of(cluster, replace(FAST, max_messages_per_queue=2, pull_batch=1)) as consumer:
             held = await receive(consumer, 2)
             waiting = asyncio.create_task(anext(consumer))
-            await eventually(lambda: "t@broker-0:0 is not read on, because 2 messages of it are neither" in caplog.text)
+            await eventually(
+                lambda: "reading of t@broker-0:0 is paused, because 2 of its messages are neither" in caplog.text
+            )
             await held[0].ack()
             assert (await waiting).body == b"2"
 

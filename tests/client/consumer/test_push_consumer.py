@@ -376,7 +376,7 @@ async def test_misuse_is_named(tmp_path: Path) -> None:
         with pytest.raises(MessageError):
             consumer.subscribe("t", "||", Collector())
         for subscribe in (consumer.subscribe, consumer.subscribe_batches):
-            with pytest.raises(ClientError, match="a listener is an async function, not None"):
+            with pytest.raises(ClientError, match="a listener must be an async function, not None"):
                 subscribe("t", "*", None)  # type: ignore[arg-type]
         await consumer.stop()
         await consumer.start()

@@ -282,7 +282,7 @@ def test_who_encrypts_learns_at_once_that_the_keys_cannot_be_read(monkeypatch: p
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
     monkeypatch.setenv(FOLDER_VARIABLE, "/nope")
     Producer("g", name_servers="127.0.0.1:1")
-    with pytest.raises(ConfigError, match="the folder of keys /nope cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read the key folder /nope"):
         Producer("g", name_servers="127.0.0.1:1", config=ProducerConfig(encrypt=True))
 
 

@@ -102,10 +102,10 @@ def test_bytes_are_counted_whatever_a_body_is_made_of() -> None:
 
 
 def test_messages_of_several_topics_are_no_batch() -> None:
-    with pytest.raises(MessageError, match="one topic: t and u differ"):
+    with pytest.raises(MessageError, match="same topic: t and u differ"):
         list(split_messages([Message("t", b"x"), Message("u", b"x")]))
 
 
 def test_the_first_message_has_a_topic() -> None:
-    with pytest.raises(MessageError, match="the topic of a message is text, not None"):
+    with pytest.raises(MessageError, match="the topic of a message must be text, not None"):
         list(split_messages([Message(cast("str", None), b"x")]))

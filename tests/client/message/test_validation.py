@@ -143,10 +143,12 @@ async def test_what_is_no_message_is_refused_with_what_to_do(tmp_path: Path, aut
             with pytest.raises(MessageError, match="'t', None, None"):
                 await producer.send(Message("t", b"x", wait_stored=cast("bool", None)))
             for none in (fine, [fine, b"x"], None):
-                with pytest.raises(MessageError, match="a batch is a list of messages"):
+                with pytest.raises(
+                    MessageError, match="a batch must be a list of messages|a batch must contain only messages"
+                ):
                     await producer.send_batch(none)
             for none in (None, 5):
-                with pytest.raises(ClientError, match="a callback is a function"):
+                with pytest.raises(ClientError, match="the callback must be a function"):
                     producer.send_with_callback(fine, none)
             sent = await producer.send_batch(message for message in (fine, fine))
             assert sent.queue_offset == 0

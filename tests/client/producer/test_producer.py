@@ -175,7 +175,7 @@ async def test_a_callback_that_somebody_would_have_to_await_is_refused(tmp_path:
     async with Cluster(tmp_path) as cluster, Producer(name_servers=cluster.name_servers) as producer:
         for wrong in (callback, Callback(), partial(callback), None, 5):
             for _ in range(2):
-                with pytest.raises(ClientError, match="callback is a"):
+                with pytest.raises(ClientError, match="callback must be a"):
                     producer.send_with_callback(Message("t", b"x"), cast("Any", wrong))
 
 

@@ -166,7 +166,11 @@ async def test_what_is_no_local_transaction_is_refused_before_anything_is_stored
 
 @pytest.mark.parametrize(
     ("answer", "says"),
-    [("commit", "returns a TransactionState or None, not 'commit'"), (False, "not False"), (None, "must be async def")],
+    [
+        ("commit", "must return a TransactionState or None, not 'commit'"),
+        (False, "not False"),
+        (None, "must be async def"),
+    ],
 )
 async def test_an_answer_that_is_none_leaves_the_transaction_to_the_check(
     tmp_path: Path, answer: Any, says: str
@@ -201,7 +205,7 @@ async def test_a_check_that_returns_something_else_is_named_and_asked_again(
             [message] = await delivered(cluster, wait_ms=20_000)
         assert message.body == b"x"
     for said in ("'commit'", "None"):
-        assert f"the check of transactions returns a TransactionState, not {said}" in caplog.text
+        assert f"the check of transactions must return a TransactionState, not {said}" in caplog.text
 
 
 async def test_a_transaction_producer_takes_the_settings_of_batches_too(tmp_path: Path) -> None:

@@ -107,9 +107,9 @@ def test_keys_that_cannot_be_read_are_an_error_only_for_who_needs_them(
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
     keys = ClientConfig("127.0.0.1:9876").keys
     assert keys is not None
-    with pytest.raises(ConfigError, match=f"the folder of keys {folder} cannot be read"):
+    with pytest.raises(ConfigError, match=f"cannot read the key folder {folder}"):
         keys.current()
-    with pytest.raises(KeyMissing, match=f"with the key 'k': the folder of keys {folder} cannot be read"):
+    with pytest.raises(KeyMissing, match=f"with the key 'k': cannot read the key folder {folder}"):
         keys.key("k")
     folder.mkdir()
     (folder / "current").write_text("k", encoding="utf-8")
@@ -144,9 +144,9 @@ def test_files_that_hold_no_usable_key_are_refused(tmp_path: Path, content: str)
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for make in (KeyFile, KeyFolder):
-        with pytest.raises(ConfigError, match="cannot be read"):
+        with pytest.raises(ConfigError, match="cannot read the key"):
             make(tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="has no key; a key is a file"):
+    with pytest.raises(ConfigError, match="has no key: expected one file"):
         KeyFolder(tmp_path)
 
 

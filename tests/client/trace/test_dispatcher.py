@@ -77,7 +77,7 @@ async def test_more_than_the_limit_is_dropped(caplog: pytest.LogCaptureFixture) 
     await dispatcher.close(10)
     assert sender.lines == FLUSH_RECORDS + MAX_WAITING_RECORDS
     assert [record.getMessage() for record in caplog.records] == [
-        "1 records of the message trace of group g are dropped: more than 20,000 records wait"
+        "dropped 1 message trace records of group g: more than 20,000 records wait"
     ]
 
 
@@ -94,7 +94,7 @@ async def test_a_failed_send_is_logged_once_and_the_next_ones_are_tried(caplog: 
     await dispatcher.close(10)
     assert (sender.lines, sender.sends) == (3, 3)
     assert [record.getMessage() for record in caplog.records] == [
-        "2 records of the message trace of group g are dropped: there is no topic"
+        "dropped 2 message trace records of group g: there is no topic"
     ]
 
 
@@ -108,5 +108,5 @@ async def test_an_end_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     await dispatcher.close(0.01)
     assert sender.lines == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "5 records of the message trace of group g are dropped: the client is closed"
+        "dropped 5 message trace records of group g: the client is closed"
     ]

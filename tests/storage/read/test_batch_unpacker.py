@@ -104,7 +104,7 @@ async def test_damage_needs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(compressed("a", 5), compressed("damaged", 5, said=2), compressed("b", 5)) as store:
         found = get(store)
         assert (found.non_resident, offsets(found), found.next_offset) == (False, [0, 3], 4)
-    assert "holds 1 messages, unlike INNER_NUM" in caplog.text
+    assert "holds 1 messages, a different number than INNER_NUM" in caplog.text
 
 
 async def test_what_is_found_by_key_or_place_is_unpacked_by_a_thread_too(unpacked_by: list[tuple[int, bool]]) -> None:

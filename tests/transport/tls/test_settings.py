@@ -91,7 +91,7 @@ def test_clients(pairs: dict[str, str], expected: ClientTls | None) -> None:
 
 
 def test_half_a_client_certificate_is_refused() -> None:
-    with pytest.raises(ConfigError, match="needs its key"):
+    with pytest.raises(ConfigError, match="must be given together"):
         client_tls({"useTLS": "true", "tls.client.certPath": "c.pem"})
 
 

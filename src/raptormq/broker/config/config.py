@@ -365,7 +365,7 @@ def _check_ha(config: BrokerConfig) -> None:
     if config.needs_ha_port and not config.serves_slaves and not config.replication.enabled:
         raise ConfigError(
             "access control or enforced TLS with brokerRole = SYNC_MASTER or haListenPort needs haSlaveAddresses:"
-            " slaves neither sign nor encrypt, so it has to be said where they connect from, such as 10.1.0.0/16"
+            " slaves neither sign nor encrypt, so list the addresses they connect from, such as 10.1.0.0/16"
         )
 
 

@@ -78,7 +78,8 @@ class ReplicationSettings:
                 )
         if bool(self.leader_address) != bool(self.leader_port):
             raise ConfigError(
-                "dLegerLeaderAddress and dLegerLeaderPort need each other: the address leads to that port of the leader"
+                "dLegerLeaderAddress and dLegerLeaderPort must be set together: the address routes to that "
+                "port of the leader"
             )
         if self.leader_address:
             try:

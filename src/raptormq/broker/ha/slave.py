@@ -268,13 +268,13 @@ class HaSlave:
             return
         if end > high:
             raise ProtocolError(
-                f"this log ends at {end}, and that of the master at {high}: the master has lost messages, or it is the"
-                " master of another log; nothing was changed"
+                f"this log ends at {end}, but the log of the master ends at {high}: the master has lost"
+                " messages, or it is the master of another log; nothing was changed"
             )
         if end < low:
             raise ProtocolError(
-                f"this log ends at {end}, and that of the master begins at {low}: the range between is deleted. Empty"
-                " this store, or copy the master's segments to it"
+                f"this log ends at {end}, but the log of the master begins at {low}: the range between is deleted."
+                " Empty this store, or copy the master's segments to it"
             )
         last = replica.last_queued_record
         if last is None or last < low:

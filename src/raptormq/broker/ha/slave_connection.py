@@ -94,13 +94,13 @@ class SlaveConnection:
             end = low
         if end < 0 or end > high:
             raise ProtocolError(
-                f"its log ends at {end}, and that of this master at {high}: the slave is ahead of this master, or has"
-                " the log of another master"
+                f"its log ends at {end}, but the log of this master ends at {high}: the slave is ahead of"
+                " this master, or has the log of another master"
             )
         if end < low:
             raise ProtocolError(
-                f"its log ends at {end}, and that of this master begins at {low}: the range between is deleted. Empty"
-                " the slave's store, or copy the master's segments to it"
+                f"its log ends at {end}, but the log of this master begins at {low}: the range between is deleted."
+                " Empty the slave's store, or copy the master's segments to it"
             )
         self._set_end(end)
         return end

@@ -88,7 +88,7 @@ def decode(body: bytes) -> Message:
     except (struct.error, LookupError, AttributeError, TypeError, ValueError) as error:
         raise BodyError(f"not a message between members: {type(error).__name__}: {error}") from error
     if fault := message.fault():
-        raise BodyError(f"a message {kind_name} that contradicts itself: {fault}")
+        raise BodyError(f"a {kind_name} message is inconsistent: {fault}")
     data = memoryview(body)[_LENGTH.size + size :]
     if isinstance(message, Append):
         if len(data) != message.end.offset - message.previous.offset:

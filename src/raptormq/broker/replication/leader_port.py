@@ -200,7 +200,7 @@ class LeaderPort:
             except ConfigError as error:
                 if str(error) != self._fault:
                     self._fault = str(error)
-                    logger.error("clients cannot reach the leader by %s: %s", self._address, error)
+                    logger.error("clients cannot reach the leader through %s: %s", self._address, error)
                 return _AGAIN_S
             self._is_open, self._fault = True, ""
         found = await self._ask()
@@ -217,11 +217,11 @@ class LeaderPort:
         if here:
             self._is_told = False
             if not was_confirmed:
-                logger.info("clients reach this leader by %s", self._address)
+                logger.info("clients reach this leader through %s", self._address)
         elif not self._is_told and not reach.holds and (has_changed or reach.misses >= _WARN_MISSES):
             self._is_told = True
             logger.warning(
-                "%s does not lead to this leader: it is registered as %s, which clients find by their route",
+                "%s does not reach this leader: it is registered with the name servers as %s instead",
                 self._address, self._own_address,
             )  # fmt: skip
 
@@ -241,7 +241,7 @@ class LeaderPort:
             return 0.0
         self._is_open = False
         closed = await ports.close_port(self._port)
-        logger.info("closed %d connections of clients, which reach the next leader by %s", closed, self._address)
+        logger.info("closed %d client connections; clients reach the next leader through %s", closed, self._address)
         return None
 
     async def _has_moved(self) -> bool:

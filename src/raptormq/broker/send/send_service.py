@@ -79,7 +79,7 @@ class SendService:
 
     def register(self, router: Router) -> None:
         """Register the request codes with the router."""
-        router.add_group({int(code) for code in SEND_CODES}, self.handle)
+        router.add_batch_handler({int(code) for code in SEND_CODES}, self.handle)
         router.on_closed(self._forget_host)
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:

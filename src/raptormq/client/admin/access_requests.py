@@ -50,7 +50,7 @@ def update_user_request(
         ConfigError: a value is invalid, or nothing is to be changed.
     """
     if password is None and user_type is None and status is None:
-        raise ConfigError(f"nothing to change of user {username}: give a password, a type or a status")
+        raise ConfigError(f"nothing to change for user {username}: give a password, a type or a status")
     return _user_request(RequestCode.AUTH_UPDATE_USER, username, password, user_type, status)
 
 
@@ -72,7 +72,7 @@ def put_acl_request(username: str, entries: Sequence[AclEntry]) -> RemotingComma
         ConfigError: a value is invalid, or there is no entry.
     """
     if not entries:
-        raise ConfigError("an ACL has at least one entry")
+        raise ConfigError("an ACL must have at least one entry")
     for entry in entries:
         _check_entry(entry)
     acl = Acl(checked_username(username), tuple(entries))
@@ -89,7 +89,7 @@ def delete_acl_request(username: str, resource: str | None, policy: str | None) 
         _check_resource(resource)
     if policy is not None:
         if resource is None:
-            raise ConfigError("the policy of an entry needs the resource of the entry")
+            raise ConfigError("a policy must be given together with a resource")
         _check_word("policy", policy, POLICY_TYPES)
     subject = USER_SUBJECT + checked_username(username)
     return request(RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader(subject, policy, resource))
@@ -150,4 +150,4 @@ def _check_resource(resource: str) -> None:
 
 def _check_word(name: str, value: str | None, allowed: Sequence[str | None]) -> None:
     if value not in allowed:
-        raise ConfigError(f"{name} is one of {', '.join(filter(None, allowed))}, not {value!r}")
+        raise ConfigError(f"{name} must be one of {', '.join(filter(None, allowed))}, not {value!r}")

@@ -659,7 +659,7 @@ class AdminClient(Startable):
 
     async def _masters(self, brokers: Iterable[str] | None) -> list[str]:
         if isinstance(brokers, str):
-            raise ConfigError(f"brokers are a list of addresses, not {brokers!r}")
+            raise ConfigError(f"brokers must be a list of addresses, not {brokers!r}")
         if brokers is not None:
             return list(brokers)
         return await self.masters()

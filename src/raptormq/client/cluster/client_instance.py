@@ -171,7 +171,9 @@ class ClientInstance:
             ClientError: The client is already a member of the group.
         """
         if group in self._consumers:
-            raise ClientError(f"group {group} has a consumer with this ClientConfig already; give each its own")
+            raise ClientError(
+                f"group {group} already has a consumer with this ClientConfig; give each consumer its own"
+            )
         self._consumers[group] = member
         self.heartbeats.send_soon()
 

@@ -213,7 +213,7 @@ class RouteTable:
                 if await self.refresh(topic) is not None:
                     return
             except RaptorMQError as error:
-                log.debug("no route of topic %s yet: %s", topic, error)
+                log.debug("no route for topic %s yet: %s", topic, error)
             await asyncio.sleep(pause)
             pause *= 2
 

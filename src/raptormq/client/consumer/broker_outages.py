@@ -86,7 +86,7 @@ class BrokerOutages:
             return
         if not any(text in texts for other, texts in self._logged.items() if other.broker_name == queue.broker_name):
             log.warning(
-                "group %s cannot read %s, and perhaps other queues of the broker; it keeps trying: %s",
+                "group %s cannot read %s, and perhaps other queues of the broker; retrying: %s",
                 *(self._group, queue, text),
             )
         told.add(text)

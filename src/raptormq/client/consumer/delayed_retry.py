@@ -144,7 +144,7 @@ class DelayedRetry:
                 return Retry(RetryKind.TIMER, after)
         except RaptorMQError as error:  # the timers are switched off, or end before this delay
             log.info(
-                "group %s: the broker accepts no timer for message %s, %g s; a delay level is tried: %s",
+                "group %s: the broker accepts no timer for message %s (%g s); trying a delay level: %s",
                 self._group,
                 message.message_id,
                 after,

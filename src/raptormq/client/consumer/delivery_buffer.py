@@ -186,7 +186,8 @@ class DeliveryBuffer:
         for reader in sorted(full, key=lambda reader: reader.queue):
             count = sum(each.reader is reader for each in self._in_hand)
             log.warning(
-                "group %s: %s is not read on, because %d messages of it are neither acknowledged, retried nor dead "
+                "group %s: reading of %s is paused, because %d of its messages are neither acknowledged, "
+                "retried nor dead "
                 "letters (ack, retry, dead_letter)",
                 *(self._group, reader.queue, count),
             )

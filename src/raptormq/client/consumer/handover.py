@@ -201,9 +201,7 @@ class QueueLocks:
                     locked += decode_locked_queues(response.body)
         except RaptorMQError as error:
             if self.exclusive:
-                log.warning(
-                    "group %s cannot lock queues at broker %s, and tries again: %s", self._group, address, error
-                )
+                log.warning("group %s cannot lock queues at broker %s; retrying: %s", self._group, address, error)
                 self._has_failed = True
                 return []
             log.info("group %s reads without queue locks at broker %s: %s", self._group, address, error)
@@ -231,7 +229,7 @@ class QueueLocks:
                     self._to_unlock.difference_update(part)
         except TransportError as error:
             log.info(
-                "group %s could not unlock queues at broker %s, and tries again when it is connected: %s",
+                "group %s could not unlock queues at broker %s; retrying when it is connected: %s",
                 self._group,
                 address,
                 error,

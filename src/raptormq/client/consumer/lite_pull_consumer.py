@@ -87,7 +87,7 @@ class LitePullConsumer(BufferedConsumer, QueueQueries):
         buffer, reader = self._polling(), self._reader(queue)
         wanted: object = offset
         if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= LONG_MAX:
-            raise ClientError(f"an offset is a 64-bit number and not negative: {offset!r}")
+            raise ClientError(f"the offset must be a 64-bit integer of at least 0, not {offset!r}")
         buffer.forget(reader)
         reader.reset_to(offset)
 

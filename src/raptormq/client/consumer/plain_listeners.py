@@ -54,7 +54,9 @@ def in_executor(function: PlainListener, executor: Executor | Callable[[], Execu
     """
     _require_callable(function)
     if not isinstance(executor, Executor) and not callable(executor):
-        raise ClientError(f"an executor is one of concurrent.futures, or a function that returns one, not {executor!r}")
+        raise ClientError(
+            f"the executor must be a concurrent.futures.Executor or a function that returns one, not {executor!r}"
+        )
     current: Executor | None = executor if isinstance(executor, Executor) else None
 
     async def call(messages: list[MessageExt]) -> ConsumeResult | None:
@@ -82,4 +84,4 @@ def in_executor(function: PlainListener, executor: Executor | Callable[[], Execu
 
 def _require_callable(function: object) -> None:
     if not callable(function):
-        raise ClientError(f"a listener is a function of a list of messages, not {function!r}")
+        raise ClientError(f"the listener must be a function that takes a list of messages, not {function!r}")

@@ -97,7 +97,7 @@ class PopConsumer(Startable):
             interceptors=interceptors,
         )
         if consume_from is ConsumeFromWhere.TIMESTAMP:
-            raise ConfigError("a group that pops starts with the FIRST or the LAST message, not at a time")
+            raise ConfigError("consume_from of a pop consumer must be FIRST or LAST, not TIMESTAMP")
         self.group = group
         """Name of the group."""
         self._topic = topic
@@ -313,7 +313,7 @@ class PopConsumer(Startable):
                 raise
             except (TransportError, NoRoute) as error:
                 log.info(
-                    "group %s cannot pop messages of %s from %s, and tries again: %s",
+                    "group %s cannot pop messages of %s from %s; retrying: %s",
                     self.group,
                     self._topic,
                     broker,

@@ -208,7 +208,7 @@ class PullConsumer(QueueQueries):
             raise ClientError(f"{queue} is not assigned")
         wanted: object = offset
         if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= LONG_MAX:
-            raise ClientError(f"an offset is a 64-bit number and not negative: {offset!r}")
+            raise ClientError(f"the offset must be a 64-bit integer of at least 0, not {offset!r}")
         self._drop_pull(queue)
         self._topic_ids.pop(queue, None)
         self._positions[queue] = offset
@@ -280,7 +280,7 @@ class PullConsumer(QueueQueries):
             try:
                 wanted, next_offset = self._readable(task.result(), queue, may_fail=not messages)
             except (TransportError, NoRoute) as failure:
-                log.info("%s cannot be read, and is tried again: %s", queue, failure)
+                log.info("cannot read %s; retrying: %s", queue, failure)
                 self._failures[queue] = failure.with_traceback(
                     None
                 )  # otherwise it keeps the messages of this poll in memory

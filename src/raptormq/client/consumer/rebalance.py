@@ -373,7 +373,7 @@ class Rebalancer:
                 return await self._instance.routes.find(topic)
             except RaptorMQError as error:
                 self._causes[topic] = error
-                log.info("group %s cannot read topic %s, and tries again: %s", self._group, topic, error)
+                log.info("group %s cannot read topic %s; retrying: %s", self._group, topic, error)
                 return None
 
         return {found.topic: found for found in await asyncio.gather(*map(find, topics)) if found is not None}

@@ -26,7 +26,7 @@ class Sql:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise MessageError(f"a filter is text, not {self.text!r}")
+            raise MessageError(f"the filter must be text, not {self.text!r}")
         try:
             compile_filter(self.text)
         except FilterError as error:
@@ -42,10 +42,9 @@ def subscription_to(topic: str, expression: str | Sql, version: int = 0) -> Subs
     if isinstance(expression, Sql):
         return Subscription(topic, expression.text, version=version, expression_type=SQL92)
     if not isinstance(expression, str):
-        raise MessageError(f"a subscription is text or Sql, not {expression!r}")
+        raise MessageError(f"a subscription must be text or Sql, not {expression!r}")
     if (condition := find_condition(expression)) is not None:
         raise MessageError(
-            f"{condition!r:.80} is not a tag: tags are joined by || and by nothing else, and a filter by properties is "
-            "an Sql(...)"
+            f"{condition!r:.80} is not a tag: join tags by || only, and give a filter by properties as an Sql(...)"
         )
     return Subscription.parse(topic, expression, version)

@@ -132,4 +132,4 @@ def _known(keys: EncryptionKeys, key_id: str) -> bytes:
 
 def _check(key: object) -> None:
     if not isinstance(key, bytes) or len(key) not in KEY_BYTES:
-        raise ValueError("the key that the source returned is not 16, 24 or 32 bytes")
+        raise ValueError("the key from the key source must have 16, 24 or 32 bytes")

@@ -86,7 +86,7 @@ def split_messages(
         added += encryption_overhead(key_id) + len(encode_properties({names.ENCRYPTION_KEY_ID: key_id}).encode())
     given: object = messages
     if not isinstance(given, Iterable):
-        raise MessageError(f"a batch is a list of messages, not {type(given).__name__}")
+        raise MessageError(f"a batch must be a list of messages, not {type(given).__name__}")
     part: list[Message] = []
     part_bytes = 0
     topic = None
@@ -96,7 +96,7 @@ def split_messages(
             check_sendable(message.topic)
             topic = message.topic
         elif message.topic != topic:
-            raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
+            raise MessageError(f"all messages of a batch must have the same topic: {topic} and {message.topic} differ")
         if part and (part_bytes + size > max_bytes or len(part) == MAX_BATCH_RECORDS):
             yield part
             part, part_bytes = [], 0
@@ -202,7 +202,7 @@ def prepare_redelivery(message: MessageExt, group: str, config: ProducerConfig) 
     """
     given: object = message
     if not isinstance(given, MessageExt):
-        raise MessageError(f"a received message is expected, not {type(given).__name__}")
+        raise MessageError(f"expected a received message, not {type(given).__name__}")
     check_group(group)
     found = message.properties
     if names.ENCRYPTION_KEY_ID in found and not config.encrypt:
@@ -344,10 +344,10 @@ def prepare_batch(
         MessageError: a message breaks a rule, or the list breaks one of lists; the text names the rule.
     """
     if not messages:
-        raise MessageError("a batch needs at least one message")
+        raise MessageError("a batch must have at least one message")
     if len(messages) > MAX_BATCH_RECORDS:
         raise MessageError(
-            f"a batch has at most {MAX_BATCH_RECORDS} messages, not {len(messages)}: split_messages cuts a longer list"
+            f"a batch has at most {MAX_BATCH_RECORDS} messages, not {len(messages)}: split the list with split_messages"
         )
     first = messages[0]
     check_sendable(first.topic)
@@ -357,7 +357,8 @@ def prepare_batch(
     body = encode_batch(_records(messages, ids, now_ms, message_ids))
     if len(body) > config.max_message_bytes:
         raise MessageError(
-            f"a batch of {len(body)} bytes is larger than {config.max_message_bytes}: split_messages cuts a longer list"
+            f"a batch of {len(body)} bytes is larger than {config.max_message_bytes}: split the list with "
+            "split_messages"
         )
     batch_properties = {
         names.WAIT: "true" if first.wait_stored else "false",
@@ -391,7 +392,7 @@ def check_sendable(topic: str) -> None:
         MessageError: it is not a topic name, or is reserved for brokers.
     """
     if not isinstance(topic, str):
-        raise MessageError(f"the topic of a message is text, not {topic!r}")
+        raise MessageError(f"the topic of a message must be text, not {topic!r}")
     _check_topic(topic)
 
 
@@ -411,9 +412,9 @@ def _records(
     tags, keys, common = None, None, b""  # messages of a list often share tag and key, so the encoded text is cached
     for message in messages:
         if message.topic != topic:
-            raise MessageError(f"all messages of a batch have one topic: {topic} and {message.topic} differ")
+            raise MessageError(f"all messages of a batch must have the same topic: {topic} and {message.topic} differ")
         if message.wait_stored != wait_stored:
-            raise MessageError("all messages of a batch have the same wait_stored")
+            raise MessageError("all messages of a batch must have the same wait_stored")
         properties = message.properties
         if has_optional_fields(message):
             check_optional_fields(message)
@@ -475,7 +476,9 @@ def encode_text(properties: dict[str, str]) -> str:
         if not text.isascii():
             text.encode()
         if TAG_SEPARATOR in properties.get(names.TAGS, ""):
-            raise MessageError(f"a message has one tag, only filters have several: {properties[names.TAGS]!r}")
+            raise MessageError(
+                f"a message must not have several tags, which only filters may have: {properties[names.TAGS]!r}"
+            )
     except TypeError:
         raise MessageError(f"tags and properties of a message must be text: {properties!r} are not") from None
     except UnicodeEncodeError as error:

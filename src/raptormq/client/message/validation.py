@@ -27,7 +27,7 @@ def as_bytes(body: object) -> bytes:
         return body
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
-    raise MessageError(f"the body of a message is bytes, not {type(body).__name__}")
+    raise MessageError(f"the body of a message must be bytes, not {type(body).__name__}")
 
 
 def has_optional_fields(message: Message) -> bool:
@@ -48,7 +48,7 @@ def check_optional_fields(message: Message) -> None:
     """
     flag: object = message.flag
     if not isinstance(flag, int) or flag not in _INT32:
-        raise MessageError(f"the flag of a message is a 32-bit number, not {flag!r}")
+        raise MessageError(f"the flag of a message must be a 32-bit integer, not {flag!r}")
     keys: Any = message.keys
     try:
         spaces = KEY_SEPARATOR.join(keys).count(KEY_SEPARATOR)
@@ -56,16 +56,16 @@ def check_optional_fields(message: Message) -> None:
     except TypeError:
         fit = False
     if not fit:
-        raise MessageError(f"the keys of a message are a tuple of texts without spaces, none empty, not {keys!r}")
+        raise MessageError(f"the keys of a message must be a tuple of non-empty texts without spaces, not {keys!r}")
     properties: object = message.properties
     if not isinstance(properties, Mapping):
-        raise MessageError(f"the properties of a message are a dict, not {properties!r}")
+        raise MessageError(f"the properties of a message must be a dict, not {properties!r}")
     delay: object = message.delay
     if not isinstance(delay, Delay | None):
-        raise MessageError(f"the delay of a message is a Delay, not {delay!r}")
+        raise MessageError(f"the delay of a message must be a Delay, not {delay!r}")
     priority: object = message.priority
     if priority is not None and (type(priority) is not int or not 0 <= priority < 1 << 31):
-        raise MessageError(f"the priority of a message is a whole number from 0 to 2147483647, not {priority!r}")
+        raise MessageError(f"the priority of a message must be a whole number from 0 to 2147483647, not {priority!r}")
 
 
 def invalid_message(message: object) -> MessageError:
@@ -76,9 +76,9 @@ def invalid_message(message: object) -> MessageError:
             if isinstance(message, Sequence) and not isinstance(message, bytes | str)
             else ""
         )
-        return MessageError(f"a Message is expected, not {type(message).__name__}{hint}")
+        return MessageError(f"expected a Message, not {type(message).__name__}{hint}")
     return MessageError(
-        "topic and tags of a message are text and its wait_stored is True or False; these are not: "
+        "topic and tags of a message must be text, and its wait_stored True or False, not "
         f"{message.topic!r}, {message.tags!r}, {message.wait_stored!r}"
     )
 
@@ -90,11 +90,11 @@ def as_messages(messages: object) -> Sequence[Message]:
         MessageError: a value is not a message.
     """
     if not isinstance(messages, Iterable):
-        raise MessageError(f"a batch is a list of messages, not {type(messages).__name__}")
+        raise MessageError(f"a batch must be a list of messages, not {type(messages).__name__}")
     listed = list(messages)
     for kind in set(map(type, listed)):
         if not issubclass(kind, Message):
-            raise MessageError(f"a batch is a list of messages; this one also contains {kind.__name__}")
+            raise MessageError(f"a batch must contain only messages; this one also contains {kind.__name__}")
     return listed
 
 
@@ -105,16 +105,16 @@ def check_destination(queue: object, topic: str, key: object = None) -> None:
         MessageError: the queue is not a queue, belongs to another topic or has an invalid id; or the key is not text.
     """
     if key is not None and not isinstance(key, str):
-        raise MessageError(f"the key that selects a queue is text, not {key!r}")
+        raise MessageError(f"the key that selects a queue must be text, not {key!r}")
     if queue is None:
         return
     if not isinstance(queue, MessageQueue):
-        raise MessageError(f"a message is sent to a MessageQueue, not to {queue!r}")
+        raise MessageError(f"the queue must be a MessageQueue, not {queue!r}")
     if queue.topic != topic:
         raise MessageError(f"a message for topic {topic} cannot go to {queue}")
     number: object = queue.queue_id
     if not isinstance(number, int) or number not in _QUEUE_IDS:
-        raise MessageError(f"the id of a queue is a number from 0 to {_QUEUE_IDS[-1]}, not {number!r}")
+        raise MessageError(f"the id of a queue must be a number from 0 to {_QUEUE_IDS[-1]}, not {number!r}")
 
 
 def as_queues(queues: object) -> set[MessageQueue]:
@@ -125,5 +125,5 @@ def as_queues(queues: object) -> set[MessageQueue]:
     """
     listed = list(queues) if isinstance(queues, Iterable) else None
     if listed is None or not all(isinstance(queue, MessageQueue) for queue in listed):
-        raise ClientError(f"a list of MessageQueue is expected, not {queues!r}")
+        raise ClientError(f"expected a list of MessageQueue, not {queues!r}")
     return set(listed)

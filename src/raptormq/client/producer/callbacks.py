@@ -29,9 +29,11 @@ def require_callback(callback: object) -> None:
         ClientError: it is not.
     """
     if not callable(callback):
-        raise ClientError(f"a callback is a function of one argument, not {callback!r}")
+        raise ClientError(f"the callback must be a function of one argument, not {callback!r}")
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004
-        raise ClientError(f"a callback is a plain function, and {callback!r} is async: await submit or send instead")
+        raise ClientError(
+            f"the callback must be a plain function, but {callback!r} is async: await submit or send instead"
+        )
 
 
 def complete_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) -> None:

@@ -81,7 +81,7 @@ async def state_of(
     if state is None and nothing is not None:
         return nothing
     if not isinstance(state, TransactionState):
-        raise ClientError(f"{what} returns a TransactionState{' or None' if nothing else ''}, not {state!r}")
+        raise ClientError(f"{what} must return a TransactionState{' or None' if nothing else ''}, not {state!r}")
     return state
 
 
@@ -123,7 +123,8 @@ class TransactionChecks:
         checks = self._checks.get(group)
         if not checks or len(self._tasks) >= MAX_CHECKS:
             log.warning(
-                "transaction %s of group %s is not checked: the group has no check here, or too many run",
+                "transaction %s of group %s is not checked: the group has no check function here, or too "
+                "many checks are running",
                 message.message_id,
                 group,
             )

@@ -102,7 +102,7 @@ class _ReadKeys(abc.ABC):
         try:
             self._loaded = self._read()
         except ConfigError as error:
-            log.warning("the keys could not be read again, the cached ones stay in use: %s", error)
+            log.warning("cannot reload the keys; the cached keys stay in use: %s", error)
 
     @abc.abstractmethod
     def _read(self) -> _Loaded:
@@ -160,14 +160,15 @@ class KeyFolder(_ReadKeys):
         try:
             names = sorted(os.listdir(self._path))
         except OSError as error:
-            raise ConfigError(f"the folder of keys {self._path} cannot be read: {error.strerror}") from None
+            raise ConfigError(f"cannot read the key folder {self._path}: {error.strerror}") from None
         # Kubernetes updates a Secret by replacing a hidden folder, to which the visible names are links.
         files = {name: _text(self._path / name).strip() for name in names if not name.startswith(".")}
         current = files.pop(_CURRENT, "")
         keys = {name: _key(name, text, self._source) for name, text in files.items()}
         if not keys:
             raise ConfigError(
-                f"{self._path} has no key; a key is a file with 16, 24 or 32 bytes in base64, named like the key"
+                f"{self._path} has no key: expected one file for each key, with its name and 16, 24 or 32 "
+                "bytes in base64"
             )
         if not current:
             known = ", ".join(keys)
@@ -240,9 +241,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"the file of keys {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"cannot read the key file {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the file of keys {path} cannot be read: {error}") from None
+        raise ConfigError(f"cannot read the key file {path}: {error}") from None
 
 
 def _parse(text: str, source: str) -> _Loaded:
@@ -254,7 +255,7 @@ def _parse(text: str, source: str) -> _Loaded:
                 raise ConfigError(f"{source} has two keys with the name {_shown(name)}")
             keys[name] = _key(name, value, source)
     if not keys:
-        raise ConfigError(f"{source} has no key; a key is NAME = BASE64")
+        raise ConfigError(f"{source} has no key: expected NAME = BASE64")
     return _Loaded(next(iter(keys)), keys)
 
 
@@ -272,7 +273,7 @@ def _key(name: str, text: str, source: str) -> bytes:
     except ValueError:  # not base64, or not even ASCII
         key = b""
     if len(key) not in KEY_BYTES:
-        raise ConfigError(f"{source}: key {_shown(name)} is not 16, 24 or 32 bytes in base64")
+        raise ConfigError(f"{source}: key {_shown(name)} must have 16, 24 or 32 bytes in base64")
     return key
 
 

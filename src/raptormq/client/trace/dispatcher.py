@@ -106,7 +106,5 @@ class TraceDispatcher:
         now = time.monotonic()
         if now - self._logged_at.get(kind, float("-inf")) >= _LOG_INTERVAL_S:
             self._logged_at[kind] = now
-            log.warning(
-                "%d records of the message trace of group %s are dropped: %s", self._dropped, self._group, reason
-            )
+            log.warning("dropped %d message trace records of group %s: %s", self._dropped, self._group, reason)
             self._dropped = 0

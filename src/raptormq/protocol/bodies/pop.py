@@ -157,7 +157,7 @@ def batch_ack_names(data: bytes) -> set[tuple[str, str, str]]:
 def _rows(data: bytes) -> list[Any]:
     values = list_at(loads_request(data), "acks")
     if len(values) > _MAX_ACKS:
-        raise BodyError(f"a batch of acknowledgements has at most {_MAX_ACKS} entries")
+        raise BodyError(f"a batch of acknowledgements must not have more than {_MAX_ACKS} entries")
     return values
 
 

@@ -168,7 +168,7 @@ def member(node: Node, texts: frozenset[str], *, inside: bool) -> Node:
         FilterError: the left side is not a property.
     """
     if node.kind is not Kind.PROPERTY:
-        raise FilterError("the left side of IN has to be a property")
+        raise FilterError("the left side of IN must be a property")
     operand = node.evaluate
 
     def evaluate(properties: Properties) -> Value:

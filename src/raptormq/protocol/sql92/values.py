@@ -98,7 +98,7 @@ def compare(left: bool | float | str, right: bool | float | str) -> int:
             left = _converted(str(left), right_type)
         elif right_type is str:
             if left_type is bool:
-                raise ValueError("a boolean on the left is not compared with text")
+                raise ValueError("a boolean on the left cannot be compared with text")
             right = _converted(str(right), left_type)
         elif bool in (left_type, right_type):
             return -1

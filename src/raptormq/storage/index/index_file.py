@@ -53,7 +53,7 @@ def set_aside(filesystem: FileSystem, path: str, reason: Exception) -> None:
     """
     aside = f"{path}{_ASIDE}"
     filesystem.replace(path, aside)
-    logger.warning("keys in %s cannot be found, the file is now %s: %s", path, aside, reason)
+    logger.warning("keys in %s cannot be found; the file has been renamed to %s: %s", path, aside, reason)
 
 
 def remove_set_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
@@ -70,7 +70,7 @@ def remove_set_aside(filesystem: FileSystem, folder: str, log_min: int) -> None:
         with contextlib.suppress(FileNotFoundError):  # another process has removed it
             if _end_offset(filesystem, path, log_min) < log_min:
                 filesystem.remove(path)
-                logger.info("removed %s: the log has none of its messages any more", path)
+                logger.info("removed %s: the log no longer has any of its messages", path)
 
 
 def _end_offset(filesystem: FileSystem, path: str, unknown: int) -> int:

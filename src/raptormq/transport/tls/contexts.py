@@ -216,9 +216,9 @@ class ClientTls:
                 ``auth_server``.
         """
         if bool(self.cert_path) != bool(self.key_path):
-            raise ConfigError("a client's certificate needs its key, and a key its certificate")
+            raise ConfigError("a client certificate and its key must be given together")
         if self.check_name and not self.auth_server:
-            raise ConfigError("the name in a server's certificate means nothing unless the certificate is verified")
+            raise ConfigError("the name in a server certificate can be checked only if the certificate is verified")
 
     def context(self) -> FreshContext:
         """Return the contexts of the client's connections.
