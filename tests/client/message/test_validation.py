@@ -143,9 +143,7 @@ async def test_what_is_no_message_is_refused_with_what_to_do(tmp_path: Path, aut
             with pytest.raises(MessageError, match="'t', None, None"):
                 await producer.send(Message("t", b"x", wait_stored=cast("bool", None)))
             for none in (fine, [fine, b"x"], None):
-                with pytest.raises(
-                    MessageError, match="a batch must be a list of messages|a batch must contain only messages"
-                ):
+                with pytest.raises(MessageError, match=r"a batch must (be a list of messages|contain only messages)"):
                     await producer.send_batch(none)
             for none in (None, 5):
                 with pytest.raises(ClientError, match="the callback must be a function"):
