@@ -66,7 +66,7 @@ class MessagesInHand(Generic[D]):
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 log.warning(
-                    "group %s: %d messages are given up unsettled after %g s and delivered again",
+                    "group %s: %d messages were not settled within %g s and are delivered again",
                     *(self._group, len(self._deliveries), timeout),
                 )
                 break
