@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from raptormq.broker.replication.codec import decode
 from raptormq.broker.tables import GroupConfig
-from raptormq.errors import NotLeader
+from raptormq.errors import NotLeader, StorageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.raft import Status, VoteRequest, VoteResponse
 from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
+from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import message
 
@@ -124,6 +127,94 @@ def test_a_member_whose_disk_fails_for_a_moment_begins_again() -> None:
         victim.replica.write = write  # type: ignore[method-assign]
         await group.calm(group.is_whole)
         assert messages_of(victim) == group.acknowledged != []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_member_whose_disk_has_failed_takes_no_part(sync: bool, kind: str, leads: bool) -> None:
+    """After a failed sync the page cache may say that lost bytes are there."""
+
+    async def scenario() -> None:
+        group = Group(19, sync=sync)
+        disks = {name: FaultyFileSystem(each.volume) for name, each in group.members.items()}
+        for name, each in group.members.items():
+            each.volume = disks[name]  # type: ignore[assignment]
+        leader = await formed(group)
+        victim = leader if leads else followers(group)[0]
+        group.send(leader)
+        await group.calm(group.is_whole)
+        disks[victim.id].faults.append(Fault(kind=kind, path="commitlog", error=errno.EIO, repeats=True))
+        group.send(leader)
+        before = len(group.acknowledged)
+        for _ in range(300):
+            group.tick()
+            await group.settle()
+            if not sync:
+                flush_all(group)
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+            if group.leader is not None and group.leader is not victim and len(group.acknowledged) < before + 3:
+                group.send(group.leader)
+        assert group.leader is not None
+        assert group.leader is not victim
+        assert len(group.acknowledged) >= before + 3
+        disks[victim.id].faults.clear()
+        for _ in range(20):
+            group.tick()
+            await group.settle()
+        with pytest.raises(StorageError):
+            victim.store.check_writable()
+        for name, each in group.members.items():
+            each.volume = disks[name].inner  # type: ignore[assignment]
+        victim.kill(power=sync and kind == "sync")
+        await group.calm(group.is_whole)
+        assert not group.halted()
+        assert messages_of(victim) == messages_of(group.leader)
+        assert set(group.acknowledged) <= set(messages_of(victim))
+
+    run(scenario())
+
+
+def flush_all(group: Group) -> None:
+    for each in group.alive:
+        with suppress(OSError, StorageError):
+            each.store.flush()
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_disk_that_does_not_end_a_flush_delays_no_acknowledgement(leads: bool) -> None:
+    """Two of three have flushed, whoever they are."""
+
+    async def scenario() -> None:
+        group = Group(20, sync=True)
+        leader = await formed(group)
+        victim = leader if leads else followers(group)[0]
+        assert victim.member is not None
+        plain, ended = victim.member._in_thread, asyncio.Event()
+
+        async def slow(work: Callable[[], Any]) -> Any:
+            await ended.wait()
+            return await plain(work)
+
+        victim.member._in_thread = slow
+        for _ in range(3):
+            group.send(leader)
+        for _ in range(10):
+            group.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        assert len(group.acknowledged) >= 3
+        assert group.leader is leader
+        ended.set()
+        victim.member._in_thread = plain
+        await group.calm(group.is_whole)
+        assert messages_of(victim) == group.acknowledged
 
     run(scenario())
 
