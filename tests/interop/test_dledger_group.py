@@ -21,6 +21,7 @@ TOPIC = "ledger"
 COUNT = 400
 CONSUMER = "io.raptormq.interop.consume.PrintMessages"
 PRODUCER = "io.raptormq.interop.produce.SendLedger"
+UNDECIDED = "io.raptormq.interop.produce.SendUndecided"
 TIMEOUT_S = 90.0
 
 
@@ -58,6 +59,42 @@ async def test_the_java_client_goes_on_with_the_next_leader(tmp_path: Path, clas
         found = [body for _, _, body in json.loads(line.removeprefix("messages "))]
         assert [number for number in acknowledged if found.count(number) != 1] == []
         assert found == sorted(found, key=int)
+
+
+async def test_the_next_leader_delivers_timers_and_asks_about_transactions(tmp_path: Path, class_path: str) -> None:
+    """Both are in the log only, and what the killed leader has begun of them is not repeated."""
+    count, due_ms = 20, 15_000
+    more = "transactionTimeOut=15000\ntransactionCheckInterval=1000\n"
+    async with dledger_group(tmp_path, more) as processes, AdminClient(name_servers=processes.name_server) as admin:
+        leader = await processes.leader(admin)
+        await admin.create_topic(TOPIC, 1, 1)
+        arguments = [processes.name_server, TOPIC, str(count), str(due_ms)]
+        producer = java(UNDECIDED, arguments, class_path=class_path, log=tmp_path / "producer.log")
+        try:
+            await asyncio.to_thread(producer.wait_for, "sent", TIMEOUT_S)
+            (queue,) = await admin.topic_stats(TOPIC)
+            before = (await admin.topic_stats(TOPIC))[queue].max_offset
+            processes.kill(leader)
+            await processes.leader(admin, other_than=leader)
+            wanted = [f"timer {number}" for number in range(count)] + [
+                f"open {number}" for number in range(0, count, 2)
+            ]
+            while (await admin.topic_stats(TOPIC))[queue].max_offset < len(wanted):
+                await asyncio.sleep(0.1)
+            arguments = [processes.name_server, TOPIC, str(len(wanted))]
+            consumer = java(CONSUMER, arguments, class_path=class_path, log=tmp_path / "consumer.log")
+            try:
+                lines = await asyncio.to_thread(consumer.finish, TIMEOUT_S)
+            finally:
+                consumer.kill()
+            stored = (await admin.topic_stats(TOPIC))[queue].max_offset
+        finally:
+            producer.kill()
+        (line,) = [line for line in lines if line.startswith("messages ")]
+        found = [body for _, _, body in json.loads(line.removeprefix("messages "))]
+        assert before < len(wanted), "the first leader has left something to the next one"
+        assert sorted(found) == sorted(wanted)
+        assert stored == len(wanted)
 
 
 async def test_the_java_client_follows_the_address_of_the_leader_without_a_route(
