@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.replication import LEADER_ONLY
+from raptormq.broker.replication import LEADER_ONLY, TABLE_CHANGES
 from raptormq.errors import NotLeader
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -22,24 +22,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Answer, Guard, Taken, failure
 
 _DECISIONS = frozenset({RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE})
-_CHANGES = frozenset(
-    {
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
-        RequestCode.CLEAN_UNUSED_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST,
-        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.CLONE_GROUP_OFFSET,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        RequestCode.CONVERT_QUEUE,
-    }
-)
+_CHANGES = TABLE_CHANGES | {RequestCode.SET_MESSAGE_REQUEST_MODE, RequestCode.CONVERT_QUEUE}
 _REFUSED = (LEADER_ONLY | _DECISIONS | _CHANGES) - {RequestCode.UPDATE_CONSUMER_OFFSET}
 
 

@@ -24,7 +24,7 @@ handlers or the client.
 
 from __future__ import annotations
 
-from raptormq.broker.replication.follower_guard import LEADER_ONLY, OFFSET_QUERIES, leader_only
+from raptormq.broker.replication.follower_guard import LEADER_ONLY, OFFSET_QUERIES, TABLE_CHANGES, leader_only
 from raptormq.broker.replication.forwarding import Forwarding
 from raptormq.broker.replication.leader_port import LeaderPort
 from raptormq.broker.replication.member_files import MemberFiles, Progress
@@ -39,6 +39,7 @@ __all__ = [
     "OFFSET_QUERIES",
     "REPLICATED_TABLES",
     "TABLES_TOPIC",
+    "TABLE_CHANGES",
     "Forwarding",
     "LeaderPort",
     "LeaderWork",

@@ -16,7 +16,25 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import TAKEN, Answer, Guard, Taken, failure
 
-LEADER_ONLY = frozenset(
+TABLE_CHANGES = frozenset(
+    {
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    }
+)
+"""Changes of topics, groups and offsets."""
+
+LEADER_ONLY = TABLE_CHANGES | frozenset(
     {
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
@@ -35,20 +53,8 @@ LEADER_ONLY = frozenset(
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.CLONE_GROUP_OFFSET,
         RequestCode.LOCK_BATCH_MQ,
         RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
-        RequestCode.CLEAN_UNUSED_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST,
-        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
         RequestCode.AUTH_CREATE_USER,
         RequestCode.AUTH_UPDATE_USER,
         RequestCode.AUTH_DELETE_USER,
