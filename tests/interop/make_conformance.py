@@ -24,17 +24,16 @@ CLIENTS = {
 }
 _HEAD = """# Conformance
 
-What the official clients see of our broker and name server, compared with Apache RocketMQ 5.3.3, and
-with 5.5.0 for priorities. Each scenario of `tests/interop` was played against both; its outcome has several parts, and
-each part has to be the same. What differs
-on purpose is listed below with its reason (`tests/interop/allowed_differences.json`). Made by
-`python -m tests.interop.make_conformance`; a test compares it with every run. Where two versions of a
-client are named, both have played the scenario.
+The behaviour of RaptorMQ as the official clients observe it, compared with Apache RocketMQ 5.3.3, and with 5.5.0 for
+priorities. Each scenario of `tests/interop` runs against both systems. The outcome of a scenario consists of several
+parts, which are compared one by one. Intended differences are listed below with their reasons
+(`tests/interop/allowed_differences.json`). `python -m tests.interop.make_conformance` generates this page, and a test
+compares it with every run. If a row names two versions of a client, both have run the scenario.
 
-Not in this table, compared in the same suite: mqadmin ([mqadmin.md](mqadmin.md)), access control
-(`test_access_control.py`), TLS (`test_tls.py`), IPv6 (`test_ipv6.py`), our own client against Apache RocketMQ
-5.3.3 and 4.9.7 (`test_python_client.py`, `test_old_server.py`), and stores that change hands
-(`test_store_exchange.py`).
+The same suite compares the following, which this table does not contain: mqadmin ([mqadmin.md](mqadmin.md)), access
+control (`test_access_control.py`), TLS (`test_tls.py`), IPv6 (`test_ipv6.py`), the RaptorMQ client with Apache RocketMQ
+5.3.3 and 4.9.7 (`test_python_client.py`, `test_old_server.py`), and stores that one system writes and the other one
+opens (`test_store_exchange.py`).
 
 | feature | scenario | client | parts | outcome |
 |---|---|---|---|---|
@@ -50,7 +49,7 @@ def render(outcomes: Outcomes) -> str:
         for feature, names in FEATURES.items()
         for number, name in enumerate(names)
     ]
-    return _HEAD + "".join(rows) + "\n## What differs on purpose\n\n" + "".join(_reasons(found))
+    return _HEAD + "".join(rows) + "\n## Intended differences\n\n" + "".join(_reasons(found))
 
 
 def _clients(name: str, found: dict[str, list[Difference]]) -> str:
@@ -70,7 +69,7 @@ def _verdict(found: list[Difference]) -> str:
 def _kind(difference: Difference) -> str:
     if difference.reason is None:
         return "DIFFERENT"
-    return "in other words" if difference.reason == OTHER_WORDS else "different on purpose"
+    return "other wording" if difference.reason == OTHER_WORDS else "intended"
 
 
 def _reasons(found: dict[str, list[Difference]]) -> list[str]:
@@ -80,9 +79,9 @@ def _reasons(found: dict[str, list[Difference]]) -> list[str]:
             if difference.reason is not None and difference.reason != OTHER_WORDS:
                 by_reason.setdefault(difference.reason, []).append(f"{name} ({difference.part})")
     played = [each for name, each in found.items() if reference_of(name) == name]
-    words = sum(_kind(difference) == "in other words" for each in played for difference in each)
+    words = sum(_kind(difference) == "other wording" for each in played for difference in each)
     lines = [f"- {_sentence(reason)} *{'; '.join(where)}*\n" for reason, where in sorted(by_reason.items())]
-    return [*lines, f"- In {words} answers with the same code {OTHER_WORDS}.\n"]
+    return [*lines, f"- In {words} responses with the same code, {OTHER_WORDS}.\n"]
 
 
 def _sentence(reason: str) -> str:

@@ -18,9 +18,7 @@ REFERENCE: dict[str, dict[str, Any]] = json.loads(REFERENCE_FILE.read_text(encod
 """Client and scenario ("go/Produce") -> part of the outcome -> what it is on Apache RocketMQ."""
 ALLOWED: dict[str, dict[str, dict[str, Any]]] = json.loads(ALLOWED_FILE.read_text(encoding="utf-8"))
 """Client and scenario -> part of the outcome -> {"ours": what it is on ours (raw: the code), "reason": why}."""
-OTHER_WORDS = (
-    "the remark says in our words what is wrong with which field; Apache RocketMQ's is the text of an exception"
-)
+OTHER_WORDS = "the remark describes the invalid field; the remark of Apache RocketMQ is the text of an exception"
 EXCEPTION = "<a Java exception>"
 """What stands for its text in outcomes."""
 
