@@ -59,5 +59,5 @@ def test_the_settings_without_effect_are_listed() -> None:
 
 
 def test_the_settings_that_change_at_once_are_listed() -> None:
-    listed = SETTINGS.split("In force at once:")[1].split("All other settings")[0]
+    listed = SETTINGS.split("The following settings take effect immediately:")[1].split("All other settings")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == live_keys(BrokerConfig)
