@@ -17,7 +17,7 @@ from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.message import Delay, Message, MessageQueue
 from raptormq.protocol.properties import decode_properties
-from tests.client.batch_queues import LONG_TEXT, QUEUE, Broker, add, make_batch_queue
+from tests.client.batch_queues import LONG_MS, LONG_TEXT, QUEUE, Broker, add, make_batch_queue
 from tests.client.eventually import eventually
 
 
@@ -90,6 +90,45 @@ async def test_an_old_batch_leaves_and_a_message_without_company_is_sent_as_a_si
     assert [outgoing.code for outgoing in broker.sent] == [RequestCode.SEND_MESSAGE_V2]
     assert decode_properties(broker.sent[0].properties)["UNIQ_KEY"] == result.message_id
     assert result.queue_offset == 100
+
+
+async def test_batches_of_an_idle_queue_leave_long_before_their_delay() -> None:
+    broker = Broker()
+    batch_queue = make_batch_queue(broker, batch_max_delay_ms=LONG_MS)
+    futures = [add(batch_queue, Message("t", b"%d" % number, tag)) for tag in "AB" for number in range(2)]
+    batch_queue._look_whether_idle()
+    assert len(batch_queue._open) == 2  # messages were added since the last look
+    batch_queue._look_whether_idle()
+    await asyncio.gather(*futures)
+    assert [[record.body for record in decode_batch(sent.body)] for sent in broker.sent] == [[b"0", b"1"]] * 2
+    assert batch_queue._idle_look is None
+
+
+async def test_an_open_batch_stays_while_another_one_has_no_answer() -> None:
+    broker = Broker()
+    broker.silent = True
+    batch_queue = make_batch_queue(broker, batch_max_bytes=1000)
+    full = [add(batch_queue, Message("t", b"x" * 600)) for _ in range(2)]
+    await eventually(lambda: len(broker.sent) == 1)
+    rest = add(batch_queue, Message("t", b"rest"))
+    for _ in range(3):
+        batch_queue._look_whether_idle()
+    assert len(batch_queue._open) == 1
+    broker.speaks.set()
+    await asyncio.gather(*full)
+    await eventually(lambda: not batch_queue._sends)
+    for _ in range(2):
+        batch_queue._look_whether_idle()
+    await rest
+    assert len(broker.sent) == 2
+
+
+async def test_a_queue_that_becomes_idle_sends_by_its_own_timer() -> None:
+    broker = Broker()
+    batch_queue = make_batch_queue(broker, batch_max_delay_ms=LONG_MS / 100)
+    begin = asyncio.get_running_loop().time()
+    await add(batch_queue, Message("t", b"x"))
+    assert asyncio.get_running_loop().time() - begin < LONG_MS / 100 / 1000
 
 
 async def test_what_may_not_be_merged_goes_by_itself() -> None:

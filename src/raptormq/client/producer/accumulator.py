@@ -10,7 +10,12 @@ and are sent with one request when the timer fires. A batch without a queue has 
 
     add -> OPEN -- the batch is full ---------------------> CLOSED: sent by itself
              |---- the group is due or full, or flush ----> CLOSED: all batches of the group are sent together
+             |---- the batch queue is idle ---------------> CLOSED: all batches of the batch queue are sent
     CLOSED -- answered, failed or cancelled --> COMPLETED: every waiter has its outcome, the bytes are released
+
+A batch queue with open batches is BUSY or IDLE. It is IDLE when none of its batches is pending and no message was added
+for a tenth of the delay of a batch: the senders probably wait for their results, so a further wait merges nothing.
+Under load it is BUSY, and batches are as large as without this rule. `BatchQueue._look_whether_idle` decides.
 
 Some messages are sent immediately without merging: delayed messages, messages to retry topics, ordered messages without
 a queue, bodies as large as a whole batch, and messages whose properties leave no room for those that the broker adds.
@@ -70,6 +75,9 @@ MAX_MERGED_TAG_CHARS = 2048
 """Maximum length of the tag of a merged message. A batch has the tag and the merged keys (`MAX_KEYS_CHARS`) in its
 properties; with up to 4 bytes per character both fit.
 """
+
+IDLE_SHARE = 0.1
+"""Share of `batch_max_delay_ms` without a new message after which a batch queue is idle."""
 
 
 class Accumulator:
@@ -143,6 +151,10 @@ class BatchQueue:
         """Open groups."""
         self._sends: dict[asyncio.Task[None], int] = {}
         """Pending sends, each with the number of `release` calls that wait for it."""
+        self._idle_look: asyncio.TimerHandle | None = None
+        """Timer of the next look whether the batch queue is idle; None while no batch is open."""
+        self._bytes_at_look = 0
+        """`Accumulator.held_bytes` at the last look."""
         self.users = 0
 
     @overload
@@ -277,10 +289,29 @@ class BatchQueue:
         if key is not None:
             self._broker_groups[key] = group
         self._shared.open_groups += 1
+        if self._idle_look is None:
+            self._look_again_later()
         return group
+
+    def _look_again_later(self) -> None:
+        self._bytes_at_look = self._shared.held_bytes
+        quiet_s = self._config.batch_max_delay_ms * IDLE_SHARE / 1000
+        self._idle_look = self._loop.call_later(quiet_s, self._look_whether_idle)
+
+    def _look_whether_idle(self) -> None:
+        """Send all open batches if the batch queue is idle (see the module); look again later if it is busy."""
+        self._idle_look = None
+        is_busy = self._sends or self._shared.held_bytes != self._bytes_at_look
+        if not is_busy:
+            self.flush()
+        elif self._open:
+            self._look_again_later()
 
     def flush(self) -> None:
         """Close all open batches and send them now."""
+        if self._idle_look is not None:
+            self._idle_look.cancel()
+            self._idle_look = None
         while self._open:
             self._close_group(next(iter(self._open.values())).group)
 
