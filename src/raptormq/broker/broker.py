@@ -238,7 +238,7 @@ class Broker:
 
     async def wait_restart_wanted(self) -> None:
         """Wait until this broker must be stopped and started again to replace the contents of its store
-        (:attr:`Replication.wants_restart`). Waits for ever for a broker that is not a group member.
+        (:attr:`Replication.wants_restart`). Never returns for a broker that is not a group member.
         """
         replication = self._assembly.replication if self._assembly is not None else None
         await (asyncio.Event() if replication is None else replication.wants_restart).wait()

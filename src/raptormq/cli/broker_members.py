@@ -43,7 +43,7 @@ async def view_of(admin: AdminClient, broker: str) -> ReplicationState:
 
 
 async def transfer(admin: AdminClient, broker: str, to: str | None) -> ReplicationState:
-    """Hand leadership of a broker's group over, and return the view of who led.
+    """Transfer leadership of a broker's group, and return the previous leader's view.
 
     Raises:
         CommandFailed: there is no such broker, or it is not a member of a group.

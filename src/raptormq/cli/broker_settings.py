@@ -40,7 +40,7 @@ Examples:
 def show(broker: str, keys: tuple[str, ...], output: str, name_servers: str, timeout_s: float) -> None:
     """Show the settings KEY of BROKER, by default all of them.
 
-    BROKER is the name of a broker, whose master or leader is asked, or an address HOST:PORT.
+    BROKER is the name of a broker (its master or leader responds), or an address HOST:PORT.
     """
 
     async def run(admin: AdminClient) -> dict[str, str]:
@@ -76,7 +76,7 @@ Examples:
 def set_settings(broker: str, pairs: tuple[tuple[str, str], ...], name_servers: str, timeout_s: float) -> None:
     """Change settings of BROKER, all or none, and write them to its settings file.
 
-    BROKER is the name of a broker, of which all registered members are changed, or an address HOST:PORT. Settings that
+    BROKER is the name of a broker (all its registered members are changed), or an address HOST:PORT. Settings that
     a running broker cannot change take effect at its next start; the command names them. On Kubernetes, change
     spec.config of the BrokerCluster instead.
     """

@@ -124,9 +124,9 @@ Examples:
 @name_servers_option
 @timeout_option
 def transfer(broker: str, to: str | None, name_servers: str, timeout_s: float) -> None:
-    """Hand leadership of the Dledger group of BROKER over to another member.
+    """Transfer leadership of the Dledger group of BROKER to another member.
 
-    Nothing is lost, and clients follow by themselves.
+    No messages are lost, and clients switch to the new leader automatically.
     """
     state = with_admin(name_servers, timeout_s, lambda admin: hand_over(admin, broker, to))
     click.echo(f"member {state.leader} leads the group of broker {broker}, in term {state.term}")

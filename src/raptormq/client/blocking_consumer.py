@@ -158,7 +158,7 @@ class BlockingPoppedBatch(_BlockingBatch[BlockingPoppedMessage, PoppedBatch]):
     __slots__ = ()
 
     def change_invisible_time(self, seconds: float) -> bool:
-        """Set the invisible time of the messages that are not settled. Return False if that of one was over."""
+        """Set the invisible time of the unsettled messages. Return False if it had expired for one of them."""
         return self._run(self._received.change_invisible_time(seconds))
 
 

@@ -194,7 +194,7 @@ class Described(Protocol):
     """A producer or a consumer."""
 
     def describe(self) -> ProducerDescription | ConsumerDescription:
-        """Return what it does now. Call it in the event loop of the client."""
+        """Return the current state. Call it in the event loop of the client."""
 
 
 class Interceptor:
@@ -208,7 +208,7 @@ class Interceptor:
 
 
 class ProducerInterceptor(Interceptor):
-    """Base class of interceptors of sends; override what is of interest."""
+    """Base class of interceptors of sends; override the methods that you need."""
 
     def before_send(self, context: SendContext) -> None:
         """Called before the message is validated and sent."""
@@ -224,7 +224,7 @@ class ProducerInterceptor(Interceptor):
 
 
 class ConsumerInterceptor(Interceptor):
-    """Base class of interceptors of consumption; override what is of interest."""
+    """Base class of interceptors of consumption; override the methods that you need."""
 
     def before_consume(self, context: ConsumeContext) -> None:
         """Called before the listener is called, or the loop gets the message."""
@@ -238,7 +238,7 @@ class ConsumerInterceptor(Interceptor):
         """
 
     def on_rebalance(self, context: RebalanceContext) -> None:
-        """Called when queues are assigned, revoked or lost, before a `RebalanceListener` is told."""
+        """Called when queues are assigned, revoked or lost, before the `RebalanceListener` is called."""
 
 
 I = TypeVar("I", ProducerInterceptor, ConsumerInterceptor)  # noqa: E741 - an interceptor

@@ -148,7 +148,7 @@ class RaptorPublisher(PublisherUsecase):
 
 
 class ReplyPublisher(FakePublisher):
-    """Sends the result of a handler to who waits for it (``request``)."""
+    """Sends the result of a handler to the caller that waits for it (``request``)."""
 
     __slots__ = ("_request",)
 

@@ -17,7 +17,7 @@ class Candidacy:
 
     Attributes:
         term: term of the election.
-        configuration: the members that are asked for their votes.
+        configuration: the members whose votes are requested.
         pre: whether this is a pre-vote, which raises no member's term.
         bootstrap: whether the group is being formed, which needs the votes of all members.
         granted: ids of the voters that granted their vote; the value is their ``recovering`` flag.

@@ -179,7 +179,7 @@ class PullService:
         return _EMPTY, self._without_moves(pull, result)
 
     def _must_catch_up(self, result: GetResult) -> bool:
-        """Return whether ``result`` may be told only by a member of a group that has caught up."""
+        """Return whether only a group member that has caught up may return ``result``."""
         return self._catch_up is not None and result.status in _TELLS_END
 
     def _without_moves(self, pull: PullRequest, result: GetResult) -> GetResult:

@@ -646,7 +646,7 @@ class AdminClient(Startable):
         self, make: Callable[[], RemotingCommand], servers: Iterable[str] | None
     ) -> dict[str, RemotingCommand]:
         """Send a request of its own to each server, by default to all masters, and return the responses by address.
-        Raises the first error after all were asked.
+        Raises the first error after all servers have responded or failed.
         """
         make()  # an invalid argument is an error even where no broker is up
         responses: dict[str, RemotingCommand] = {}

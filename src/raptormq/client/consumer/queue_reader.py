@@ -107,7 +107,7 @@ class CrcRetry:
         return isinstance(error, ChecksumError) and offset != self._offset
 
     def remember(self, offset: int) -> None:
-        """Record that the record at ``offset`` is fetched once more."""
+        """Note that the record at ``offset`` is fetched again."""
         self._offset = offset
 
 

@@ -42,7 +42,7 @@ class RebalanceCalls:
         listener: the listener; `None` for a consumer without one.
         group: the consumer group.
         timeout: seconds that a call may take.
-        interceptors: are told first.
+        interceptors: are called first.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-r"""The text of message traces. Pure functions from what interceptors are told to lines.
+r"""The text of message traces. Pure functions that format the contexts of interceptors as lines.
 
 Fields end with ``\x01``, lines with ``\x02``::
 

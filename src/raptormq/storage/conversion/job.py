@@ -53,7 +53,7 @@ class QueueTypes(Protocol):
 
 
 class StopRequested(Exception):
-    """Not an error: the conversion was asked to stop, or the topic was deleted."""
+    """Not an error: the conversion was cancelled, or the topic was deleted."""
 
 
 class _Step(Protocol):
@@ -226,7 +226,7 @@ class ConversionRunner:
         raise StopRequested
 
     async def _wait_dispatched(self, offset: int, job: ConversionJob | None = None) -> None:
-        """Wait until the log below ``offset`` is in the queues, or ``job`` is asked to stop."""
+        """Wait until the log below ``offset`` is in the queues, or ``job`` is cancelled."""
         while self.parts.dispatcher.dispatched_offset < offset:
             await asyncio.sleep(_PAUSE_S)
             if job is not None and job.stop_requested:

@@ -279,7 +279,7 @@ class IndexFile:
     def _link(self, slots: _Column, places: _Column, numbers: _Column) -> _Column:
         """Point the slots to the new entries; return the previous entry of each slot."""
         older = slots[places]
-        slots[places] = numbers  # of several entries for one slot the last one, the newest, stays
+        slots[places] = numbers  # if several entries have the same slot, the last and newest entry remains
         self._used_slots += int(np.count_nonzero(older == 0))
         if (slots[places] == numbers).all():
             return older
@@ -315,7 +315,9 @@ class IndexFile:
             data = self._file.read_at(self.entry_offset(first), (after - first) * ENTRY_BYTES)
             places = np.frombuffer(data, dtype=ENTRIES)["hash"].astype(np.int32) % self.slot_count
             rows = np.flatnonzero(wrong[places])
-            slots[places[rows]] = rows + first  # of several entries for one slot the last one, the newest, stays
+            slots[places[rows]] = (
+                rows + first
+            )  # if several entries have the same slot, the last and newest entry remains
             wrong[places[rows]] = False
             after = first
 
