@@ -22,7 +22,8 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
-ASYNC_TEST_TIMEOUT_S = 100.0
+ASYNC_SHARE_OF_TIMEOUT = 5 / 6
+"""A coroutine is cancelled before pytest-timeout ends its test, so that what it started is closed."""
 
 # A shell starts background jobs, and some CI runners start everything, with SIGINT ignored; children inherit that, and
 # the programs that tests interrupt would never end.
@@ -55,8 +56,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"the order of the tests was that of --shuffle {seed}")
 
 
-async def _run_bounded(test: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    async with asyncio.timeout(ASYNC_TEST_TIMEOUT_S):
+def _async_timeout_s(item: pytest.Function) -> float:
+    marker = item.get_closest_marker("timeout")
+    config = item.config
+    return ASYNC_SHARE_OF_TIMEOUT * float(
+        marker.args[0] if marker else config.getoption("timeout") or config.getini("timeout")
+    )
+
+
+async def _run_bounded(test: Callable[..., Any], arguments: dict[str, Any], timeout_s: float) -> None:
+    async with asyncio.timeout(timeout_s):
         await test(**arguments)
 
 
@@ -71,7 +80,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         # An error, as other warnings are, would keep uvloop from closing what is left open; its loop waits for that.
         warnings.filterwarnings("always", "unclosed resource", ResourceWarning)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run_bounded(pyfuncitem.obj, arguments))
+            runner.run(_run_bounded(pyfuncitem.obj, arguments, _async_timeout_s(pyfuncitem)))
     assert not left_open, "; ".join(str(warning.message) for warning in left_open)
     return True
 
