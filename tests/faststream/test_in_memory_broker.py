@@ -177,6 +177,10 @@ def test_wrong_settings_are_errors_at_once() -> None:
         broker.subscriber(
             "orders", group="g", order=Order.NONE, config=ConsumerConfig(order=Order.BY_KEY, order_key=lambda _: 1)
         )
+    with pytest.raises(ConfigError, match="max_records and batch_timeout_ms need batch=True"):
+        broker.subscriber("orders", group="g", max_records=5)
+    with pytest.raises(ConfigError, match="max_records must be a whole number above 0"):
+        broker.subscriber("orders", group="g", batch=True, max_records=0)
     with pytest.raises(ConfigError, match=r"nowhere"):
         RaptorBroker("nowhere")
 
@@ -191,3 +195,44 @@ async def test_a_message_in_order_has_no_pause_of_its_own() -> None:
     async with TestRaptorBroker(broker) as test:
         with pytest.raises(ConfigError, match="retry_pause"):
             await test.publish("x", "orders")
+
+
+async def test_a_batch_has_one_message_in_a_test() -> None:
+    broker = RaptorBroker(UNUSED)
+
+    @broker.subscriber("orders", group="g", batch=True)
+    @broker.publisher("invoices")
+    async def bill(orders: list[Purchase]) -> list[int]:
+        return [order.number for order in orders]
+
+    async with TestRaptorBroker(broker) as test:
+        await test.publish(Purchase(number=17), "orders")
+        bill.mock.assert_called_once_with([{"number": 17}])
+
+
+async def test_options_of_a_publisher_are_defaults_and_unknown_ones_are_errors() -> None:
+    broker = RaptorBroker(UNUSED)
+    received: list[tuple[str | None, dict[str, str]]] = []
+
+    @broker.subscriber("orders", group="g")
+    async def handle(body: str, message: RaptorMessage) -> str:
+        received.append((message.raw_message.tags, message.headers))
+        return body.upper()
+
+    publisher = broker.publisher("orders", tag="paid", headers={"a": "1", "b": "1"})
+    async with TestRaptorBroker(broker) as test:
+        await publisher.publish("x", headers={"b": "2"}, correlation_id="flow")
+        assert await (await publisher.request("x", tag="other")).decode() == "X"
+        assert await (await test.request("x", "orders", headers={"c": "3"})).decode() == "X"
+        for call in (test.request, test.publish, publisher.request, publisher.publish):
+            with pytest.raises(TypeError, match="has no argument partition; options are key, tag, headers"):
+                await call("x", "orders", partition=1)  # type: ignore[call-arg] # wrong on purpose
+        with pytest.raises(TypeError, match="request has no argument delay"):
+            await test.request("x", "orders", delay=None)  # type: ignore[call-arg] # wrong on purpose
+    names = {"a", "b", "c"}
+    assert [(tag, {name: value for name, value in headers.items() if name in names}) for tag, headers in received] == [
+        ("paid", {"a": "1", "b": "2"}),
+        ("other", {"a": "1", "b": "1"}),
+        (None, {"c": "3"}),
+    ]
+    assert received[0][1]["correlation_id"] == "flow"

@@ -23,9 +23,10 @@ from raptormq.client import (
     OnFailure,
     Order,
     PullConsumer,
+    ReceivedBatch,
 )
 from raptormq.errors import NoRoute
-from raptormq.faststream import RaptorBroker, RaptorMessage, RaptorResponse, RaptorRouter
+from raptormq.faststream import RaptorBatch, RaptorBroker, RaptorMessage, RaptorResponse, RaptorRouter
 from raptormq.testing import EmbeddedCluster
 from tests.client.eventually import eventually
 from tests.names import unique
@@ -188,6 +189,68 @@ async def test_the_policy_decides_after_an_error(
         if expected == "dead letter":
             assert len(await dead_letters(raptormq_cluster, group, 1)) == 1
     assert raptormq_cluster.lag(group, raptormq_topic) == (1 if expected == "open" else 0)
+
+
+async def test_batches(raptormq_cluster: EmbeddedCluster, raptormq_topic: str) -> None:
+    broker, group = RaptorBroker(raptormq_cluster.name_servers), unique("batches")
+    calls: asyncio.Queue[tuple[list[Purchase], RaptorBatch]] = asyncio.Queue()
+
+    @broker.subscriber(
+        raptormq_topic, group=group, batch=True, max_records=3, batch_timeout_ms=20_000, max_workers=1, config=FIRST
+    )
+    async def handle(purchases: list[Purchase], batch: RaptorBatch) -> None:
+        calls.put_nowait((purchases, batch))
+        if len(purchases) == len({purchase.number for purchase in purchases}) == 3 and purchases[0].number < 3:
+            assert isinstance(batch.raw_message, ReceivedBatch)
+            await batch.raw_message[0].dead_letter("alone")
+            return
+        raise NackMessage(after=0)
+
+    async with started(broker):
+        for number in range(6):
+            await broker.publish(Purchase(number=number), raptormq_topic, headers={"n": str(number)}, key="one")
+        first, batch = await calls.get()
+        assert [purchase.number for purchase in first] == [0, 1, 2]
+        assert [headers["n"] for headers in batch.batch_headers] == ["0", "1", "2"]
+        await eventually(lambda: batch.committed is AckStatus.ACKED)
+        second, batch = await calls.get()
+        assert [purchase.number for purchase in second] == [3, 4, 5]
+        again, batch = await calls.get()
+        assert {purchase.number for purchase in again} == {3, 4, 5}
+        assert {message.reconsume_times for message in batch.raw_message} == {1}
+    [letter] = await dead_letters(raptormq_cluster, group, 1)
+    assert letter.properties["DLQ_REASON"] == "alone"
+
+
+@pytest.mark.parametrize("error", [RejectMessage(), ValueError("no")])
+async def test_batches_in_order(raptormq_cluster: EmbeddedCluster, raptormq_topic: str, error: Exception) -> None:
+    broker, group = RaptorBroker(raptormq_cluster.name_servers), unique("ordered-batches")
+    handled: list[int] = []
+    failed: list[list[int]] = []
+    done = asyncio.Event()
+
+    async def handle(numbers: list[int]) -> None:
+        if 5 in numbers and (isinstance(error, RejectMessage) or len(failed) < 2):
+            failed.append(numbers)
+            raise error
+        assert len(numbers) <= 4
+        handled.extend(numbers)
+        if 9 in numbers:
+            done.set()
+
+    for number in range(10):
+        async with RaptorBroker(raptormq_cluster.name_servers) as producer:
+            await producer.publish(number, raptormq_topic, key="one")
+    broker.subscriber(raptormq_topic, group=group, batch=True, max_records=4, order=Order.BY_KEY, config=FIRST)(handle)
+    async with started(broker):
+        await done.wait()
+    if isinstance(error, RejectMessage):
+        [letter] = await dead_letters(raptormq_cluster, group, 1)
+        assert json.loads(letter.body) == 5
+    assert handled == [number for number in range(10) if number != 5 or not isinstance(error, RejectMessage)]
+    assert 5 in failed[0]
+    assert len(failed[0]) > 1
+    assert failed[1:] == [[5]]
 
 
 async def test_messages_of_a_key_are_handled_in_order_and_others_at_the_same_time(

@@ -16,13 +16,14 @@ names the minor version.
 
 from __future__ import annotations
 
-from raptormq.faststream.annotations import RaptorMessage
+from raptormq.faststream.annotations import RaptorBatch, RaptorMessage
 from raptormq.faststream.broker import RaptorBroker
 from raptormq.faststream.response import RaptorResponse
 from raptormq.faststream.router import RaptorPublisherRoute, RaptorRoute, RaptorRouter
 from raptormq.faststream.testing import TestRaptorBroker
 
 __all__ = [
+    "RaptorBatch",
     "RaptorBroker",
     "RaptorMessage",
     "RaptorPublisherRoute",

@@ -8,10 +8,12 @@ from faststream import Context
 
 from raptormq.client import Producer as ClientProducer
 from raptormq.faststream.broker import RaptorBroker as Broker
-from raptormq.faststream.message import StreamRaptorMessage
+from raptormq.faststream.message import StreamRaptorBatch, StreamRaptorMessage
 
 RaptorMessage = Annotated[StreamRaptorMessage, Context("message")]
 """The message of the call, with ``ack``, ``nack`` and ``reject``."""
+RaptorBatch = Annotated[StreamRaptorBatch, Context("message")]
+"""The batch of the call, of a subscriber with ``batch=True``."""
 RaptorBroker = Annotated[Broker, Context("broker")]
 """The broker that calls."""
 Producer = Annotated[ClientProducer, Context("broker._connection")]

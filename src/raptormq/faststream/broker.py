@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fast_depends import Provider, dependency_provider
 from faststream._internal.broker import BrokerUsecase
@@ -24,7 +24,6 @@ from faststream.specification.schema import BrokerSpec
 from raptormq.client import (
     AdminClient,
     ClientConfig,
-    Delay,
     MessageExt,
     Producer,
     ProducerConfig,
@@ -35,7 +34,7 @@ from raptormq.faststream.config import LoggerStorage, RaptorBrokerConfig
 from raptormq.faststream.message import StreamRaptorMessage
 from raptormq.faststream.producer import RaptorProducer
 from raptormq.faststream.registrator import RaptorRegistrator
-from raptormq.faststream.response import RaptorPublishCommand
+from raptormq.faststream.response import PublishOptions, RaptorPublishCommand, RequestOptions
 from raptormq.faststream.subscriber import RaptorSubscriber
 
 if TYPE_CHECKING:
@@ -176,19 +175,7 @@ class RaptorBroker(RaptorRegistrator, BrokerUsecase[MessageExt, Producer, Raptor
         except (RaptorMQError, TimeoutError):
             return False
 
-    async def publish(
-        self,
-        message: Any,
-        topic: str,
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        delay: Delay | None = None,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
+    async def publish(self, message: Any, topic: str, **options: Unpack[PublishOptions]) -> SendResult:
         """Send a value to a topic, and return where it is stored.
 
         Args:
@@ -202,53 +189,27 @@ class RaptorBroker(RaptorRegistrator, BrokerUsecase[MessageExt, Producer, Raptor
             headers: properties.
             correlation_id: id that connects messages of one flow; a new one by default.
             timeout: seconds; default `ProducerConfig.send_timeout`.
+            **options: the arguments from `key` on.
 
         Raises:
             IncorrectState: the broker is not connected.
             MessageError, NoRoute, TransportError, ServerError: as :meth:`raptormq.client.Producer.send`.
+            TypeError: there is no such argument.
         """
-        command = RaptorPublishCommand(
-            message,
-            _publish_type=PublishType.PUBLISH,
-            topic=topic,
-            key=key,
-            tag=tag,
-            keys=keys,
-            delay=delay,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            timeout=timeout,
-        )
+        command = RaptorPublishCommand.build(message, PublishType.PUBLISH, topic, options, self.config.id_generator)
         result: SendResult = await self._basic_publish(command, producer=self.config.producer)
         return result
 
     async def request(  # type: ignore[override] # the base has only the first two arguments
-        self,
-        message: Any,
-        topic: str,
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        timeout: float | None = None,
+        self, message: Any, topic: str, **options: Unpack[RequestOptions]
     ) -> StreamRaptorMessage:
         """Send a value, and return the reply of its handler; ``await reply.decode()`` is its value. The arguments are
-        those of :meth:`publish`; ``timeout`` covers both.
+        those of :meth:`publish` without ``keys`` and ``delay``; ``timeout`` covers both.
 
         Raises:
-            IncorrectState, MessageError, NoRoute, TransportError, ServerError: as :meth:`publish`; `RequestTimeout`
-                when no reply came.
+            IncorrectState, MessageError, NoRoute, TransportError, ServerError, TypeError: as :meth:`publish`;
+                `RequestTimeout` when no reply came.
         """
-        command = RaptorPublishCommand(
-            message,
-            _publish_type=PublishType.REQUEST,
-            topic=topic,
-            key=key,
-            tag=tag,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            timeout=timeout,
-        )
+        command = RaptorPublishCommand.build(message, PublishType.REQUEST, topic, options, self.config.id_generator)
         reply: StreamRaptorMessage = await self._basic_request(command, producer=self.config.producer)
         return reply

@@ -2,17 +2,19 @@
 
 A handler settles a message by ``ack``, ``nack`` or ``reject``, or FastStream does so by the ack policy. Where messages
 have no order, the client's message is settled at once (:class:`raptormq.client.ReceivedMessage`). In order, the result
-of the listener decides, so :class:`OrderedMessage` notes it.
+of the listener decides, so :class:`OrderedMessage` notes it. A batch subscriber has
+:class:`raptormq.client.ReceivedBatch` or :class:`OrderedBatch` in place of the message.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from faststream.message import StreamMessage, decode_message
 
-from raptormq.client import MessageExt, ReceivedMessage, Retry, RetryKind
+from raptormq.client import MessageExt, ReceivedBatch, ReceivedMessage, Retry, RetryKind
 from raptormq.client.message import values_of
 from raptormq.errors import ConfigError
 from raptormq.protocol.properties import REPLY_TO_CLIENT
@@ -23,25 +25,19 @@ CORRELATION_ID = "correlation_id"
 """Property with the id that connects messages of one flow."""
 
 
-@dataclass(slots=True)
-class OrderedMessage(MessageExt):
-    """A message of a consumer with an order. What the handler decides is carried out when its call has ended."""
+class Noting:
+    """Notes what the handler decides, to be carried out when its call has ended."""
 
-    is_acked: bool = field(default=False, kw_only=True, compare=False)
-    is_rejected: bool = field(default=False, kw_only=True, compare=False)
-
-    @classmethod
-    def of(cls, message: MessageExt) -> Self:
-        """Return ``message`` as one to settle."""
-        return cls(*values_of(message))
+    is_acked: bool
+    is_rejected: bool
 
     async def ack(self) -> bool:
-        """The message is consumed."""
+        """The messages of the call are consumed."""
         self.is_acked = True
         return True
 
     async def retry(self, after: float | None = None) -> Retry:
-        """The message is consumed again before the next one of its queue or key.
+        """They are consumed again before the next ones of their queue or key.
 
         Raises:
             ConfigError: ``after`` is given; the pause is that of the consumer.
@@ -53,9 +49,30 @@ class OrderedMessage(MessageExt):
         return Retry(RetryKind.HANDED_OVER)
 
     async def dead_letter(self, reason: str) -> bool:
-        """The message is given up: ``ConsumerConfig.on_failure`` applies."""
+        """They are given up: ``ConsumerConfig.on_failure`` applies."""
         self.is_rejected = True
         return True
+
+
+@dataclass(slots=True)
+class OrderedMessage(MessageExt, Noting):
+    """A message of a consumer with an order."""
+
+    is_acked: bool = field(default=False, kw_only=True, compare=False)
+    is_rejected: bool = field(default=False, kw_only=True, compare=False)
+
+    @classmethod
+    def of(cls, message: MessageExt) -> Self:
+        """Return ``message`` as one to settle."""
+        return cls(*values_of(message))
+
+
+class OrderedBatch(list[MessageExt], Noting):
+    """Messages of one call of a consumer with an order. They are settled together only."""
+
+    def __init__(self, messages: Iterable[MessageExt]) -> None:
+        super().__init__(messages)
+        self.is_acked = self.is_rejected = False
 
 
 Settleable = ReceivedMessage | OrderedMessage
@@ -95,6 +112,14 @@ class StreamRaptorMessage(StreamMessage[Any]):
         await super().reject()
 
 
+class StreamRaptorBatch(StreamRaptorMessage):
+    """A batch in the hands of a handler. ``raw_message`` is a sequence of the client's messages. ``ack``, ``nack`` and
+    ``reject`` settle those that are not settled.
+    """
+
+    raw_message: ReceivedBatch | OrderedBatch  # type: ignore[assignment] # it is settled by the same calls
+
+
 async def parse_message(message: MessageExt) -> StreamRaptorMessage:
     """Return a received message in FastStream's form. Headers are the properties of the application."""
     headers = message.user_properties
@@ -107,6 +132,27 @@ async def parse_message(message: MessageExt) -> StreamRaptorMessage:
         correlation_id=headers.get(CORRELATION_ID),
         message_id=message.message_id,
     )
+
+
+async def parse_batch(batch: ReceivedBatch | OrderedBatch) -> StreamRaptorBatch:
+    """Return a received batch in FastStream's form. The headers are those of the first message; ``batch_headers`` has
+    those of each.
+    """
+    headers = [message.user_properties for message in batch]
+    return StreamRaptorBatch(
+        batch,
+        [message.body for message in batch],
+        headers=headers[0],
+        batch_headers=headers,
+        content_type=headers[0].get(CONTENT_TYPE),
+        correlation_id=headers[0].get(CORRELATION_ID),
+        message_id=",".join(message.message_id for message in batch),
+    )
+
+
+async def decode_batch(message: StreamMessage[Any]) -> list[Any]:
+    """Return the value of each body of a batch, by its own content type."""
+    return [decode_message(await parse_message(each)) for each in message.raw_message]
 
 
 async def decode(message: StreamMessage[Any]) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from faststream._internal.configs import PublisherSpecificationConfig, PublisherUsecaseConfig
 from faststream._internal.endpoint.publisher import PublisherSpecification, PublisherUsecase
@@ -14,10 +14,10 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, PublisherSpec
 
-from raptormq.client import Delay, MessageExt, SendResult
+from raptormq.client import MessageExt, SendResult
 from raptormq.faststream.config import RaptorBrokerConfig
 from raptormq.faststream.producer import RaptorProducer
-from raptormq.faststream.response import RaptorPublishCommand
+from raptormq.faststream.response import PublishOptions, RaptorPublishCommand, RequestOptions
 
 if TYPE_CHECKING:
     from faststream._internal.types import PublisherMiddleware
@@ -83,60 +83,23 @@ class RaptorPublisher(PublisherUsecase):
         """The topic with the prefixes of routers."""
         return f"{self._outer_config.prefix}{self._config.topic}"
 
-    async def publish(
-        self,
-        message: Any,
-        topic: str = "",
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        delay: Delay | None = None,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
+    async def publish(self, message: Any, topic: str = "", **options: Unpack[PublishOptions]) -> SendResult:
         """Send a value; see :meth:`raptormq.faststream.RaptorBroker.publish`. Omitted arguments are the publisher's."""
-        command = RaptorPublishCommand(
-            message,
-            _publish_type=PublishType.PUBLISH,
-            topic=topic or self.topic,
-            key=key or self._config.key,
-            tag=tag or self._config.tag,
-            keys=keys,
-            delay=delay,
-            headers=self._config.headers | (headers or {}),
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            timeout=timeout,
-        )
+        command = self._command(message, PublishType.PUBLISH, topic, options)
         result: SendResult = await self._basic_publish(
             command, producer=self._outer_config.producer, _extra_middlewares=()
         )
         return result
 
-    async def request(
-        self,
-        message: Any,
-        topic: str = "",
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        headers: dict[str, str] | None = None,
-        correlation_id: str | None = None,
-        timeout: float | None = None,
-    ) -> Any:
+    async def request(self, message: Any, topic: str = "", **options: Unpack[RequestOptions]) -> Any:
         """Send a value and return the reply; see :meth:`raptormq.faststream.RaptorBroker.request`."""
-        command = RaptorPublishCommand(
-            message,
-            _publish_type=PublishType.REQUEST,
-            topic=topic or self.topic,
-            key=key or self._config.key,
-            tag=tag or self._config.tag,
-            headers=self._config.headers | (headers or {}),
-            correlation_id=correlation_id or self._outer_config.id_generator(),
-            timeout=timeout,
-        )
+        command = self._command(message, PublishType.REQUEST, topic, options)
         return await self._basic_request(command, producer=self._outer_config.producer)
+
+    def _command(self, message: Any, kind: PublishType, topic: str, options: RequestOptions) -> RaptorPublishCommand:
+        own = RequestOptions(key=self._config.key, tag=self._config.tag, headers=self._config.headers)
+        new_id = self._outer_config.id_generator
+        return RaptorPublishCommand.build(message, kind, topic or self.topic, options, new_id, own)
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> None:
         command = RaptorPublishCommand.from_cmd(cmd)

@@ -11,6 +11,8 @@ from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.middlewares import AckPolicy
 
 from raptormq.client import ConsumerConfig, MessageExt, Order, Sql
+from raptormq.client.settings import check_setting
+from raptormq.errors import ConfigError
 from raptormq.faststream.config import RaptorBrokerConfig
 from raptormq.faststream.publisher import (
     RaptorPublisher,
@@ -19,6 +21,7 @@ from raptormq.faststream.publisher import (
     RaptorPublisherSpecificationConfig,
 )
 from raptormq.faststream.subscriber import (
+    Batch,
     RaptorSubscriber,
     RaptorSubscriberConfig,
     RaptorSubscriberSpecification,
@@ -43,6 +46,9 @@ class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
         expression: str | Sql = "*",
         order: Order | None = None,
         max_workers: int | None = None,
+        batch: bool = False,
+        max_records: int | None = None,
+        batch_timeout_ms: int | None = None,
         config: ConsumerConfig | None = None,
         ack_policy: AckPolicy = EMPTY,
         no_reply: bool = False,
@@ -64,6 +70,11 @@ class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
             expression: `*`, tags as in `TagA || TagB`, or `Sql`.
             order: `Order.BY_KEY` or `Order.BY_QUEUE` for handlers that are called in order; default that of `config`.
             max_workers: most handlers at a time; default `ConsumerConfig.concurrency`, 20.
+            batch: handlers get lists of messages, which are settled together. With an order the messages of a list have
+                the same queue or key.
+            max_records: with `batch`: most messages of a list; 32 by default.
+            batch_timeout_ms: with `batch`: milliseconds to wait for a full list after its first message; 200 by
+                default. Lists in order do not wait.
             config: how to fetch, retry and commit.
             ack_policy: what happens after an error: by default the message is delivered again (`NACK_ON_ERROR`), with
                 `REJECT_ON_ERROR` it becomes a dead letter.
@@ -76,8 +87,9 @@ class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
             title, description, include_in_schema: for AsyncAPI.
 
         Raises:
-            ConfigError: a value is out of range.
+            ConfigError: a value is out of range, or one of a batch is given without `batch`.
         """
+        batches = _batch(batch=batch, max_records=max_records, batch_timeout_ms=batch_timeout_ms)
         outer = cast("RaptorBrokerConfig", self.config)
         calls = CallsCollection[MessageExt]()
         subscriber = RaptorSubscriber(
@@ -85,7 +97,8 @@ class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
                 topic=topic,
                 group=group,
                 expression=expression,
-                consuming=consuming(config, order, max_workers),
+                consuming=consuming(config, order, max_workers, batches),
+                batch=batches,
                 no_reply=no_reply,
                 _outer_config=outer,
                 _ack_policy=ack_policy,
@@ -146,3 +159,14 @@ class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
         )
         super().publisher(publisher, persistent=persistent)
         return publisher
+
+
+def _batch(*, batch: bool, max_records: int | None, batch_timeout_ms: int | None) -> Batch | None:
+    check_setting("batch", batch, bool)
+    given = {"max_records": max_records, "timeout_ms": batch_timeout_ms}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if batch:
+        return Batch(**changes)
+    if changes:
+        raise ConfigError("max_records and batch_timeout_ms need batch=True")
+    return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypedDict, cast
 
 from faststream.response import PublishCommand, Response
 from faststream.response.publish_type import PublishType
@@ -55,6 +55,29 @@ class RaptorResponse(Response):
         )
 
 
+class RequestOptions(TypedDict, total=False):
+    """The keyword arguments of ``request``; None for the default."""
+
+    key: str | None
+    tag: str | None
+    headers: dict[str, str] | None
+    correlation_id: str | None
+    timeout: float | None
+
+
+class PublishOptions(RequestOptions, total=False):
+    """The keyword arguments of ``publish``; None for the default."""
+
+    keys: Sequence[str]
+    delay: Delay | None
+
+
+_OPTIONS: dict[PublishType, type[RequestOptions]] = {
+    PublishType.PUBLISH: PublishOptions,
+    PublishType.REQUEST: RequestOptions,
+}
+
+
 class RaptorPublishCommand(PublishCommand):
     """One message to publish. ``destination`` is its topic."""
 
@@ -87,6 +110,41 @@ class RaptorPublishCommand(PublishCommand):
         self.timeout = timeout
         self.request = request
         """The message that this one replies to."""
+
+    @classmethod
+    def build(
+        cls,
+        body: Any,
+        kind: PublishType,
+        topic: str,
+        options: RequestOptions,
+        new_id: Callable[[], str],
+        defaults: RequestOptions | None = None,
+    ) -> Self:
+        """Return the command of a call of ``publish`` or ``request``.
+
+        Args:
+            body: the value.
+            kind: which of the two.
+            topic: the topic.
+            options: the keyword arguments of the call.
+            new_id: makes a correlation id for a call without one.
+            defaults: ``key``, ``tag`` and ``headers`` of the publisher.
+
+        Raises:
+            TypeError: the call has no such keyword argument.
+        """
+        known = _OPTIONS[kind].__annotations__
+        if unknown := sorted(options.keys() - known.keys()):
+            call = "request" if kind is PublishType.REQUEST else "publish"
+            raise TypeError(f"{call} has no argument {', '.join(unknown)}; options are {', '.join(known)}")
+        outer: RequestOptions = defaults or {}
+        given = cast("dict[str, Any]", dict(options))
+        given["key"] = options.get("key") or outer.get("key")
+        given["tag"] = options.get("tag") or outer.get("tag")
+        given["headers"] = (outer.get("headers") or {}) | (options.get("headers") or {})
+        given["correlation_id"] = options.get("correlation_id") or new_id()
+        return cls(body, _publish_type=kind, topic=topic, **given)
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand) -> Self:

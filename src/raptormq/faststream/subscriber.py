@@ -24,15 +24,40 @@ from raptormq.client import (
     MessageExt,
     Order,
     PushConsumer,
+    ReceivedBatch,
+    ReceivedMessage,
     Sql,
 )
+from raptormq.client.settings import Count, CountOrZero, check_setting
 from raptormq.faststream.config import RaptorBrokerConfig
-from raptormq.faststream.message import OrderedMessage, StreamRaptorMessage, decode, parse_message
+from raptormq.faststream.message import (
+    OrderedBatch,
+    OrderedMessage,
+    StreamRaptorMessage,
+    decode,
+    decode_batch,
+    parse_batch,
+    parse_message,
+)
 from raptormq.faststream.publisher import ReplyPublisher
 
 if TYPE_CHECKING:
     from faststream._internal.endpoint.publisher import PublisherProto
     from faststream.message import StreamMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How the messages of one handler call are collected."""
+
+    max_records: Count = 32
+    """Most messages of a call."""
+    timeout_ms: CountOrZero = 200
+    """Milliseconds to wait for a full batch after its first message. Batches in order do not wait."""
+
+    def __post_init__(self) -> None:
+        check_setting("max_records", self.max_records, Count)
+        check_setting("batch_timeout_ms", self.timeout_ms, CountOrZero)
 
 
 @dataclass(kw_only=True)
@@ -43,6 +68,7 @@ class RaptorSubscriberConfig(SubscriberUsecaseConfig):
     group: str
     expression: str | Sql
     consuming: ConsumerConfig
+    batch: Batch | None
 
     @property
     def ack_policy(self) -> AckPolicy:
@@ -92,7 +118,7 @@ class RaptorSubscriberSpecification(SubscriberSpecification[RaptorBrokerConfig, 
         return {self.name: spec}
 
 
-class RaptorSubscriber(SubscriberUsecase[MessageExt]):
+class RaptorSubscriber(SubscriberUsecase[Any]):
     """Consumes one topic as a member of a group. Without an order, ``concurrency`` loops take messages; in order, the
     client calls a listener.
     """
@@ -103,10 +129,10 @@ class RaptorSubscriber(SubscriberUsecase[MessageExt]):
         self,
         config: RaptorSubscriberConfig,
         specification: SubscriberSpecification[Any, Any],
-        calls: CallsCollection[MessageExt],
+        calls: CallsCollection[Any],
     ) -> None:
-        config.parser = parse_message
-        config.decoder = decode
+        config.parser = parse_message if config.batch is None else parse_batch
+        config.decoder = decode if config.batch is None else decode_batch
         super().__init__(config, specification, calls)
         self._config = config
         self._consumer: Consumer | None = None
@@ -122,6 +148,11 @@ class RaptorSubscriber(SubscriberUsecase[MessageExt]):
     def group(self) -> str:
         """The consumer group."""
         return self._config.group
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether handlers get lists."""
+        return self._config.batch is not None
 
     @property
     def expression(self) -> str | Sql:
@@ -170,14 +201,14 @@ class RaptorSubscriber(SubscriberUsecase[MessageExt]):
         consumer = await self._started_consumer()
         try:
             async with asyncio.timeout(timeout):
-                message = await anext(consumer)
+                message = await anext(self._taken_from(consumer))
         except TimeoutError:
             return None
         return await self._parsed(message)
 
     async def __aiter__(self) -> AsyncIterator[StreamRaptorMessage]:
         """Iterate over messages, which the caller settles; as :meth:`get_one`."""
-        async for message in await self._started_consumer():
+        async for message in self._taken_from(await self._started_consumer()):
             yield await self._parsed(message)
 
     async def _started_consumer(self) -> Consumer:
@@ -190,21 +221,27 @@ class RaptorSubscriber(SubscriberUsecase[MessageExt]):
             self._consumer = consumer
         return self._consumer
 
+    def _taken_from(self, consumer: Consumer) -> AsyncIterator[ReceivedMessage | ReceivedBatch]:
+        batch = self._config.batch
+        if batch is None:
+            return aiter(consumer)
+        return consumer.batches(max_messages=batch.max_records, max_wait=batch.timeout_ms / 1000)
+
     async def _consume_all(self, consumer: Consumer) -> None:
-        async for message in consumer:
-            await self.consume(message)
+        async for taken in self._taken_from(consumer):
+            await self.consume(taken)
 
     async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
-        (message,) = messages
-        ordered = OrderedMessage.of(message)
-        await self.consume(ordered)
-        if ordered.is_acked:
+        taken = OrderedMessage.of(messages[0]) if self._config.batch is None else OrderedBatch(messages)
+        await self.consume(taken)
+        if taken.is_acked:
             return ConsumeResult.SUCCESS
-        if ordered.is_rejected:  # the consumer gives up a message whose retries are exhausted
-            message.reconsume_times = self._config.consuming.max_reconsume_times
+        # The consumer gives up a message whose retries are exhausted. It splits a failed batch first.
+        if taken.is_rejected and len(messages) == 1:
+            messages[0].reconsume_times = self._config.consuming.max_reconsume_times
         return ConsumeResult.RECONSUME_LATER
 
-    async def _parsed(self, message: MessageExt) -> StreamRaptorMessage:
+    async def _parsed(self, message: ReceivedMessage | ReceivedBatch) -> StreamRaptorMessage:
         context = self._outer_config.context
         parser, decoder = self._get_parser_and_decoder()
         parsed = await process_msg(
@@ -217,6 +254,8 @@ class RaptorSubscriber(SubscriberUsecase[MessageExt]):
         return parsed
 
     def _make_response_publisher(self, message: StreamMessage[Any]) -> Sequence[PublisherProto]:
+        if self.takes_batches:  # a result of several messages is the reply to none of them
+            return ()
         return (ReplyPublisher(self._outer_config.producer, message.raw_message),)
 
     def get_log_context(self, message: StreamMessage[MessageExt] | None) -> dict[str, str]:
@@ -224,13 +263,15 @@ class RaptorSubscriber(SubscriberUsecase[MessageExt]):
         return {"topic": self.topic, "group": self.group, "message_id": getattr(message, "message_id", "")}
 
 
-def consuming(config: ConsumerConfig | None, order: Order | None, max_workers: int | None) -> ConsumerConfig:
+def consuming(
+    config: ConsumerConfig | None, order: Order | None, max_workers: int | None, batch: Batch | None
+) -> ConsumerConfig:
     """Return the consumer settings of a subscriber: ``config``, overridden by the other arguments.
 
     Raises:
         ConfigError: a value is out of range.
     """
-    changes: dict[str, Any] = {"consume_batch": 1}
+    changes: dict[str, Any] = {"consume_batch": 1 if batch is None else batch.max_records}
     if order is not None:
         changes["order"] = order
     if max_workers is not None:

@@ -24,7 +24,7 @@ from faststream.exceptions import SubscriberNotFound
 
 from raptormq.client import Message, MessageExt, MessageQueue, SendResult, SendStatus, Sql
 from raptormq.faststream.broker import RaptorBroker
-from raptormq.faststream.message import OrderedMessage
+from raptormq.faststream.message import OrderedBatch, OrderedMessage
 from raptormq.faststream.producer import RaptorProducer, as_message
 from raptormq.faststream.publisher import RaptorPublisher
 from raptormq.faststream.response import RaptorPublishCommand
@@ -103,7 +103,7 @@ class InMemoryProducer(RaptorProducer):
         message = await as_message(cmd, self.codec, self._serializer)
         received = _received(message, cmd.key)
         for subscriber in self._receivers(message):
-            await subscriber.process_message(OrderedMessage.of(received))
+            await subscriber.process_message(_delivered(received, subscriber))
         return SendResult(
             SendStatus.SEND_OK, received.message_id, received.offset_message_id, received.queue, received.queue_offset
         )
@@ -116,7 +116,7 @@ class InMemoryProducer(RaptorProducer):
         """
         message = await as_message(cmd, self.codec, self._serializer)
         for subscriber in self._receivers(message):
-            response = await subscriber.process_message(OrderedMessage.of(_received(message, cmd.key)))
+            response = await subscriber.process_message(_delivered(_received(message, cmd.key), subscriber))
             reply = RaptorPublishCommand.from_cmd(response.as_publish_command())
             return _received(await as_message(reply, self.codec, self._serializer), None)
         raise SubscriberNotFound(f"no subscriber receives a message of topic {message.topic} with tag {message.tags}")
@@ -132,6 +132,11 @@ class InMemoryProducer(RaptorProducer):
 def _subscribers(brokers: tuple[RaptorBroker, ...]) -> Iterator[RaptorSubscriber]:
     for broker in brokers:
         yield from (each for each in broker.subscribers if isinstance(each, RaptorSubscriber))
+
+
+def _delivered(message: MessageExt, subscriber: RaptorSubscriber) -> OrderedMessage | OrderedBatch:
+    """Return what the subscriber takes; a batch has one message."""
+    return OrderedBatch([message]) if subscriber.takes_batches else OrderedMessage.of(message)
 
 
 def _passes(expression: str | Sql, tag: str | None) -> bool:
