@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,3 +71,13 @@ def test_the_index_of_a_batch_is_the_same_whoever_looked_at_its_messages() -> No
     by_keys.messages, by_keys.keys = 3, b"u-oneu-twou-sixb-one"
     by_texts.messages, by_texts.texts = 3, [b"UNIQ_KEY\x01u-%b\x02" % word for word in (b"one", b"two", b"six")]
     assert index_file(by_keys) == index_file(by_texts) == index_file(record)  # a recovery has the record only
+
+
+@pytest.mark.parametrize(
+    "own", [b"UNIQ_KEY\x01b-longer\x02", b"UNIQ_KEY\x01b-one\x02KEYS\x01a b\x02", b"KEYS\x01a\x02"]
+)
+def test_a_batch_from_the_log_is_found_by_each_key_of_its_own(own: bytes) -> None:
+    record = batch(["one", "two", "six"], topic="t")._replace(properties=own + b"INNER_NUM\x013\x02")
+    by_texts = PendingBatch(*record)
+    by_texts.messages, by_texts.texts = 3, [b"UNIQ_KEY\x01u-%b\x02" % word for word in (b"one", b"two", b"six")]
+    assert index_file(by_texts) == index_file(record)

@@ -33,6 +33,8 @@ from raptormq.errors import RecordError
 from raptormq.logs import get_logger
 from raptormq.protocol.batch import scan_batch
 from raptormq.protocol.inner_ids import unpack_ids
+from raptormq.protocol.keyed_batch import scan_keyed
+from raptormq.protocol.properties import find_value
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.index.index_file import Entries, Header, IndexFile, set_aside
@@ -137,6 +139,7 @@ def _rows_of_runs(runs: Sequence[_Run], length: int) -> KeyRows:
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
+_UNIQUE_KEY, _KEYS = b"UNIQ_KEY\x01", b"KEYS\x01"
 _MAX_PENDING = 1024
 """Messages are inserted in groups of this size; one by one they would cost ten times as much."""
 _MAX_WAITING_KEYS = 1 << 22
@@ -236,7 +239,11 @@ class KeyIndex:
                 return True
             texts = batch.texts
         else:
-            texts = () if batch.sys_flag & _COMPRESSED else _texts(bytes(batch.body))
+            body = b"" if batch.sys_flag & _COMPRESSED else bytes(batch.body)
+            if (keys := _alike_keys(body, batch.properties)) is not None:
+                self._pending.add_run(batch.topic, *keys, offset, timestamp)
+                return True
+            texts = _texts(body)
         if texts:
             self._pending.add_all(batch.topic, texts, [offset] * len(texts), timestamp)
         elif ids := unpack_ids(batch.properties.decode("utf-8", "replace")):
@@ -404,6 +411,19 @@ def _whole_messages(offsets: NDArray[np.int64], room: int) -> int:
     while 0 < count < len(offsets) and offsets[count] == offsets[count - 1]:
         count -= 1
     return count
+
+
+def _alike_keys(batch: bytes, properties: bytes) -> tuple[bytes, int] | None:
+    """Return the unique keys of the messages of a batch and, last, of the batch itself, concatenated; and their number.
+    Return None unless there are no other keys and all have one length.
+    """
+    keyed = scan_keyed(batch)
+    if keyed is None:
+        return None
+    own, words = (find_value(properties, name) for name in (_UNIQUE_KEY, _KEYS))
+    if len(own) * keyed.messages != len(keyed.keys) or not own.isascii() or words.strip(b" "):
+        return None
+    return keyed.keys + own, keyed.messages + 1
 
 
 def _texts(batch: bytes) -> list[bytes]:
