@@ -191,7 +191,7 @@ async def test_a_follower_that_is_behind_does_not_say_that_a_queue_ends(
             assert await read(other, "t", 1) == [b"one"]
             assert (await other.pull("t", 1)).code == ResponseCode.PULL_NOT_FOUND
             with monkeypatch.context() as deaf:
-                deaf.setattr(part_of(follower).inbox, "_step", lambda _: None)
+                deaf.setattr(part_of(follower).inbox, "_receive", lambda _: None)
                 await peer.send("t", b"two")
                 monkeypatch.setattr(pull_service, "CATCH_UP_S", 0.2)
                 again = await other.pull("t", 1)
@@ -216,7 +216,7 @@ async def test_a_leader_that_does_not_know_its_successor_tells_no_ends_of_queues
         async with connected(brokers[former]) as peer:
             await peer.send("t", b"one")
             with monkeypatch.context() as frozen:
-                frozen.setattr(part.inbox, "_step", lambda _: None)
+                frozen.setattr(part.inbox, "_receive", lambda _: None)
                 frozen.setattr(part._links, "send", lambda _: None)
                 frozen.setattr(part.member, "tick", lambda: None)
                 await become(lambda: bool(leader_of(others)))

@@ -133,7 +133,7 @@ async def test_a_stranger_is_refused_and_told_of_once(
     change: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken: list[Message] = []
-    inbox = Inbox("n1", "g", {"n0": "", "n2": ""}, taken.append, lambda *_: None, NoQueries())
+    inbox = Inbox("n1", "g", {"n0": "", "n2": ""}, taken.extend, lambda *_: None, NoQueries())
     server = Server(inbox, "127.0.0.1", 0)
     await server.start()
     try:

@@ -213,7 +213,7 @@ async def test_a_delivery_that_no_other_member_has_is_repeated(
             if self is not delivery:
                 raise StorageError("stopped by the test")
             cut.setattr(part._links, "send", lambda _: None)
-            cut.setattr(part.inbox, "_step", lambda _: None)
+            cut.setattr(part.inbox, "_receive", lambda _: None)
             await deliver(self, level, offset, count)
 
         async def deliver_at_the_first(self: DelayedDelivery, level: int, offset: int, count: int) -> None:

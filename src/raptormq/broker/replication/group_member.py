@@ -24,7 +24,7 @@ process that starts. After a violated invariant of the library the member stops 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -222,6 +222,16 @@ class GroupMember:
     def step(self, message: Message) -> None:
         """Process a message of another member."""
         self._step(lambda raft: raft.step(message))
+
+    def receive(self, messages: Sequence[Message]) -> None:
+        """Process messages that arrived together, and do the work that follows at once: a turn of the event loop may
+        take milliseconds, and a message of a client waits for three of these messages.
+        """
+        was_scheduled, self._is_scheduled = self._is_scheduled, True
+        for message in messages:
+            self.step(message)
+        if not was_scheduled:
+            self._run()
 
     def process_ended(self, member: str) -> None:
         """Handle that the process of another member has ended."""

@@ -339,7 +339,7 @@ class Inbox:
         own_id: str,
         group: str,
         members: Mapping[str, str],
-        step: Callable[[Message], None],
+        receive: Callable[[Sequence[Message]], None],
         refusal: Refusal,
         queries: Queries,
     ) -> None:
@@ -349,14 +349,14 @@ class Inbox:
             own_id: id of this member.
             group: name of the group (``dLegerGroup``).
             members: addresses of the other members by id.
-            step: passes a message to the Raft library.
+            receive: passes messages that arrived together to the Raft library.
             refusal: access control; returns why a request is refused, or None.
             queries: answers requests for the status, the history and parts of the log.
         """
         self._own_id = own_id
         self._group = group
         self._members = members
-        self._step = step
+        self._receive = receive
         self._refusal = refusal
         self._queries = queries
         self._answering: set[asyncio.Task[None]] = set()
@@ -366,12 +366,16 @@ class Inbox:
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         """Handle messages (RequestHandler)."""
+        received: list[Message] = []
         for each in requests:
-            reason = self._accept(connection, each)
+            reason = self._accept(connection, each, received)
             if reason is not None:
                 self._refuse(connection, reason)
+        if received:
+            self._receive(received)
 
-    def _accept(self, connection: Connection, request: RemotingCommand) -> str | None:
+    def _accept(self, connection: Connection, request: RemotingCommand, received: list[Message]) -> str | None:
+        """Answer a query, or add a message to ``received``. Return why the request is refused, or None."""
         is_query = request.code in _QUERIES
         if not is_query and (request.code != RequestCode.REPLICATE or not request.is_oneway):
             return "the request is not a message between members of a group"
@@ -394,7 +398,7 @@ class Inbox:
             return f"the sender {message.sender!r:.80} is not in dLegerPeers"
         if message.to != self._own_id:
             return f"the message is addressed to member {message.to!r:.80}, this is {self._own_id}"
-        self._step(message)
+        received.append(message)
         return None
 
     def _answer_later(self, connection: Connection, request: RemotingCommand) -> None:

@@ -142,7 +142,7 @@ class Replication:
         self._client_address = address
         self._forwarding: Forwarding | None = None
         self._leader_port: LeaderPort | None = None
-        self.inbox = Inbox(settings.self_id, settings.group, others, self.member.step, refusal, self)
+        self.inbox = Inbox(settings.self_id, settings.group, others, self.member.receive, refusal, self)
         self._server: Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tick_s = settings.heartbeat_ms / 1000 / _TICKS_PER_HEARTBEAT
