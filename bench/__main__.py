@@ -14,6 +14,7 @@ from bench import (
     backlog,
     client_load,
     client_load_table,
+    compared_loads,
     figure,
     flushing,
     idle_consumers,
@@ -200,7 +201,7 @@ def own_client_command(quick: bool) -> None:
 def replication_command(quick: bool, only: tuple[str, ...]) -> None:
     """A Dledger group of three: fail-over, transfer, rates compared with a single broker, an empty member."""
     load_before = machine.load_average()
-    measured = replication.measure(replication.QUICK if quick else replication.FULL, only)
+    measured = replication.measure(compared_loads.QUICK if quick else compared_loads.FULL, only)
     text = output.show(figure.table(measured), load_before)
     if not (quick or only):
         output.keep("replication", text, [asdict(each) for each in measured], load_before)

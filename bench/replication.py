@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,47 +20,30 @@ from statistics import median
 
 import uvloop
 
+from bench.apache_dledger import ApacheDledger
+from bench.batch import programs
 from bench.batch.own_load import Load
 from bench.batch.own_topic import GROUP, TOPIC
+from bench.batch.systems import Builds
+from bench.batch.workload import AS_FAST_AS_IT_GOES
+from bench.compared_loads import BODY, Plan, Rate, against, in_turn, load_by_our_client
 from bench.figure import Figure
+from bench.official_loads import interleaved_load, kafka_load
 from bench.output import errors
 from raptormq.client import AdminClient, Message, Producer, ProducerConfig
 from raptormq.errors import RaptorMQError
 from tests.faults.dledger_processes import DledgerProcesses, dledger_group
 from tests.interop.raptormq_dev import RaptorMQDev
+from tests.interop.rocketmq_java import JavaBuild, build
 
 SETTINGS = "mappedFileSizeCommitLog=1G\nflushDiskType=ASYNC_FLUSH\n"
-_BODY = os.urandom(1024)
 _WRITERS = 16
 _SEND_TIMEOUT_S = 3.0
 _QUEUES = 16
+_QUEUE_TYPE_OF_BOTH = "SimpleCQ"
+"""In the rows against Apache RocketMQ."""
 _POLL_S = 0.02
-_AS_FAST_AS_IT_GOES = 10_000_000
 _DISK_BLOCK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured."""
-
-    rounds: int
-    """Losses of the leader, and transfers of leadership."""
-    pairs: int
-    """Runs of the group and of the single broker for each ratio."""
-    seconds: float
-    """The measured part of a run."""
-    messages: int
-    """The most messages of a run."""
-    log_bytes: int
-    """The log that an empty member fetches."""
-    queues: int
-    """The queues of the row with many."""
-    fixed_rate: int
-    """Messages per second of the row about latency at a fixed rate."""
-
-
-FULL = Plan(30, 3, 10.0, 1_500_000, 2 << 30, 10_000, 20_000)
-QUICK = Plan(2, 1, 3.0, 100_000, 64 << 20, 500, 5_000)
 
 
 @dataclass
@@ -80,7 +63,7 @@ class _Writers:
         while not self.is_over:
             begin = clock()
             try:
-                await self.producer.send(Message(TOPIC, _BODY), timeout=_SEND_TIMEOUT_S)
+                await self.producer.send(Message(TOPIC, BODY), timeout=_SEND_TIMEOUT_S)
             except RaptorMQError:
                 await asyncio.sleep(_POLL_S)
             else:
@@ -103,14 +86,16 @@ class _Writers:
 
 
 @asynccontextmanager
-async def _group(queues: int = _QUEUES) -> AsyncIterator[tuple[DledgerProcesses, AdminClient]]:
+async def _group(
+    queues: int = _QUEUES, queue_type: str = "BatchCQ"
+) -> AsyncIterator[tuple[DledgerProcesses, AdminClient]]:
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
         async with AsyncExitStack() as opened:
             group = await opened.enter_async_context(dledger_group(folder, SETTINGS))
             admin = await opened.enter_async_context(AdminClient(name_servers=group.name_server))
             await group.leader(admin)
-            await admin.create_topic(TOPIC, queues, queues, attributes={"queue.type": "BatchCQ"})
+            await admin.create_topic(TOPIC, queues, queues, attributes={"queue.type": queue_type})
             yield group, admin
     finally:
         await asyncio.to_thread(shutil.rmtree, folder)
@@ -164,67 +149,45 @@ async def transfer(plan: Plan) -> list[Figure]:
     return [Figure(f"{what}, median", median(found), "ms", 200.0), Figure(f"{what}, longest", max(found), "ms", 200.0)]
 
 
-@dataclass(frozen=True)
-class _Rate:
-    """One run of the load."""
-
-    per_second: float
-    p99_ms: float
-
-
-async def _load(name_servers: str, plan: Plan, rate: int = _AS_FAST_AS_IT_GOES) -> _Rate:
-    async with Producer(GROUP, name_servers=name_servers, config=ProducerConfig(auto_batch=True)) as producer:
-        load = Load([producer], _BODY, rate)
-        await load.run(plan.seconds / 2, plan.messages)
-        load.latencies.clear()
-        begin, stored = time.perf_counter(), load.stored
-        await load.run(plan.seconds, plan.messages)
-        seconds, sent = time.perf_counter() - begin, load.stored - stored
-        latencies = sorted(load.latencies)
-        await load.wait_below(1)
-    if load.error is not None:
-        raise load.error
-    return _Rate(sent / seconds, latencies[len(latencies) * 99 // 100] * 1000)
-
-
-async def _load_of_group(plan: Plan, rate: int = _AS_FAST_AS_IT_GOES, queues: int = _QUEUES) -> _Rate:
+async def _load_of_group(plan: Plan, rate: int = AS_FAST_AS_IT_GOES, queues: int = _QUEUES) -> Rate:
     async with _group(queues) as (group, _):
-        return await _load(group.name_server, plan, rate)
+        return await load_by_our_client(group.name_server, plan, rate)
 
 
-async def _load_of_one(plan: Plan, rate: int = _AS_FAST_AS_IT_GOES) -> _Rate:
+async def _load_of_lists(plan: Plan, rate: int) -> Rate:
+    async with _group(queue_type=_QUEUE_TYPE_OF_BOTH) as (group, _):
+        return await load_by_our_client(group.name_server, plan, rate)
+
+
+async def _load_of_apache(java: JavaBuild, plan: Plan, rate: int) -> Rate:
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="raptormq-bench-")))
+        peer = ApacheDledger(java, folder)
+        opened.callback(peer.kill)
+        await asyncio.to_thread(peer.start)
+        async with AdminClient(name_servers=peer.name_servers) as admin:
+            await admin.create_topic(TOPIC, _QUEUES, _QUEUES, attributes={"queue.type": _QUEUE_TYPE_OF_BOTH})
+        return await load_by_our_client(peer.name_servers, plan, rate, may_refuse=True)
+
+
+async def _load_of_one(plan: Plan, rate: int = AS_FAST_AS_IT_GOES) -> Rate:
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
         with RaptorMQDev(folder) as server:
             async with AdminClient(name_servers=server.name_servers) as admin:
                 await admin.create_topic(TOPIC, _QUEUES, _QUEUES, attributes={"queue.type": "BatchCQ"})
-            return await _load(server.name_servers, plan, rate)
+            return await load_by_our_client(server.name_servers, plan, rate)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder)
-
-
-async def _in_turn(
-    plan: Plan, what: str, one: Callable[[], Awaitable[_Rate]], other: Callable[[], Awaitable[_Rate]]
-) -> list[tuple[_Rate, _Rate]]:
-    found = []
-    for _ in range(plan.pairs):
-        found.append((await one(), await other()))
-        first, second = found[-1]
-        errors.print(
-            f"{what}: {first.per_second:,.0f} and {second.per_second:,.0f} msg/s, p99 {first.p99_ms:.1f} and"
-            f" {second.p99_ms:.1f} ms",
-            highlight=False,
-        )
-    return found
 
 
 async def rate(plan: Plan) -> list[Figure]:
     """Compare the rate of the group with the bound: 2/3 of a single broker's, or a third of the disk's."""
     disk = await asyncio.to_thread(_disk_rate, plan)
-    found = await _in_turn(plan, "group and one broker", lambda: _load_of_group(plan), lambda: _load_of_one(plan))
+    found = await in_turn(plan, "group and one broker", lambda: _load_of_group(plan), lambda: _load_of_one(plan))
     group = median(pair[0].per_second for pair in found)
     alone = median(pair[1].per_second for pair in found)
-    bound = min(alone * 2 / 3, disk / len(_BODY) / 3)
+    bound = min(alone * 2 / 3, disk / len(BODY) / 3)
     return [
         Figure("rate of the group over that of one broker", group / alone, "times", 0.8 * bound / alone, at_least=True),
         Figure("the same over min(2/3 of one broker, 1/3 of the disk)", group / bound, "times", 0.8, at_least=True),
@@ -234,7 +197,7 @@ async def rate(plan: Plan) -> list[Figure]:
 async def latency(plan: Plan) -> list[Figure]:
     """Compare the p99 of the group with that of a single broker, at a fixed rate."""
     speed = plan.fixed_rate
-    found = await _in_turn(
+    found = await in_turn(
         plan, f"at {speed:,} msg/s", lambda: _load_of_group(plan, speed), lambda: _load_of_one(plan, speed)
     )
     ratio = median(pair[0].p99_ms for pair in found) / median(pair[1].p99_ms for pair in found)
@@ -243,7 +206,7 @@ async def latency(plan: Plan) -> list[Figure]:
 
 async def queues(plan: Plan) -> list[Figure]:
     """Compare the rates of the group with many queues and with few."""
-    found = await _in_turn(
+    found = await in_turn(
         plan,
         f"{plan.queues:,} and {_QUEUES} queues",
         lambda: _load_of_group(plan, queues=plan.queues),
@@ -253,19 +216,41 @@ async def queues(plan: Plan) -> list[Figure]:
     return [Figure(f"rate with {plan.queues:,} queues over {_QUEUES}", ratio, "times", 0.9, at_least=True)]
 
 
+async def apache(plan: Plan) -> list[Figure]:
+    """Compare the group with one of Apache RocketMQ, both with our client and AutoBatch."""
+    java = await asyncio.to_thread(build)
+    return await against(
+        plan,
+        "Apache RocketMQ 5.5.0 with Dledger",
+        lambda rate: _load_of_lists(plan, rate),
+        lambda rate: _load_of_apache(java, plan, rate),
+    )
+
+
+async def interleaved_layout(plan: Plan) -> list[Figure]:
+    """Compare three masters and three slaves with three nodes of Kafka, each with its official client."""
+    builds = Builds(None, await asyncio.to_thread(programs.build))
+    return await against(
+        plan,
+        "Apache Kafka 4.3.1, three nodes, two copies",
+        lambda rate: interleaved_load(builds, plan, rate),
+        lambda rate: kafka_load(builds, plan, rate),
+    )
+
+
 async def catch_up(plan: Plan) -> list[Figure]:
     """Empty the disk of a follower at half load: how fast it fetches the log, and what producers lose meanwhile."""
     async with _group() as (group, admin), AsyncExitStack() as opened:
         config = ProducerConfig(auto_batch=True)
         producer = await opened.enter_async_context(Producer(GROUP, name_servers=group.name_server, config=config))
-        fast = Load([producer], _BODY, _AS_FAST_AS_IT_GOES)
+        fast = Load([producer], BODY, AS_FAST_AS_IT_GOES)
         begin = time.perf_counter()
-        await fast.run(600.0, plan.log_bytes // len(_BODY))
+        await fast.run(600.0, plan.log_bytes // len(BODY))
         await fast.wait_below(1)
         half = int(fast.stored / (time.perf_counter() - begin) / 2)
         leader = await group.leads(admin)
         follower = next(member for member in group.ports if member != leader)
-        load = Load([producer], _BODY, half)
+        load = Load([producer], BODY, half)
         await load.run(plan.seconds, plan.messages)
         before = load.stored / plan.seconds
         group.kill(follower)
@@ -310,6 +295,8 @@ FIGURES: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {
     "latency": latency,
     "queues": queues,
     "catch-up": catch_up,
+    "apache": apache,
+    "interleaved": interleaved_layout,
 }
 
 

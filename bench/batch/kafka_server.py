@@ -1,6 +1,7 @@
 """Apache Kafka as one process with broker and controller (KRaft), in its own folder, without ZooKeeper.
 
-The settings are Kafka's defaults except for those that a single node needs. Heap and garbage collector are those of
+The settings are Kafka's defaults except for those that a node needs. A node is alone unless it joins others
+(:mod:`bench.kafka_cluster`). Heap and garbage collector are those of
 Kafka's start script, with a heap of 2 GiB.
 """
 
@@ -20,17 +21,32 @@ _COLLECTOR = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccu
 
 
 class KafkaServer:
-    """A single Kafka node."""
+    """A Kafka node."""
 
-    def __init__(self, build: BenchBuild, folder: Path) -> None:
+    def __init__(self, build: BenchBuild, folder: Path, number: int = 1, heap: str = HEAP) -> None:
+        """`number` is the id of the node."""
         self._build = build
         self._folder = folder
+        self._heap = heap
+        self._number = number
         self._port = free_port_run(before=0, after=1)
+        self._voters = [self.voter]
+        self._replicas = 1
+        self._cluster_id = new_cluster_id()
         self._process: WatchedProcess | None = None
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def voter(self) -> str:
+        """The node in the list of voters."""
+        return f"{self._number}@127.0.0.1:{self._port + 1}"
+
+    def join(self, voters: list[str], replicas: int, cluster_id: str) -> None:
+        """Start as one of several nodes; topics have `replicas` copies by default."""
+        self._voters, self._replicas, self._cluster_id = voters, replicas, cluster_id
 
     @property
     def pid(self) -> int:
@@ -41,9 +57,11 @@ class KafkaServer:
         """Format the folder, start the node, and wait until it serves; raises ProcessError."""
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
-        format_arguments = ["format", "-t", _cluster_id(), "-c", str(properties)]
+        format_arguments = ["format", "-t", self._cluster_id, "-c", str(properties)]
         self._java("kafka.tools.StorageTool", format_arguments, ["-Xmx256m"]).finish(START_TIMEOUT_S)
-        self._process = self._java("kafka.Kafka", [str(properties)], [f"-Xms{HEAP}", f"-Xmx{HEAP}", *_COLLECTOR])
+        self._process = self._java(
+            "kafka.Kafka", [str(properties)], [f"-Xms{self._heap}", f"-Xmx{self._heap}", *_COLLECTOR]
+        )
         try:
             self._process.wait_for(_STARTED, START_TIMEOUT_S)
         except BaseException:
@@ -57,17 +75,18 @@ class KafkaServer:
             self._process = None
 
     def settings(self) -> dict[str, str]:
-        """Return server.properties for a single node."""
-        controller = f"127.0.0.1:{self._port + 1}"
+        """Return server.properties."""
+        controller = self.voter.partition("@")[2]
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
+            "node.id": str(self._number),
+            "controller.quorum.voters": ",".join(self._voters),
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / "store"),
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
+            "default.replication.factor": str(self._replicas),
+            "offsets.topic.replication.factor": str(self._replicas),
+            "transaction.state.log.replication.factor": str(self._replicas),
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
         }
@@ -83,6 +102,6 @@ class KafkaServer:
         )
 
 
-def _cluster_id() -> str:
+def new_cluster_id() -> str:
     """Return a random cluster id: 16 bytes in URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -75,7 +75,7 @@ class RocketMQServers:
         if self._release is Release.OLD:
             self._write_logging()
         try:
-            self._start_namesrv()
+            self.start_name_server()
             self.start_broker()
         except BaseException:
             self.stop()
@@ -122,7 +122,8 @@ class RocketMQServers:
     ) -> None:
         self.stop()
 
-    def _start_namesrv(self) -> None:
+    def start_name_server(self) -> None:
+        """Start the name server alone; raises ProcessError."""
         conf = self._write("namesrv.conf", {"listenPort": str(self.namesrv_port)})
         self.namesrv = self._jvm("org.apache.rocketmq.namesrv.NamesrvStartup", ["-c", str(conf)], "128m", [])
         self.namesrv.wait_for("boot success", START_TIMEOUT_S)

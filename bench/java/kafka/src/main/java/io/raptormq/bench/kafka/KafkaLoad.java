@@ -5,6 +5,7 @@ import io.raptormq.bench.load.Run;
 import io.raptormq.bench.load.Settings;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.LongConsumer;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewPartitions;
@@ -20,7 +21,6 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public final class KafkaLoad implements Peer {
     private static final String TIMEOUT_MILLIS = "120000";
-    private static final short ONE_REPLICA = 1;
     /** Partitions; a controller refuses to make 10,000 in one step. */
     private static final int MOST_AT_ONCE = 2_000;
 
@@ -40,12 +40,17 @@ public final class KafkaLoad implements Peer {
         Map<String, Object> options = Map.of(
                 "bootstrap.servers", settings.text("server"), "request.timeout.ms", TIMEOUT_MILLIS, "default.api.timeout.ms", TIMEOUT_MILLIS);
         try (Admin admin = Admin.create(options)) {
-            admin.createTopics(List.of(new NewTopic(topic, Math.min(queues, MOST_AT_ONCE), ONE_REPLICA))).all().get();
+            admin.createTopics(List.of(replicatedAsBrokersDo(topic, Math.min(queues, MOST_AT_ONCE)))).all().get();
             for (int now = MOST_AT_ONCE; now < queues; ) {
                 now = Math.min(now + MOST_AT_ONCE, queues);
                 admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(now))).all().get();
             }
         }
+    }
+
+    /** As many replicas as default.replication.factor of the brokers says. */
+    private static NewTopic replicatedAsBrokersDo(String topic, int partitions) {
+        return new NewTopic(topic, Optional.of(partitions), Optional.empty());
     }
 
     @Override

@@ -14,6 +14,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
@@ -39,15 +40,17 @@ public final class RocketMqLoad implements Peer {
         Run.main(new RocketMqLoad(settings), settings);
     }
 
+    /** So many queues on every master, or leader of a group. */
     @Override
     public void createTopic(String topic, int queues) throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt(ADMIN_TIMEOUT_MILLIS);
         admin.setNamesrvAddr(settings.text("server"));
         admin.start();
-        String broker = admin.examineBrokerClusterInfo().getBrokerAddrTable().values().iterator().next().selectBrokerAddr();
         TopicConfig config = new TopicConfig(topic, queues, queues, READ_AND_WRITE);
         config.getAttributes().put("+queue.type", settings.text("queue_type"));
-        admin.createAndUpdateTopicConfig(broker, config);
+        for (BrokerData broker : admin.examineBrokerClusterInfo().getBrokerAddrTable().values()) {
+            admin.createAndUpdateTopicConfig(broker.selectBrokerAddr(), config);
+        }
         admin.shutdown();
     }
 

@@ -1,0 +1,57 @@
+"""Apache RocketMQ 5.5.0 as a Dledger group of three brokers with a name server, on one machine."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, free_port
+
+MEMBERS = ("n0", "n1", "n2")
+_GROUP = "broker-a"
+_HEAP = "2g"
+
+
+class ApacheDledger:
+    """The name server and the brokers."""
+
+    def __init__(self, build: JavaBuild, folder: Path) -> None:
+        peers = ";".join(f"{member}-127.0.0.1:{free_port()}" for member in MEMBERS)
+        port = free_port()
+        self._members = [
+            RocketMQServers(
+                build,
+                folder / f"apache-{member}",
+                heap=_HEAP,
+                namesrv_port=port,
+                options=["-Dtls.server.mode=disabled"],  # a certificate of its own costs each broker seconds
+                release=Release.NEWEST,
+                settings={
+                    "brokerName": _GROUP,
+                    "enableDLegerCommitLog": "true",
+                    "dLegerGroup": _GROUP,
+                    "dLegerPeers": peers,
+                    "dLegerSelfId": member,
+                    "sendMessageThreadPoolNums": "16",
+                    "diskMaxUsedSpaceRatio": "95",
+                },
+            )
+            for member in MEMBERS
+        ]
+
+    @property
+    def name_servers(self) -> str:
+        return self._members[0].name_servers
+
+    def start(self) -> None:
+        """Start all, and return when the leader is registered; raises ProcessError."""
+        for member in self._members:
+            member.folder.mkdir(parents=True)
+        self._members[0].start_name_server()
+        with ThreadPoolExecutor(len(MEMBERS)) as threads:
+            list(threads.map(RocketMQServers.start_broker, self._members))
+
+    def kill(self) -> None:
+        """Send SIGKILL to all; the data is not needed afterwards."""
+        for member in self._members:
+            member.kill()
