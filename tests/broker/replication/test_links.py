@@ -123,7 +123,7 @@ def test_what_is_no_message_is_refused(body: bytes) -> None:
         ({"body": b"?"}, "not a message between members"),
         (
             {"body": encode_head(VoteRequest(**HEAD, last_term=8, end=Position(5, 1)))},
-            "contradicts itself: its log",
+            "is inconsistent: its log",
         ),
         ({"body": encode_head(Hello(**HEAD | {"sender": "n9"}))}, "'n9' is not in dLegerPeers"),
         ({"body": encode_head(Hello(**HEAD | {"to": "n2"}))}, "the message is addressed to member 'n2', this is n1"),
