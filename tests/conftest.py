@@ -56,15 +56,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"the order of the tests was that of --shuffle {seed}")
 
 
-def _async_timeout_s(item: pytest.Function) -> float:
-    marker = item.get_closest_marker("timeout")
-    config = item.config
-    return ASYNC_SHARE_OF_TIMEOUT * float(
-        marker.args[0] if marker else config.getoption("timeout") or config.getini("timeout")
-    )
+def _async_timeout_s(item: pytest.Function) -> float | None:
+    marker, config = item.get_closest_marker("timeout"), item.config
+    timeout_s = marker.args[0] if marker else config.getoption("timeout") or config.getini("timeout")
+    return ASYNC_SHARE_OF_TIMEOUT * float(timeout_s) if timeout_s else None
 
 
-async def _run_bounded(test: Callable[..., Any], arguments: dict[str, Any], timeout_s: float) -> None:
+async def _run_bounded(test: Callable[..., Any], arguments: dict[str, Any], timeout_s: float | None) -> None:
     async with asyncio.timeout(timeout_s):
         await test(**arguments)
 

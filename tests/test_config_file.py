@@ -105,7 +105,7 @@ def test_a_size_may_be_switched_off_but_not_be_too_small() -> None:
     parse = size_or_none(96 << 20)
     assert (parse("0"), parse("96M"), parse("1G")) == (0, 96 << 20, 1 << 30)
     for text in ("1", "16M", "95M"):
-        with pytest.raises(ValueError, match=r"^0, or a size in bytes from 96M on"):
+        with pytest.raises(ValueError, match=r"^0, or a size in bytes from 96M, with"):
             parse(text)
     with pytest.raises(ValueError, match=r"a size in bytes"):
         parse("-1")

@@ -138,7 +138,7 @@ async def test_one_broker_of_two_is_down(tmp_path: Path) -> None:
 async def test_wrong_calls(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="invisible_time must be a number above 0, at most 300"):
         PopConsumer("g", "t", invisible_time=301)
-    with pytest.raises(ConfigError, match="not at a time"):
+    with pytest.raises(ConfigError, match="must be FIRST or LAST"):
         PopConsumer("g", "t", consume_from=ConsumeFromWhere.TIMESTAMP)
     with pytest.raises(MessageError, match="Sql"):
         PopConsumer("g", "t", "a > 1")

@@ -254,7 +254,7 @@ async def test_misuse_is_named(tmp_path: Path) -> None:
             with pytest.raises(ClientError, match="not assigned"):
                 consumer.seek(Q0, 0)
             consumer.assign([Q0])
-            with pytest.raises(ClientError, match="negative"):
+            with pytest.raises(ClientError, match="of at least 0, not -1"):
                 consumer.seek(Q0, -1)
             with pytest.raises(ClientError, match="no group"):
                 await consumer.commit()

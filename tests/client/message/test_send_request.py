@@ -107,7 +107,7 @@ def test_a_batch_whose_messages_have_no_keys_has_none() -> None:
     ("messages", "rule"),
     [
         ([], "at least one"),
-        ([Message("t", b""), Message("u", b"")], "one topic"),
+        ([Message("t", b""), Message("u", b"")], "must have the same topic"),
         ([Message("t", b""), Message("t", b"", wait_stored=False)], "wait_stored"),
         ([Message("t", b"", properties={"DELAY": "3"})], "delayed"),
         ([Message("t", b"", priority=0)], "cannot have a priority"),
@@ -133,7 +133,7 @@ def test_a_batch_that_breaks_a_rule_is_refused_with_the_rule(messages: list[Mess
 def test_a_batch_has_no_more_messages_than_brokers_can_count() -> None:
     most = [Message("t", b"")] * MAX_BATCH_RECORDS
     assert prepare_batch(most, ids(), NOW_MS, DEFAULT).count == 32_767
-    with pytest.raises(MessageError, match="at most 32767 messages, not 32768: split_messages"):
+    with pytest.raises(MessageError, match="at most 32767 messages, not 32768: split the list with split_messages"):
         prepare_batch([*most, most[0]], ids(), NOW_MS, DEFAULT)
 
 

@@ -131,7 +131,11 @@ async def test_what_is_no_message_is_refused_with_what_to_do(tmp_path: Path, aut
         async with Producer("p", name_servers=cluster.name_servers, config=config) as producer:
             fine = Message("t", b"x")
             none: Any
-            for none, says in (([fine], "send_batch sends a list"), (b"x", "expected, not bytes"), (None, "NoneType")):
+            for none, says in (
+                ([fine], "send_batch sends a list"),
+                (b"x", "expected a Message, not bytes"),
+                (None, "NoneType"),
+            ):
                 with pytest.raises(MessageError, match=says):
                     await producer.send(none)
                 with pytest.raises(MessageError, match=says):
