@@ -65,16 +65,16 @@ test-simulation: install ## a simulated disk, cut at every operation; 5,000 simu
 	$(call PYTEST,900) --numprocesses=2 $(SIMULATIONS)
 	timeout 120 $(BIN)/python -m tests.mutants --only $(QUICK_MUTANTS)
 
-test-interop: install ## the official clients for Java, Node.js and Go against our broker (1500 s)
+test-interop: install ## the official clients for Java, Node.js and Go against our broker (2400 s)
 	@$(INSTALL) commands javac mvn node npm go
-	$(call PYTEST,1500) tests/interop
+	$(call PYTEST,2400) tests/interop
 
 test-spark-connect: install ## the Spark connector through Spark Connect, in an environment of its own (600 s)
 	timeout 600 $(BIN)/uv run --isolated --no-project --with-editable . --with 'pyspark[connect]==4.3.0' --with pytest python -m tests.spark.connect_check
 
-test-spark: install ## the Spark source in a local session (1200 s)
+test-spark: install ## the Spark source in a local session (1800 s)
 	@$(INSTALL) commands java
-	$(call PYTEST,1200) --timeout=300 tests/spark
+	$(call PYTEST,1800) --timeout=300 tests/spark
 
 test-api: install ## the operator on a real kube-apiserver and etcd, without kubelet (900 s)
 	@$(BIN)/python -m tests.api.control_plane
