@@ -61,8 +61,8 @@ test-faults: install ## killed brokers, partitions, full disks, power cuts, host
 	@$(INSTALL) commands cc
 	$(call PYTEST,1500) --timeout=300 --numprocesses=2 --dist=worksteal tests/faults
 
-test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups, 500 with real stores; three seeded bugs (1020 s)
-	$(call PYTEST,900) --numprocesses=2 $(SIMULATIONS)
+test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups, 500 with real stores; three seeded bugs (1620 s)
+	$(call PYTEST,1500) --numprocesses=2 $(SIMULATIONS)
 	timeout 120 $(BIN)/python -m tests.mutants --only $(QUICK_MUTANTS)
 
 test-interop: install ## the official clients for Java, Node.js and Go against our broker (2400 s)
