@@ -171,6 +171,20 @@ async def test_the_end_of_the_invisible_time(tmp_path: Path, caplog: pytest.LogC
     assert noting.events == ["start", "before 0", "abandoned 0", "before 0", "consumed 0", "close"]
 
 
+async def test_every_invisible_time_ends(tmp_path: Path) -> None:
+    noting = Noting()
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        await send(cluster, 60)
+        async with PopConsumer(
+            "g", "t", name_servers=cluster.name_servers, invisible_time=0.3, interceptors=[noting]
+        ) as consumer:
+            received = [message for _ in range(60) for message in await consumer.receive(1)]
+            # By the clock of the event loop, one timer in four fires early: it must not be the last one.
+            await eventually(lambda: sum(queue.running_calls for queue in consumer.describe().queues) == 0)
+    assert sum(event.startswith("abandoned") for event in noting.events) == len(received)
+
+
 async def test_a_refused_call_leaves_the_message_open(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)

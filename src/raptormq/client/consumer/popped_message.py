@@ -52,6 +52,7 @@ class PopDelivery(Delivery):
         super().__init__(popped.message, retries, ended)
         self._loop = asyncio.get_running_loop()
         self._requests = requests
+        self._timer: asyncio.TimerHandle | None = None
         self.popped = popped
         self._count_down()
 
@@ -106,18 +107,21 @@ class PopDelivery(Delivery):
 
     def _count_down(self) -> None:
         """Abandon the message at the end of its invisible time, which begins now."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._visible_at = self._loop.time() + self.popped.handle.invisible_time / 1000
-        self._timer: asyncio.TimerHandle | None = self._loop.call_at(self._visible_at, self._expire)
+        self._timer = self._loop.call_at(self._visible_at, self._expire)
 
     def _expire(self) -> None:
-        if not self.is_given_up:  # it has another time since
-            return
-        if self.state is DeliveryState.OPEN:
+        if not self.is_given_up:  # timers of uvloop may fire early by a fraction of a millisecond
+            self._timer = self._loop.call_at(self._visible_at, self._expire)
+        elif self.state is DeliveryState.OPEN:
             self.abandon()
 
     def _reopen(self) -> None:
         super()._reopen()
-        self._expire()
+        if self.state is DeliveryState.OPEN and self.is_given_up:
+            self.abandon()
 
     def _end(self, status: ConsumeStatus) -> None:
         if self._timer is not None:
