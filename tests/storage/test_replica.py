@@ -34,7 +34,7 @@ def replica_of(store: MessageStore) -> Replica:
 def copy(leader: MessageStore, follower: MessageStore, limit: int = 700) -> None:
     """Bring the follower's log to the end of the leader's, a few records at a time."""
     source, target = replica_of(leader), replica_of(follower)
-    while (at := target.end_offset) < source.end_offset:
+    while (at := follower.end_offset) < leader.end_offset:
         end = source.align(at, at + limit)
         target.write(at, b"".join(map(bytes, source.read(at, end, wait=True))))
 
@@ -126,7 +126,7 @@ def test_a_range_that_does_not_fit_changes_nothing() -> None:
             continue
         with pytest.raises(RecordError):
             target.write(0, damaged)
-        assert target.end_offset == 0
+        assert follower.end_offset == 0
     target.write(0, data)
     with pytest.raises(ValueError, match="the leader accepts no ranges"):
         replica_of(leader).write(leader.end_offset, data)
@@ -274,7 +274,7 @@ def test_an_empty_copy_begins_where_its_master_does() -> None:
         replica_of(store).begin_at(2 * SEGMENT_BYTES)
     store.close()
     again = open_copy(volume, EVERYTHING)
-    assert (replica_of(again).start_offset, again.end_offset) == (begin, end)
+    assert (again.start_offset, again.end_offset) == (begin, end)
 
 
 def test_a_copy_without_room_says_that_and_not_who_leads() -> None:

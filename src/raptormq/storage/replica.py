@@ -77,16 +77,6 @@ class Replica:
     # --- reading ---
 
     @property
-    def start_offset(self) -> int:
-        """Offset of the first byte that retention has kept."""
-        return self._log.min_offset
-
-    @property
-    def end_offset(self) -> int:
-        """Offset after the last byte."""
-        return self._log.end_offset
-
-    @property
     def segment_size(self) -> int:
         """Size of a segment in bytes, the same on all replicas."""
         return self._log.segment_size
@@ -101,11 +91,6 @@ class Replica:
     def dispatched_offset(self) -> int:
         """Offset below which all records are in the queues and the index."""
         return self._dispatcher.dispatched_offset
-
-    @property
-    def flushed_offset(self) -> int:
-        """Offset below which all bytes are flushed to the disk."""
-        return self._log.flushed_offset
 
     def align(self, start: int, limit: int) -> int:
         """Return the end of the last record that ends in ``(start, limit]``. If the first record after ``start`` ends

@@ -283,7 +283,7 @@ class Group:
         """All members have one log, all of it in the queues."""
         if self.leader is None or any(each.member is None for each in self.members.values()):
             return False
-        ends = {(each.replica.end_offset, each.replica.dispatched_offset) for each in self.alive}
+        ends = {(each.store.end_offset, each.replica.dispatched_offset) for each in self.alive}
         return len(ends) == 1 and len(set(ends.pop())) == 1
 
     def halted(self) -> list[str]:

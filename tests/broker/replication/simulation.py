@@ -152,7 +152,7 @@ class Simulation:
                 read.result()
         for each in group.members.values():
             self._see_queue(each)
-            expected = [text for text in group.acknowledged if group.places[text] >= each.replica.start_offset]
+            expected = [text for text in group.acknowledged if group.places[text] >= each.store.start_offset]
             found = [message.body.decode() for message in read_queue(each.store)]
             assert [text for text in found if text in group.places] == expected, (
                 f"{each.id} has {found}, and acknowledged are {expected}"
@@ -172,7 +172,7 @@ class Simulation:
             return False
         self.passed_reads += 1
         found = self._see_queue(each)
-        start = each.replica.start_offset
+        start = each.store.start_offset
         stale = [text for text in known if text not in found and group.places[text] >= start]
         assert not stale, f"a read of {each.id} does not see {stale}, which were acknowledged before it"
         return True

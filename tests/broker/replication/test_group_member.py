@@ -418,7 +418,7 @@ def test_a_disk_of_another_group_is_refused_and_keeps_its_data() -> None:
             await each.calm(each.is_whole)
         leader, stranger = await formed_again(group), followers(other)[0]
         taken = followers(group)[0]
-        kept = b"".join(map(bytes, stranger.replica.read(0, stranger.replica.end_offset, wait=True)))
+        kept = b"".join(map(bytes, stranger.replica.read(0, stranger.store.end_offset, wait=True)))
         taken.kill()
         stranger.kill()
         taken.volume = stranger.volume
@@ -431,7 +431,7 @@ def test_a_disk_of_another_group_is_refused_and_keeps_its_data() -> None:
                 await group.settle()
         assert leader.member is not None
         assert "its disk must be empty" in leader.member.conflict
-        found = taken.replica.read(0, taken.replica.end_offset, wait=True)
+        found = taken.replica.read(0, taken.store.end_offset, wait=True)
         assert b"".join(map(bytes, found)) == kept != b""
         assert not group.halted()
 

@@ -22,8 +22,8 @@ BATCHES = TopicConfig("batches", 1, 1, 6, attributes={"queue.type": "BatchCQ"})
 
 async def fill(group: Group, leader: Member) -> None:
     """Send until the log has several segments more."""
-    end = leader.replica.end_offset + 5 * leader.store.config.segment_size
-    while leader.replica.end_offset < end:
+    end = leader.store.end_offset + 5 * leader.store.config.segment_size
+    while leader.store.end_offset < end:
         group.send(leader)
         await group.settle()
         while group.network:
@@ -56,7 +56,7 @@ async def lagging(group: Group, act: Callable[[Member], Awaitable[None]]) -> tup
     for each in group.alive:
         each.store.flush()
         await retire(each)
-    assert leader.replica.start_offset > lagging.replica.end_offset
+    assert leader.store.start_offset > lagging.store.end_offset
     return leader, lagging
 
 
@@ -72,7 +72,7 @@ def test_it_gets_all_that_is_left_and_takes_part(wiped: bool, sync: bool) -> Non
         leader, late = await lagging(group, nothing)
         if wiped:
             late.volume = MemoryFileSystem()
-        await group.calm(lambda: group.is_whole() and late.replica.start_offset == leader.replica.start_offset > 0)
+        await group.calm(lambda: group.is_whole() and late.store.start_offset == leader.store.start_offset > 0)
         assert not group.halted()
         left = messages_of(leader)
         assert messages_of(late) == left == group.acknowledged[-len(left) :] != []
@@ -107,7 +107,7 @@ def test_queues_whose_messages_are_all_deleted_go_on_where_they_ended() -> None:
 
         leader, late = await lagging(group, act)
         assert leader.store.queue_end("old", 1) == 7
-        await group.calm(lambda: group.is_whole() and late.replica.start_offset == leader.replica.start_offset > 0)
+        await group.calm(lambda: group.is_whole() and late.store.start_offset == leader.store.start_offset > 0)
         for _ in range(2):
             assert late.store.queue_end("old", 1) == 7
             assert late.store.queue_end("batches", 0) == 5
@@ -137,7 +137,7 @@ def test_topics_whose_creation_is_deleted_have_queues_of_their_type() -> None:
 
         leader, late = await lagging(group, act)
         leader.store.append(records)
-        await group.calm(lambda: group.is_whole() and late.replica.start_offset == leader.replica.start_offset > 0)
+        await group.calm(lambda: group.is_whole() and late.store.start_offset == leader.store.start_offset > 0)
         assert not group.halted()
         for each in group.members.values():
             assert each.store.is_batch_topic("batches")
@@ -167,7 +167,7 @@ def test_a_broker_that_had_no_copies_becomes_the_first_member() -> None:
         group.start()
         await group.calm(group.is_whole)
         assert group.leader is first
-        assert first.replica.start_offset > 0
+        assert first.store.start_offset > 0
         for each in group.members.values():
             assert messages_of(each) == messages_of(first) != []
             assert each.store.queue_end("batches", 0) == 8
@@ -193,7 +193,7 @@ def test_a_member_that_is_killed_while_it_begins_anew_begins_again(seed: int) ->
             if late.member is not None and group.rng.random() < 0.2:
                 late.kill(power=False)
                 late.start()
-        await group.calm(lambda: group.is_whole() and late.replica.start_offset == leader.replica.start_offset > 0)
+        await group.calm(lambda: group.is_whole() and late.store.start_offset == leader.store.start_offset > 0)
         assert messages_of(late) == messages_of(leader)
 
     run(scenario())

@@ -263,7 +263,7 @@ class HaSlave:
             )
         low, high = await client.log_bounds()
         self._master_end = high
-        end = replica.end_offset
+        end = self._store.end_offset
         if not end:
             return
         if end > high:
@@ -304,13 +304,13 @@ class HaSlave:
             if not self._is_connected:
                 self._is_connected, self._reason = True, ""
                 logger.info("following the master from offset %d", offset)
-            if not size and not replica.end_offset:
+            if not size and not self._store.end_offset:
                 continue
-            if not replica.end_offset and not kept and offset:
+            if not self._store.end_offset and not kept and offset:
                 replica.begin_at(offset)
-            if offset != replica.end_offset + len(kept):
+            if offset != self._store.end_offset + len(kept):
                 raise ProtocolError(
-                    f"the master pushed offset {offset}, but this log ends at {replica.end_offset + len(kept)}"
+                    f"the master pushed offset {offset}, but this log ends at {self._store.end_offset + len(kept)}"
                 )
             if size:
                 self._received_bytes += size
@@ -321,7 +321,7 @@ class HaSlave:
     async def _write(self, kept: bytearray) -> None:
         """Write the complete records at the beginning of ``kept`` and remove them from it."""
         replica = self._replica
-        offset = replica.end_offset
+        offset = self._store.end_offset
         try:
             size = replica.whole_records(kept)
             data = bytes(memoryview(kept)[:size])
@@ -336,14 +336,14 @@ class HaSlave:
         names = {record.topic for batch in batches for record in batch.records}
         await self.tables.prepare(names, offset + size)
         replica.write(offset, data, batches)
-        replica.confirm(replica.end_offset)
+        replica.confirm(self._store.end_offset)
         self._grown.set()
 
     async def _report(self, writer: asyncio.StreamWriter) -> None:
         heartbeat_s = self._settings.heartbeat_ms / 1000
         while True:
             self._grown.clear()
-            end = self._replica.end_offset
+            end = self._store.end_offset
             if self._flushes_first:
                 await self._store.wait_flushed(end)
             writer.write(REPORT.pack(end))
@@ -355,7 +355,7 @@ class HaSlave:
 
     @property
     def _lag(self) -> int:
-        return max(0, self._master_end - self._replica.end_offset)
+        return max(0, self._master_end - self._store.end_offset)
 
     def connections(self) -> dict[str, Any]:
         """Return the body of ``mqadmin haStatus`` (907)."""
@@ -368,7 +368,7 @@ class HaSlave:
                 "lastWriteTimestamp": self._written_ms,
                 "masterAddr": self._settings.master_address or self._client.ha_address,
                 "masterFlushOffset": 0,
-                "maxOffset": self._replica.end_offset,
+                "maxOffset": self._store.end_offset,
                 "transferredByteInSecond": 0,
             },
             "master": False,

@@ -181,26 +181,24 @@ class GroupMember:
         self._hard_state, self._entries = state.hard_state, state.entries
         sync = self._options.sync_flush
         dispatched = self._replica.dispatched_offset
-        self._replica.knows_topics = progress.history_end <= dispatched != self._replica.start_offset
+        self._replica.knows_topics = progress.history_end <= dispatched != self._store.start_offset
         self._begin(may_have_lost_data=not sync and not clean and self._files.lost_power(state))
         self._replica.on_appended = self._appended
 
     def _begin(self, *, may_have_lost_data: bool = False) -> None:
-        replica = self._replica
+        store, replica = self._store, self._replica
         if self._options.sync_flush:
-            self._store.flush()
-        shape = EpochLog(replica.start_offset, replica.end_offset, self._entries)
+            store.flush()
+        shape = EpochLog(store.start_offset, store.end_offset, self._entries)
         # Dispatched records were committed, and so were the entries before their last byte.
         dispatched = replica.dispatched_offset
         entries = sum(entry.offset < dispatched for entry in self._entries)
         commit = max(self._progress.commit, shape.prefix(dispatched, entries))
-        saved = Saved(
-            self._hard_state, self._entries, replica.start_offset, replica.end_offset, commit, may_have_lost_data
-        )
+        saved = Saved(self._hard_state, self._entries, store.start_offset, store.end_offset, commit, may_have_lost_data)
         self._raft = Raft(self.id, saved, self._options, self._rng, replica.align)
         self._flush_begun = None
         self._restart_at_ms = None
-        self._reported_start = replica.start_offset
+        self._reported_start = store.start_offset
         self._known_leader = ""
         self.catch_up.begin()
 
@@ -338,12 +336,12 @@ class GroupMember:
 
     def _propose_appended(self, raft: Raft) -> None:
         """Pass appended and deleted ranges to the library before any other input."""
-        start = self._replica.start_offset
+        start = self._store.start_offset
         if start > self._reported_start:
             self._reported_start = start
             self.listeners.log_shrunk()
             raft.starts_at(start)
-        end = self._replica.end_offset
+        end = self._store.end_offset
         if self._replica.leads and end > self._proposed:
             self._proposed = end
             raft.propose(DataAppended(end))
@@ -415,7 +413,7 @@ class GroupMember:
         """Truncate the log, then the entries: without its entry, a byte would belong to another term."""
         self._outbox.discard_pending()
         self._replica.discard_pending()
-        logger.info("the log of member %s is truncated from %d to %d", self.id, self._replica.end_offset, end.offset)
+        logger.info("the log of member %s is truncated from %d to %d", self.id, self._store.end_offset, end.offset)
         await self._in_thread(lambda: self._replica.truncate(end.offset))
         self._entries = self._entries[: end.entries]
         await self._save_state()
@@ -425,7 +423,7 @@ class GroupMember:
         logger.warning(
             "member %s needs a part of the log that the leader has deleted: its log, which ends at %d, is replaced by"
             " one that begins at %d",
-            self.id, self._replica.end_offset, effect.end.offset,
+            self.id, self._store.end_offset, effect.end.offset,
         )  # fmt: skip
         state, entries, end = self._hard_state, effect.entries, effect.end
         await self._in_thread(lambda: self._files.save(state, entries, reset=end))
@@ -490,7 +488,7 @@ class GroupMember:
         """
         if not self._replica.leads:
             raise self.not_leader()
-        found = LogHistory(self._replica.end_offset, self._store.topic_history())
+        found = LogHistory(self._store.end_offset, self._store.topic_history())
         await self._store.wait_confirmed(found.end)
         return found
 
@@ -537,9 +535,9 @@ class GroupMember:
                 if raft.status().transferring_to:
                     self.listeners.handing_over()
                 replica.pause(NotLeader("the leader of this broker's group does not accept messages now: retry"))
-        elif raft.accepts_data and replica.dispatched_offset == replica.end_offset:
+        elif raft.accepts_data and replica.dispatched_offset == self._store.end_offset:
             replica.lead()
-            self._led_term, self._proposed = raft.term, replica.end_offset
+            self._led_term, self._proposed = raft.term, self._store.end_offset
             self._is_paused = False
             logger.warning("member %s leads the group, in term %d", self.id, raft.term)
             self.listeners.leading()

@@ -387,8 +387,8 @@ class Replication:
             replica = self._store.replica
             assert replica is not None
             return ReplicationState(
-                settings.group, MODE, settings.self_id, "stopped", 0, "", replica.dispatched_offset, replica.end_offset,
-                self._client_address, remark=self._stopped, restart=restart,
+                settings.group, MODE, settings.self_id, "stopped", 0, "", replica.dispatched_offset,
+                self._store.end_offset, self._client_address, remark=self._stopped, restart=restart,
             )  # fmt: skip
         state = state_of(status, self.member.leads, settings.group, settings.addresses, self._lags, _monotonic_ms())
         return replace(state, address=self._client_address, remark=self.member.conflict, restart=restart)
