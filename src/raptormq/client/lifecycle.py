@@ -14,9 +14,9 @@ cannot be used in another event loop.
 
 An incomplete shutdown would leave running tasks, and a group membership that prevents the next consumer from joining.
 
-See also: `producer.producer`, `consumer.pull_consumer` and `admin.client` are startable; `consumer.push_consumer` has
-`stop` and implements `async with` itself; `cluster.client_instance` stores the event loop, and producers and consumers
-check it. There is no counterpart in Java.
+See also: `producer.producer` and the subclasses of `cluster.client_instance.InstanceClient` are startable;
+`consumer.push_consumer` has `stop` and implements `async with` itself; `cluster.client_instance` stores the event loop,
+and producers and consumers check it. There is no counterpart in Java.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from raptormq.client.admin.message_query import MAX_QUERY_RESULTS, FoundMessages
 from raptormq.client.admin.topic_requests import check_topic_arguments, create_topic_request
 from raptormq.client.background import gather_all
 from raptormq.client.cluster import (
-    ClientInstance,
+    InstanceClient,
     fetch_cluster,
     fetch_route,
     fetch_topics,
@@ -37,11 +37,10 @@ from raptormq.client.cluster import (
     route_request,
 )
 from raptormq.client.config import ClientConfig
-from raptormq.client.lifecycle import Shutdown, Startable
 from raptormq.client.results import TopicChange, TopicConfigs
 from raptormq.client.settings import LONG_MAX, check_setting
 from raptormq.config_file import format_properties
-from raptormq.errors import ClientClosed, ConfigError, NoRoute, ServerError
+from raptormq.errors import ConfigError, NoRoute, ServerError
 from raptormq.protocol.bodies.access import Acl, AclEntry, UserInfo
 from raptormq.protocol.bodies.conversion import QueueConversionState
 from raptormq.protocol.bodies.group_progress import (
@@ -74,7 +73,7 @@ from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_names import check_group
 
 
-class AdminClient(Startable):
+class AdminClient(InstanceClient):
     """Client for the administration of one cluster.
 
     Every method raises `TransportError` if a server does not respond within the request timeout, `ServerError` if it
@@ -92,23 +91,7 @@ class AdminClient(Startable):
     def __init__(
         self, *, name_servers: Sequence[str] | str | None = None, client_config: ClientConfig | None = None
     ) -> None:
-        self._client_config = ClientConfig.choose(client_config, name_servers)
-        self._instance: ClientInstance | None = None
-        self._shutdown = Shutdown("an administrator")
-
-    async def start(self) -> None:
-        """Start the client; does nothing when it is started."""
-        await self._shutdown.wait()
-        if self._instance is None:
-            self._instance = ClientInstance.acquire(self._client_config)
-
-    async def close(self) -> None:
-        """Close the connections; does nothing when they are closed. A cancelled close continues in the background."""
-        instance, self._instance = self._instance, None
-        if instance is None:
-            await self._shutdown.wait()
-        else:
-            await self._shutdown.run(instance.release())
+        super().__init__("admin client", ClientConfig.choose(client_config, name_servers))
 
     # --- topics ---
 
@@ -180,25 +163,25 @@ class AdminClient(Startable):
         if brokers is None:
             await gather_all(
                 self._ask_broker(address, request(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader(topic)))
-                for address in self._running().name_servers.addresses
+                for address in self._started_instance().name_servers.addresses
             )
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, system topics included, in order."""
-        return sorted(await fetch_topics(self._running().name_servers))
+        return sorted(await fetch_topics(self._started_instance().name_servers))
 
     async def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
         """Return the route of a topic from all name servers, or from the given one (`host:port`); None if the topic
         does not exist. Waits for unresponsive name servers up to the request timeout.
         """
         if name_server is None:
-            return await fetch_route(self._running().name_servers, topic)
+            return await fetch_route(self._started_instance().name_servers, topic)
         return parse_route(await self._ask_server(name_server, route_request(topic)), name_server)
 
     async def topic_config(self, broker_addr: str, topic: str) -> TopicConfig | None:
         """Return the configuration of a topic on a broker; None if the broker does not have the topic."""
         command = request(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
-        instance = self._running()
+        instance = self._started_instance()
         response = await instance.pool.request(broker_addr, command, instance.config.request_timeout)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
@@ -247,7 +230,7 @@ class AdminClient(Startable):
         Raises:
             NoRoute: the topic does not exist, or no broker that has it is up.
         """
-        found = await self._running().routes.refresh(topic)
+        found = await self._started_instance().routes.refresh(topic)
         if found is None:
             raise NoRoute.to(topic)
         stats: dict[MessageQueue, TopicOffset] = {}
@@ -274,7 +257,7 @@ class AdminClient(Startable):
             RecordError, KeyMissing: a message cannot be decrypted, decompressed or decoded.
             ConfigError: an argument is invalid.
         """
-        return await query_messages(self._running(), topic, key, begin_ms, end_ms, count)
+        return await query_messages(self._started_instance(), topic, key, begin_ms, end_ms, count)
 
     async def message(self, offset_message_id: str) -> MessageExt | None:
         """Return the message with an id assigned by a broker (`offset_message_id`: address and position); for a batch,
@@ -284,7 +267,7 @@ class AdminClient(Startable):
             MessageError: the id is not valid.
             ServerError, RecordError, KeyMissing: as in `find_messages`.
         """
-        return await fetch_message(self._running(), offset_message_id, await self.cluster_info())
+        return await fetch_message(self._started_instance(), offset_message_id, await self.cluster_info())
 
     # --- consumer groups ---
 
@@ -400,7 +383,7 @@ class AdminClient(Startable):
         heartbeats, such as pull consumers and Spark, are not included. Raises `NoRoute` while no broker is registered.
         """
         found: GroupConnections | None = None
-        instance = self._running()
+        instance = self._started_instance()
         for address in await self._brokers():
             command = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader(group))
             response = await instance.pool.request(address, command, instance.config.request_timeout)
@@ -427,7 +410,7 @@ class AdminClient(Startable):
             ServerError: a broker failed (26: none knows the group); others may have been reset, and
                 repeating the call does no harm.
         """
-        found = await self._running().routes.refresh(topic)
+        found = await self._started_instance().routes.refresh(topic)
         if found is None:
             raise NoRoute.to(topic)
         masters = [address for name in sorted(found.brokers) if (address := found.master(name))]
@@ -467,7 +450,7 @@ class AdminClient(Startable):
     async def cluster_info(self, name_server: str | None = None) -> ClusterInfo:
         """Return all brokers from all name servers, or from the given one (`host:port`)."""
         if name_server is None:
-            return await fetch_cluster(self._running().name_servers)
+            return await fetch_cluster(self._started_instance().name_servers)
         response = await self._ask_server(name_server, request(RequestCode.GET_BROKER_CLUSTER_INFO))
         return ClusterInfo.from_json(require_success(response, name_server).body)
 
@@ -478,7 +461,7 @@ class AdminClient(Startable):
             NoRoute: no broker is up.
         """
         # Waits for all name servers: a missing broker would not be changed.
-        info = await fetch_cluster(self._running().name_servers, full_timeout=True)
+        info = await fetch_cluster(self._started_instance().name_servers, full_timeout=True)
         masters = sorted(
             broker.broker_addrs[MASTER_ID] for broker in info.brokers.values() if MASTER_ID in broker.broker_addrs
         )
@@ -698,13 +681,8 @@ class AdminClient(Startable):
         return TopicConfigTable.from_json(response.body).topics.get(topic)
 
     async def _ask_server(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        instance = self._running()
+        instance = self._started_instance()
         return await instance.pool.request(address, command, instance.config.request_timeout)
 
     async def _ask_broker(self, address: str, command: RemotingCommand) -> RemotingCommand:
         return require_success(await self._ask_server(address, command), address)
-
-    def _running(self) -> ClientInstance:
-        if self._instance is None:
-            raise ClientClosed("the admin client is not started, or closed")
-        return self._instance

@@ -6,7 +6,7 @@ Independent of producers and consumers, which attach their own parts to the `Cli
 from __future__ import annotations
 
 from raptormq.client.cluster.broker_call import OffsetRequests, QueueOffset, call_broker
-from raptormq.client.cluster.client_instance import ClientInstance
+from raptormq.client.cluster.client_instance import ClientInstance, InstanceClient
 from raptormq.client.cluster.heartbeats import GRACE_S
 from raptormq.client.cluster.metadata import (
     fetch_cluster,
@@ -23,6 +23,7 @@ __all__ = [
     "GRACE_S",
     "ROUTE_ERRORS",
     "ClientInstance",
+    "InstanceClient",
     "OffsetRequests",
     "QueueOffset",
     "TopicQueues",

@@ -23,8 +23,8 @@ from raptormq.client.cluster.name_servers import NameServers
 from raptormq.client.cluster.routes import RouteTable
 from raptormq.client.cluster.topic_route import TopicQueues
 from raptormq.client.config import ClientConfig, local_address
-from raptormq.client.lifecycle import require_loop
-from raptormq.errors import ClientError, RaptorMQError
+from raptormq.client.lifecycle import Shutdown, Startable, require_loop
+from raptormq.errors import ClientClosed, ClientError, RaptorMQError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from raptormq.protocol.bodies.route import MASTER_ID
@@ -253,3 +253,43 @@ class ClientInstance:
         self.heartbeats.send_soon()
         for member in self._consumers.values():
             member.members_changed()
+
+
+class InstanceClient(Startable):
+    """Base class of clients that hold a `ClientInstance` from start to close, and nothing else that must be ended.
+
+    Args:
+        name: the kind of client, for errors.
+        config: the configuration of the instance.
+    """
+
+    def __init__(self, name: str, config: ClientConfig) -> None:
+        self._name = name
+        self._client_config = config
+        self._instance: ClientInstance | None = None
+        self._shutdown = Shutdown(f"the {name}")
+
+    async def start(self) -> None:
+        """Start the client; no effect if it is started."""
+        await self._shutdown.wait()
+        if self._instance is None:
+            self._instance = ClientInstance.acquire(self._client_config)
+
+    async def close(self) -> None:
+        """Close the connections; no effect if they are closed. A cancelled close continues in the background."""
+        instance, self._instance = self._instance, None
+        if instance is None:
+            await self._shutdown.wait()
+        else:
+            await self._shutdown.run(instance.release())
+
+    def _started_instance(self) -> ClientInstance:
+        """Return the instance.
+
+        Raises:
+            ClientClosed: the client is not started, closed, or was started in another event loop.
+        """
+        if self._instance is None:
+            raise ClientClosed(f"the {self._name} is not started, or closed")
+        require_loop(self._instance.loop)
+        return self._instance

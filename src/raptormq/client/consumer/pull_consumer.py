@@ -24,11 +24,10 @@ from raptormq.client.consumer.pull import LATE_RESPONSE_S, UNHELD_PAUSE_S, PullR
 from raptormq.client.consumer.queue_bounds import QueueQueries
 from raptormq.client.consumer.queue_reader import CrcRetry, start_offset
 from raptormq.client.consumer.subscription import Sql, subscription_to
-from raptormq.client.lifecycle import Shutdown, require_loop
+from raptormq.client.lifecycle import require_loop
 from raptormq.client.message import as_queues, decode_batches, message_count
 from raptormq.client.settings import LONG_MAX, Milliseconds, SecondsOrZero, check_setting, checked_timeout
 from raptormq.errors import (
-    ClientClosed,
     ClientError,
     KeyMissing,
     NoRoute,
@@ -85,25 +84,17 @@ class PullConsumer(QueueQueries):
         subscription_to("", expression, 0)
         check_setting("consume_from", consume_from, ConsumeFromWhere)
         check_setting("consume_from_ms", consume_from_ms, Milliseconds)
+        super().__init__("pull consumer", ClientConfig.choose(client_config, name_servers))
         self._group = group
         self._consume_from = consume_from
         self._consume_from_ms = consume_from_ms
         self._expression = expression
-        self._client_config = ClientConfig.choose(client_config, name_servers)
-        self._instance: ClientInstance | None = None
-        self._shutdown = Shutdown("a pull consumer")
         self._positions: dict[MessageQueue, int | None] = {}
         self._topic_ids: dict[MessageQueue, str | None] = {}
         """Ids of the topics that the positions belong to, where known."""
         self._pulls: dict[MessageQueue, asyncio.Task[PullResult]] = {}
         self._failures: dict[MessageQueue, RaptorMQError] = {}
         self._crc_retries: defaultdict[MessageQueue, CrcRetry] = defaultdict(CrcRetry)
-
-    async def start(self) -> None:
-        """Start the consumer; does nothing when it is started."""
-        await self._shutdown.wait()
-        if self._instance is None:
-            self._instance = ClientInstance.acquire(self._client_config)
 
     async def close(self) -> None:
         """Stop reading, without a commit; does nothing when it is closed. A cancelled close continues in the
@@ -381,9 +372,3 @@ class PullConsumer(QueueQueries):
         task = self._pulls.pop(queue, None)
         if task is not None and not task.cancel() and not task.cancelled():
             task.exception()  # mark the failure as retrieved
-
-    def _started_instance(self) -> ClientInstance:
-        if self._instance is None:
-            raise ClientClosed("the consumer is not started, or closed")
-        require_loop(self._instance.loop)
-        return self._instance

@@ -6,12 +6,10 @@ See also: `consumer.pull_consumer` reads the queues, `cluster.broker_call` sends
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from raptormq.client.cluster import ClientInstance, call_broker
-from raptormq.client.lifecycle import Startable
+from raptormq.client.cluster import InstanceClient, call_broker
 from raptormq.client.settings import Milliseconds, check_setting
 from raptormq.errors import ClientError
 from raptormq.protocol.message import MessageQueue
@@ -20,7 +18,7 @@ from raptormq.protocol.topic_ids import TOPIC_ID_QUERY
 T = TypeVar("T")
 
 
-class QueueQueries(Startable):
+class QueueQueries(InstanceClient):
     """The queries of a pull consumer; errors are those of `PullConsumer.pull`.
 
     With a `topic_id` (returned by the method of that name) the result is about the topic with this id, or, at brokers
@@ -28,9 +26,6 @@ class QueueQueries(Startable):
     """
 
     _group: str | None
-
-    @abstractmethod
-    def _started_instance(self) -> ClientInstance: ...
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, in order.

@@ -11,11 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from raptormq.client.cluster import ClientInstance, call_broker, fetch_cluster, require_success
+from raptormq.client.cluster import InstanceClient, call_broker, fetch_cluster, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig
-from raptormq.client.lifecycle import Shutdown, Startable
 from raptormq.client.message import prepare_batch
-from raptormq.errors import ClientClosed, NoRoute, ServerError
+from raptormq.errors import NoRoute, ServerError
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.bodies.staging import Decision, Ranges, decode_decision, encode_decision
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -37,7 +36,7 @@ class StagedCommit(NamedTuple):
     """Number of messages published so far."""
 
 
-class StagingClient(Startable):
+class StagingClient(InstanceClient):
     """Stages lists and commits batches at the brokers of one cluster.
 
     Args:
@@ -47,25 +46,9 @@ class StagingClient(Startable):
     """
 
     def __init__(self, group: str, *, config: ProducerConfig, client_config: ClientConfig) -> None:
+        super().__init__("staging client", client_config)
         self._group = group
         self._config = config
-        self._client_config = client_config
-        self._instance: ClientInstance | None = None
-        self._shutdown = Shutdown("a staging client")
-
-    async def start(self) -> None:
-        """Start the client; no effect if it is started."""
-        await self._shutdown.wait()
-        if self._instance is None:
-            self._instance = ClientInstance.acquire(self._client_config)
-
-    async def close(self) -> None:
-        """Close the connections; no effect if they are closed."""
-        instance, self._instance = self._instance, None
-        if instance is None:
-            await self._shutdown.wait()
-        else:
-            await self._shutdown.run(instance.release())
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of a topic.
@@ -73,7 +56,7 @@ class StagingClient(Startable):
         Raises:
             NoRoute, TransportError, ClientClosed: as in `Producer.send`.
         """
-        found = await self._running().routes.find_for_sending(topic, self._config.default_topic_queues)
+        found = await self._started_instance().routes.find_for_sending(topic, self._config.default_topic_queues)
         return list(found.write_queues)
 
     async def brokers(self) -> list[str]:
@@ -82,7 +65,7 @@ class StagingClient(Startable):
         Raises:
             TransportError: no name server responds.
         """
-        return sorted((await fetch_cluster(self._running().name_servers)).brokers)
+        return sorted((await fetch_cluster(self._started_instance().name_servers)).brokers)
 
     async def stage(self, messages: Sequence[Message], queue: MessageQueue, query: str, batch: int) -> int:
         """Stage messages for a queue. Return the offset that identifies the list at the broker of the queue.
@@ -92,7 +75,7 @@ class StagingClient(Startable):
             ServerError: the broker refuses the list, or its flush or replication timed out (10, 11, 12).
             NoRoute, TransportError, ClientClosed: as in `Producer.send`.
         """
-        instance = self._running()
+        instance = self._started_instance()
         encoded = prepare_batch(messages, instance.unique_ids, time.time_ns() // 1_000_000, self._config)
         fields = {
             "a": self._group,
@@ -139,15 +122,10 @@ class StagingClient(Startable):
         raise ServerError(answer.code, answer.remark or "", address)
 
     async def _request(self, broker: str, query: str, batch: int, body: bytes) -> tuple[RemotingCommand, str]:
-        instance = self._running()
+        instance = self._started_instance()
         found = (await fetch_cluster(instance.name_servers)).brokers.get(broker)
         address = None if found is None else found.broker_addrs.get(MASTER_ID)
         if address is None:
             raise NoRoute(f"broker {broker} has no master now")
         command = RemotingCommand(RequestCode.COMMIT_STAGED, {"query": query, "batch": str(batch)}, body)
         return await instance.pool.request(address, command, instance.config.request_timeout), address
-
-    def _running(self) -> ClientInstance:
-        if self._instance is None:
-            raise ClientClosed("the staging client is not started, or closed")
-        return self._instance
