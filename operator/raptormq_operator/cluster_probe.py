@@ -271,11 +271,7 @@ async def _restartable(cluster: Cluster, probe: ClusterProbe, admin: ClusterAdmi
         leader = probe.leader(cluster, member.group)
         if leader is None:
             return False
-        try:
-            said = await admin.replication(leader.address, restarting=member.id)
-        except RaptorMQError:
-            return False
-        return said.restart is not None and said.restart.holds
+        return await _permits_restart(admin, leader.address, member.id)
 
     allowed = await asyncio.gather(*map(ask, cluster.members))
     return frozenset(member.name for member, holds in zip(cluster.members, allowed, strict=True) if holds)
@@ -292,11 +288,16 @@ async def _pair_allows(cluster: Cluster, probe: ClusterProbe, admin: ClusterAdmi
     copies = [probe.caught_up(cluster, each) for each in others]
     if not (any(copies) if member == master else all(copies)):
         return False
+    return await _permits_restart(admin, member.address, member.address)
+
+
+async def _permits_restart(admin: ClusterAdmin, address: str, restarting: str) -> bool:
+    """Ask the broker at `address` whether `restarting` may be restarted. A broker that does not respond refuses."""
     try:
-        said = await admin.replication(member.address, restarting=member.address)
+        state = await admin.replication(address, restarting=restarting)
     except RaptorMQError:
         return False
-    return said.restart is not None and said.restart.holds
+    return state.restart is not None and state.restart.holds
 
 
 class _Refusal(str):

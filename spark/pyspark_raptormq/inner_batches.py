@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyspark_raptormq.damage import Damage
-from pyspark_raptormq.record_index import Longs, RecordIndex, read_numbers
+from pyspark_raptormq.record_index import Longs, RecordIndex, bounds_by_size, read_numbers
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import OVERHEAD_BYTES
 from raptormq.protocol.compression import decompress
@@ -33,7 +33,7 @@ _PLAIN_BYTES = 32 * 1024 * 1024
 """Size of decompressed batches at which a part of the index ends. Compressed batches may expand a thousandfold."""
 _OF_THE_BATCH = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
 _COMPRESSED = int(SysFlag.COMPRESSED)
-_SIZE = struct.Struct(">i")
+_INT = struct.Struct(">i")
 _CRC_AT, _BODY_AT = 8, 20
 _NESTED = f"{INNER_NUM}{NAME_SEPARATOR}".encode()
 
@@ -120,7 +120,7 @@ def _expanded(part: _Part, dropped: set[int]) -> RecordIndex:
         elif batched[row]:
             start = positions.get(row, int(index.body_at[row]))
             end = start + len(plain[row]) if row in plain else int(index.body_end[row])
-            bounds = _message_bounds(data, start, end)
+            bounds = bounds_by_size(data, start, end, OVERHEAD_BYTES, "a batch", "a message")
             _check_count(index, row, len(bounds) - 1)
             if data.find(_NESTED, start, end) >= 0:
                 _refuse_nested(data, bounds)
@@ -161,21 +161,6 @@ def _check_crcs(data: bytes, stated: Longs, body_at: Longs, body_end: Longs) -> 
             raise RecordError("a message of a batch has a wrong CRC")
 
 
-def _message_bounds(data: bytes, start: int, end: int) -> list[int]:
-    """Return the bounds of the messages of one batch, from their size fields."""
-    bounds = [start]
-    position, size_at = start, _SIZE.unpack_from
-    while position + OVERHEAD_BYTES <= end:
-        (size,) = size_at(data, position)
-        if size < OVERHEAD_BYTES:
-            raise RecordError(f"a message of a batch has an invalid size of {size} bytes")
-        position += size
-        bounds.append(position)
-    if position != end:
-        raise RecordError("a batch ends inside a message")
-    return bounds
-
-
 def _check_count(index: RecordIndex, row: int, count: int) -> None:
     properties = index.data[index.properties_at[row] : index.properties_end[row]].decode("utf-8", "replace")
     if count != inner_count(properties):
@@ -186,7 +171,7 @@ def _check_count(index: RecordIndex, row: int, count: int) -> None:
 def _refuse_nested(data: bytes, bounds: list[int]) -> None:
     """Raise `RecordError` if a message of a batch is itself a batch, like `unwrap` of the protocol module."""
     for start, end in pairwise(bounds):
-        (body_length,) = _SIZE.unpack_from(data, start + _BODY_AT - 4)
+        (body_length,) = _INT.unpack_from(data, start + _BODY_AT - 4)
         properties = data[start + _BODY_AT + body_length + 2 : end].decode("utf-8", "replace")
         if find_property(properties, INNER_NUM) is not None:
             raise RecordError("an inner batch contains another one")

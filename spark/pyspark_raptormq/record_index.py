@@ -86,7 +86,9 @@ def index_records(data: bytes) -> RecordIndex:
     Raises:
         RecordError: A record is truncated, has another format or inconsistent lengths.
     """
-    starts, ends = _record_bounds(data)
+    # The only step that needs a loop over the records.
+    bounds = np.array(bounds_by_size(data, 0, len(data), MIN_RECORD_BYTES, "a pull response", "a record"), np.int64)
+    starts, ends = bounds[:-1], bounds[1:]
     fixed = _view(data, _FIXED)[starts]
     magic = fixed["magic"]
     v2 = magic == MAGIC_V2
@@ -122,20 +124,25 @@ def index_records(data: bytes) -> RecordIndex:
     )
 
 
-def _record_bounds(data: bytes) -> tuple[Longs, Longs]:
-    """Return the bounds of all records from their size fields, the only step that takes a loop over the records."""
-    bounds = [0]
-    position, length, size_at = 0, len(data), _SIZE.unpack_from
-    while position + MIN_RECORD_BYTES <= length:
+def bounds_by_size(data: bytes, start: int, end: int, least: int, whole: str, part: str) -> list[int]:
+    """Return the bounds of the parts of `data[start:end]`. Each part begins with its size, which is at least `least`.
+
+    `whole` and `part` are what errors call the range and its parts.
+
+    Raises:
+        RecordError: A size is invalid, or the last part is truncated.
+    """
+    bounds = [start]
+    position, size_at = start, _SIZE.unpack_from
+    while position + least <= end:
         (size,) = size_at(data, position)
-        if size < MIN_RECORD_BYTES:
-            raise RecordError(f"a record has an invalid size of {size} bytes")
+        if size < least:
+            raise RecordError(f"{whole} has {part} with an invalid size of {size} bytes")
         position += size
         bounds.append(position)
-    if position != length:
-        raise RecordError(f"a pull response of {length} bytes ends inside a record")
-    all_bounds = np.array(bounds, dtype=np.int64)
-    return all_bounds[:-1], all_bounds[1:]
+    if position != end:
+        raise RecordError(f"{whole} of {end - start} bytes ends inside {part}")
+    return bounds
 
 
 def _view(data: bytes, dtype: Any) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raptormq_operator.model import names
-from raptormq_operator.model.definitions import filled_in
+from raptormq_operator.model.definitions import needs_current_definition
 
 DLEDGER = "dledger"
 MASTER_SLAVE = "masterSlave"
@@ -249,17 +249,13 @@ class Cluster:
     """Sizes by group, in mode dledger; by default `replicas`."""
 
     @classmethod
+    @needs_current_definition
     def from_object(cls, body: Mapping[str, Any], surroundings: Surroundings) -> Cluster:
         """Parse a resource of the API server.
 
         Raises:
             OldDefinition: A field with a default is missing.
         """
-        with filled_in(body):
-            return cls._from_object(body, surroundings)
-
-    @classmethod
-    def _from_object(cls, body: Mapping[str, Any], surroundings: Surroundings) -> Cluster:
         metadata, spec = body["metadata"], body["spec"]
         template = spec["podTemplate"]
         servers = spec["nameServers"]

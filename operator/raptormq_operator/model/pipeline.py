@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raptormq_operator.model import names
-from raptormq_operator.model.definitions import filled_in
+from raptormq_operator.model.definitions import needs_current_definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +132,13 @@ class Pipeline:
     tolerations: tuple[Mapping[str, Any], ...]
 
     @classmethod
+    @needs_current_definition
     def from_object(cls, body: Mapping[str, Any]) -> Pipeline:
         """Parse a resource of the API server.
 
         Raises:
             OldDefinition: A field with a default is missing.
         """
-        with filled_in(body):
-            return cls._from_object(body)
-
-    @classmethod
-    def _from_object(cls, body: Mapping[str, Any]) -> Pipeline:
         metadata, spec = body["metadata"], body["spec"]
         restart = spec["restartPolicy"]
         return cls(

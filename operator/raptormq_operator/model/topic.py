@@ -11,7 +11,7 @@ from typing import Any
 
 from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm
 from raptormq.protocol.topic_attributes import MESSAGE_TYPE, QUEUE_TYPE
-from raptormq_operator.model.definitions import filled_in
+from raptormq_operator.model.definitions import needs_current_definition
 
 PERMISSIONS = {"ReadWrite": READ_WRITE, "ReadOnly": int(Perm.READ), "WriteOnly": int(Perm.WRITE)}
 
@@ -41,17 +41,13 @@ class Topic:
     deletion_policy: str
 
     @classmethod
+    @needs_current_definition
     def from_object(cls, body: Mapping[str, Any]) -> Topic:
         """Parse a resource of the API server.
 
         Raises:
             OldDefinition: A field with a default is missing.
         """
-        with filled_in(body):
-            return cls._from_object(body)
-
-    @classmethod
-    def _from_object(cls, body: Mapping[str, Any]) -> Topic:
         metadata, spec = body["metadata"], body["spec"]
         return cls(
             name=metadata["name"],

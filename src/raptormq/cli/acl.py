@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
@@ -18,8 +19,6 @@ from raptormq.cli.server_scope import merged, require_on_all, require_on_none, s
 from raptormq.client import Acl, AclEntry, AdminClient
 from raptormq.client.admin import DECISIONS, GRANTABLE_ACTIONS
 from raptormq.security.acls import POLICY_TYPES
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _Servers = tuple[str, ...]
 _Found = dict[str, list[Acl]]
@@ -92,7 +91,34 @@ def show(user: str, servers: _Servers, output: str, name_servers: str, timeout_s
     _print(found, output)
 
 
-def _entry_options(command: F) -> F:
+class _EntryOptions(NamedTuple):
+    """The options that describe an entry, in the words of the protocol."""
+
+    resource: str
+    actions: tuple[str, ...]
+    source_ips: tuple[str, ...]
+    decision: str | None
+    policy: str
+
+
+def _entry_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of an entry, which ``command`` gets as one argument ``entry``."""
+
+    @functools.wraps(command)
+    def with_entry(
+        *,
+        resource: str,
+        actions: tuple[str, ...],
+        source_ips: tuple[str, ...],
+        decision: str | None,
+        policy: str,
+        **others: Any,
+    ) -> None:
+        words = tuple(dict.fromkeys(action.capitalize() for action in actions))
+        given = decision.capitalize() if decision else None
+        command(entry=_EntryOptions(resource, words, source_ips, given, policy.capitalize()), **others)
+
+    result: Callable[..., None] = with_entry
     for option in (
         _policy,
         click.option("--decision", type=_decision, help="Whether the actions are allowed; by default allow."),
@@ -106,8 +132,8 @@ def _entry_options(command: F) -> F:
         click.option("--action", "actions", type=_actions, multiple=True, help="Can be repeated."),
         click.option("--resource", required=True, metavar="RESOURCE", help="Such as Topic:orders or 'Group:billing*'."),
     ):
-        command = option(command)
-    return command
+        result = option(result)
+    return result
 
 
 @acl.command(
@@ -121,21 +147,12 @@ Examples:
 @servers_option
 @name_servers_option
 @timeout_option
-def create(
-    user: str,
-    resource: str,
-    actions: tuple[str, ...],
-    source_ips: tuple[str, ...],
-    decision: str | None,
-    policy: str,
-    servers: _Servers,
-    name_servers: str,
-    timeout_s: float,
-) -> None:
+def create(user: str, entry: _EntryOptions, servers: _Servers, name_servers: str, timeout_s: float) -> None:
     """Give USER an entry for a resource."""
-    if not actions:
+    if not entry.actions:
         raise click.UsageError("Missing option '--action'")
-    entry = AclEntry(resource, _words(actions), source_ips, (decision or "allow").capitalize(), policy.capitalize())
+    resource = entry.resource
+    created = AclEntry(resource, entry.actions, entry.source_ips, entry.decision or "Allow", entry.policy)
 
     async def run(admin: AdminClient) -> None:
         users = await admin.users(user, servers=servers or None)
@@ -145,7 +162,7 @@ def create(
         is_there = {address: _entry(acls, resource, entry.policy) is not None for address, acls in found.items()}
         hint = "'raptormq acl update' changes it, --server selects the servers where it is missing"
         require_on_none(f"the entry for {resource} of user {user}", is_there, hint)
-        await admin.put_acl(user, [entry], servers=servers or None)
+        await admin.put_acl(user, [created], servers=servers or None)
 
     with_admin(name_servers, timeout_s, run)
     echo(f"user {user} has an entry for {resource}")
@@ -162,33 +179,24 @@ Examples:
 @servers_option
 @name_servers_option
 @timeout_option
-def update(
-    user: str,
-    resource: str,
-    actions: tuple[str, ...],
-    source_ips: tuple[str, ...],
-    decision: str | None,
-    policy: str,
-    servers: _Servers,
-    name_servers: str,
-    timeout_s: float,
-) -> None:
+def update(user: str, entry: _EntryOptions, servers: _Servers, name_servers: str, timeout_s: float) -> None:
     """Change the entry of USER for a resource. What has no option is not changed."""
-    if not actions and not source_ips and decision is None:
+    if not (entry.actions or entry.source_ips or entry.decision):
         raise click.UsageError("nothing to change: use --action, --source-ip or --decision")
+    resource = entry.resource
 
     async def run(admin: AdminClient) -> None:
         found = await _of_user(admin, user, servers)
-        entries = {address: _entry(acls, resource, policy.capitalize()) for address, acls in found.items()}
-        is_there = {address: entry is not None for address, entry in entries.items()}
+        entries = {address: _entry(acls, resource, entry.policy) for address, acls in found.items()}
+        is_there = {address: present is not None for address, present in entries.items()}
         require_on_all(f"the entry for {resource} of user {user}", is_there, "'raptormq acl create' creates it")
-        for address, entry in entries.items():
-            assert entry is not None
+        for address, present in entries.items():
+            assert present is not None
             changed = replace(
-                entry,
-                actions=_words(actions) or entry.actions,
-                source_ips=source_ips or entry.source_ips,
-                decision=decision.capitalize() if decision else entry.decision,
+                present,
+                actions=entry.actions or present.actions,
+                source_ips=entry.source_ips or present.source_ips,
+                decision=entry.decision or present.decision,
             )
             await admin.put_acl(user, [changed], servers=[address])
 
@@ -246,10 +254,6 @@ async def _of_user(admin: AdminClient, user: str, servers: _Servers) -> _Found:
 def _entry(acls: list[Acl], resource: str, policy: str) -> AclEntry | None:
     entries = (entry for acl in acls for entry in acl.entries)
     return next((entry for entry in entries if (entry.resource, entry.policy) == (resource, policy)), None)
-
-
-def _words(actions: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(action.capitalize() for action in actions))
 
 
 def _without_acl(user: str, resource: str | None = None) -> CommandFailed:

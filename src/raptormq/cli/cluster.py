@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import orjson
@@ -20,7 +21,8 @@ from raptormq.cli.output import Cell, print_json, print_table
 from raptormq.cli.promote import promote
 from raptormq.client import AdminClient
 from raptormq.errors import RaptorMQError
-from raptormq.protocol.bodies.replication import ReplicationState
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MASTER_ID = 0
 
@@ -132,6 +134,18 @@ def transfer(broker: str, to: str | None, name_servers: str, timeout_s: float) -
     click.echo(f"member {state.leader} leads the group of broker {broker}, in term {state.term}")
 
 
+def _member_arguments(command: F) -> F:
+    """Add the arguments BROKER and MEMBER, and the options of a connection."""
+    for argument in (
+        timeout_option,
+        name_servers_option,
+        click.argument("member"),
+        click.argument("broker", shell_complete=broker_names),
+    ):
+        command = argument(command)
+    return command
+
+
 @cluster.command(
     name="add-member",
     epilog="""\b
@@ -139,18 +153,14 @@ Examples:
   raptormq cluster add-member RaftNode00 n3
   raptormq cluster add-member RaftNode00 n3 --learner""",
 )
-@click.argument("broker", shell_complete=broker_names)
-@click.argument("member")
 @click.option("--learner", is_flag=True, help="It gets the log, and never votes until it is promoted.")
-@name_servers_option
-@timeout_option
+@_member_arguments
 def add_member(broker: str, member: str, learner: bool, name_servers: str, timeout_s: float) -> None:
     """Take MEMBER, which runs with an empty disk, into the Dledger group of BROKER.
 
     It is in dLegerPeers of all members. It gets the whole log, and votes when it has caught up.
     """
-    action = "addLearner" if learner else "add"
-    _changed(broker, with_admin(name_servers, timeout_s, lambda admin: change(admin, broker, action, member)))
+    _change(name_servers, timeout_s, broker, "addLearner" if learner else "add", member)
 
 
 @cluster.command(
@@ -159,13 +169,10 @@ def add_member(broker: str, member: str, learner: bool, name_servers: str, timeo
 Examples:
   raptormq cluster promote-member RaftNode00 n3""",
 )
-@click.argument("broker", shell_complete=broker_names)
-@click.argument("member")
-@name_servers_option
-@timeout_option
+@_member_arguments
 def promote_member(broker: str, member: str, name_servers: str, timeout_s: float) -> None:
     """Let the learner MEMBER of the Dledger group of BROKER vote."""
-    _changed(broker, with_admin(name_servers, timeout_s, lambda admin: change(admin, broker, "promote", member)))
+    _change(name_servers, timeout_s, broker, "promote", member)
 
 
 @cluster.command(
@@ -175,21 +182,20 @@ Examples:
   raptormq cluster remove-member RaftNode00 n3
   raptormq cluster remove-member RaftNode00 n3 --yes""",
 )
-@click.argument("broker", shell_complete=broker_names)
-@click.argument("member")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
-@name_servers_option
-@timeout_option
+@_member_arguments
 def remove_member(broker: str, member: str, yes: bool, name_servers: str, timeout_s: float) -> None:
     """Take MEMBER out of the Dledger group of BROKER: its copy does not count from now on.
 
     Refused where no majority of the others responds.
     """
     confirm(f"Take member {member} out of the group of broker {broker}?", yes=yes)
-    _changed(broker, with_admin(name_servers, timeout_s, lambda admin: change(admin, broker, "remove", member)))
+    _change(name_servers, timeout_s, broker, "remove", member)
 
 
-def _changed(broker: str, state: ReplicationState) -> None:
+def _change(name_servers: str, timeout_s: float, broker: str, action: str, member: str) -> None:
+    """Change a member, and print the members that the group has then."""
+    state = with_admin(name_servers, timeout_s, lambda admin: change(admin, broker, action, member))
     members = ", ".join(f"{each.id} ({each.role})" for each in state.members if each.role != "absent")
     click.echo(f"the group of broker {broker} has the members {members}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -160,7 +160,17 @@ def show(name: str, output: str, name_servers: str, timeout_s: float) -> None:
     print_table(columns, rows)
 
 
+class _Settings(TypedDict):
+    """The settings of a group; None keeps a value, or means the default of a new group."""
+
+    consume: bool | None
+    broadcast: bool | None
+    max_retries: int | None
+    retry_queues: int | None
+
+
 def _settings_options(command: F) -> F:
+    """Add the options of :class:`_Settings`."""
     for option in (
         click.option("--retry-queues", type=click.IntRange(1, 1_024), help="Queues of the retry topic, by default 1."),
         click.option(
@@ -185,15 +195,7 @@ Examples:
 @_settings_options
 @name_servers_option
 @timeout_option
-def create(
-    name: str,
-    consume: bool | None,
-    broadcast: bool | None,
-    max_retries: int | None,
-    retry_queues: int | None,
-    name_servers: str,
-    timeout_s: float,
-) -> None:
+def create(name: str, name_servers: str, timeout_s: float, **settings: Unpack[_Settings]) -> None:
     """Create the group NAME on the master brokers that do not have it."""
 
     async def run(admin: AdminClient) -> None:
@@ -202,14 +204,7 @@ def create(
         missing = [address for address in masters if address not in known]
         if not missing:
             raise CommandFailed(f"consumer group {name} exists; 'raptormq group update' changes it")
-        await admin.create_group(
-            name,
-            consume=consume,
-            broadcast=broadcast,
-            max_retries=max_retries,
-            retry_queues=retry_queues,
-            brokers=missing,
-        )
+        await admin.create_group(name, **settings, brokers=missing)
 
     with_admin(name_servers, timeout_s, run)
     click.echo(f"group {name} is created")
@@ -225,31 +220,16 @@ Examples:
 @_settings_options
 @name_servers_option
 @timeout_option
-def update(
-    name: str,
-    consume: bool | None,
-    broadcast: bool | None,
-    max_retries: int | None,
-    retry_queues: int | None,
-    name_servers: str,
-    timeout_s: float,
-) -> None:
+def update(name: str, name_servers: str, timeout_s: float, **settings: Unpack[_Settings]) -> None:
     """Change the group NAME on the master brokers that have it. What has no option is not changed."""
-    if all(each is None for each in (consume, broadcast, max_retries, retry_queues)):
+    if all(each is None for each in settings.values()):
         raise click.UsageError("nothing to change: use --consume, --broadcast, --max-retries or --retry-queues")
 
     async def run(admin: AdminClient) -> dict[str, TopicChange]:
         known = await admin.group_settings(name)
         if not known:
             raise _unknown(name)
-        return await admin.create_group(
-            name,
-            consume=consume,
-            broadcast=broadcast,
-            max_retries=max_retries,
-            retry_queues=retry_queues,
-            brokers=known,
-        )
+        return await admin.create_group(name, **settings, brokers=known)
 
     changes = with_admin(name_servers, timeout_s, run)
     is_changed = TopicChange.CHANGED in changes.values()

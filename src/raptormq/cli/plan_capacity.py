@@ -12,6 +12,7 @@ from raptormq.cli.amounts import rate as message_rate
 from raptormq.cli.amounts import size as byte_size
 from raptormq.cli.amounts import time_span
 from raptormq.cli.capacity import GIB, LARGEST_BODY_BYTES, MIB, MOST_GROUPS, Capacity, Load, Sends
+from raptormq.cli.options import output_option
 from raptormq.cli.output import Cell, print_json, print_table
 
 _MOST_COPIES = 5
@@ -55,14 +56,7 @@ Examples:
     help="Type of sends: batches (AutoBatch or lists), single asynchronous messages, or threads that wait for each "
     "response.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
+@output_option
 def plan_capacity(
     rate: float, size: float, retention: float, replicas: int, consumer_groups: int, sends: str, output: str
 ) -> None:

@@ -17,7 +17,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from raptormq.client.blocking import Blocking
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig
@@ -25,6 +25,7 @@ from raptormq.client.consumer import (
     MAX_POPPED,
     Consumer,
     LitePullConsumer,
+    MessageSequence,
     MessagesToSettle,
     PopConsumer,
     PoppedBatch,
@@ -102,7 +103,7 @@ R_co = TypeVar("R_co", bound=ReceivedMessage, covariant=True)
 B_co = TypeVar("B_co", bound=MessagesToSettle[Any], covariant=True)
 
 
-class _BlockingBatch(Sequence[BM_co], Generic[BM_co, B]):
+class _BlockingBatch(MessageSequence[BM_co], Generic[BM_co, B]):
     """Base class of blocking batches.
 
     Args:
@@ -111,27 +112,12 @@ class _BlockingBatch(Sequence[BM_co], Generic[BM_co, B]):
         run: runs coroutines.
     """
 
-    __slots__ = ("_messages", "_received", "_run")
+    __slots__ = ("_received", "_run")
 
     def __init__(self, received: B, messages: Sequence[BM_co], run: Run) -> None:
+        super().__init__(messages)
         self._received = received
-        self._messages = messages
         self._run = run
-
-    @overload
-    def __getitem__(self, index: int) -> BM_co: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[BM_co]: ...
-
-    def __getitem__(self, index: int | slice) -> BM_co | Sequence[BM_co]:
-        return self._messages[index]
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} messages)"
 
     def ack(self) -> bool:
         """Acknowledge the messages that are not settled."""
@@ -183,16 +169,26 @@ class _BlockingDescribed(Blocking[C_co]):
 class _BlockingMember(_BlockingDescribed[M_co]):
     """Base class of blocking group members.
 
-    Args:
-        member: the asynchronous object.
-        shared: the client configuration.
-        config: the configuration of the member.
+    Arguments and errors are those of the asynchronous object.
     """
 
-    def __init__(self, member: M_co, shared: ClientConfig, config: ConsumerConfig | None) -> None:
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: Sequence[str] | str | None = None,
+        config: ConsumerConfig | None = None,
+        client_config: ClientConfig | None = None,
+    ) -> None:
+        shared = ClientConfig.choose(client_config, name_servers)
+        member = self._new_member(group, config, shared)
         settings = config or ConsumerConfig()
         # A stop waits for revoked queues, too.
         super().__init__(member, shared, settings.start_timeout + settings.hand_over_timeout)
+
+    @abstractmethod
+    def _new_member(self, group: str, config: ConsumerConfig | None, shared: ClientConfig) -> M_co:
+        """Return the asynchronous object."""
 
     def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
         """Subscribe to a topic; a second call replaces the expression."""
@@ -224,16 +220,8 @@ class _BlockingMember(_BlockingDescribed[M_co]):
 class BlockingLitePullConsumer(_BlockingMember[LitePullConsumer]):
     """`LitePullConsumer` without await; see there for arguments and errors."""
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        name_servers: Sequence[str] | str | None = None,
-        config: ConsumerConfig | None = None,
-        client_config: ClientConfig | None = None,
-    ) -> None:
-        shared = ClientConfig.choose(client_config, name_servers)
-        super().__init__(LitePullConsumer(group, config=config, client_config=shared), shared, config)
+    def _new_member(self, group: str, config: ConsumerConfig | None, shared: ClientConfig) -> LitePullConsumer:
+        return LitePullConsumer(group, config=config, client_config=shared)
 
     def poll(self, timeout: float = 5.0, *, max_messages: int = 32) -> list[MessageExt]:
         """Return the next messages; empty if none arrived within `timeout` seconds."""
@@ -339,16 +327,8 @@ class BlockingConsumer(
 ):
     """`Consumer` without await; see there for arguments and errors."""
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        name_servers: Sequence[str] | str | None = None,
-        config: ConsumerConfig | None = None,
-        client_config: ClientConfig | None = None,
-    ) -> None:
-        shared = ClientConfig.choose(client_config, name_servers)
-        super().__init__(Consumer(group, config=config, client_config=shared), shared, config)
+    def _new_member(self, group: str, config: ConsumerConfig | None, shared: ClientConfig) -> Consumer:
+        return Consumer(group, config=config, client_config=shared)
 
     def _loop(self) -> Consumer:
         return self._wrapped

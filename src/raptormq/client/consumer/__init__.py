@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from raptormq.client.consumer.consumer import Consumer
 from raptormq.client.consumer.delayed_retry import Retry, RetryKind
-from raptormq.client.consumer.delivery import MessagesToSettle, ReceivedBatch, ReceivedMessage
+from raptormq.client.consumer.delivery import MessageSequence, MessagesToSettle, ReceivedBatch, ReceivedMessage
 from raptormq.client.consumer.lanes import message_key
 from raptormq.client.consumer.listener_call import BatchListener, Listener
 from raptormq.client.consumer.lite_pull_consumer import LitePullConsumer
@@ -25,6 +25,7 @@ __all__ = [
     "Consumer",
     "Listener",
     "LitePullConsumer",
+    "MessageSequence",
     "MessagesToSettle",
     "PlainListener",
     "PopConsumer",

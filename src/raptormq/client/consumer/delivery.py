@@ -37,6 +37,7 @@ from raptormq.protocol.message import MessageExt
 log = get_logger(__name__)
 
 T = TypeVar("T")
+E_co = TypeVar("E_co", bound=MessageExt, covariant=True)
 M_co = TypeVar("M_co", bound="ReceivedMessage", covariant=True)
 
 
@@ -282,21 +283,21 @@ class ReceivedMessage(MessageExt):
         return await self._delivery.dead_letter(reason)
 
 
-class MessagesToSettle(Sequence[M_co]):
-    """Messages that were received together. They can also be settled individually."""
+class MessageSequence(Sequence[E_co]):
+    """Messages that were received together."""
 
     __slots__ = ("_messages",)
 
-    def __init__(self, messages: Sequence[M_co]) -> None:
+    def __init__(self, messages: Sequence[E_co]) -> None:
         self._messages = messages
 
     @overload
-    def __getitem__(self, index: int) -> M_co: ...
+    def __getitem__(self, index: int) -> E_co: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[M_co]: ...
+    def __getitem__(self, index: slice) -> Sequence[E_co]: ...
 
-    def __getitem__(self, index: int | slice) -> M_co | Sequence[M_co]:
+    def __getitem__(self, index: int | slice) -> E_co | Sequence[E_co]:
         return self._messages[index]
 
     def __len__(self) -> int:
@@ -304,6 +305,12 @@ class MessagesToSettle(Sequence[M_co]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} messages)"
+
+
+class MessagesToSettle(MessageSequence[M_co]):
+    """Messages that can be settled together or individually."""
+
+    __slots__ = ()
 
     @property
     def open(self) -> list[M_co]:
