@@ -1,6 +1,6 @@
 """The wall clock of one member of a Dledger group jumps by an hour, forward and back, while messages are sent.
 
-What comes of it is told in docs/explanation/broker.md, "Clocks that jump".
+docs/explanation/broker.md describes the effects, in "Clock jumps".
 """
 
 from __future__ import annotations
