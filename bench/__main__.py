@@ -35,6 +35,7 @@ from bench.batch.omb_build import command as omb_build_command
 from bench.client_load import Layout
 from bench.figure import Figure
 from bench.peers import System
+from bench.spark.command import command as spark_command
 from tests.interop.rocketmq_java import BuildError, ProcessError
 
 SYSTEMS = {"rocketmq": System.ROCKETMQ, "raptormq": System.RAPTORMQ}
@@ -50,6 +51,7 @@ def main(context: click.Context) -> None:
 
 main.add_command(batch_command)
 main.add_command(omb_build_command)
+main.add_command(spark_command)
 
 
 @main.command("client-load")

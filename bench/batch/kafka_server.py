@@ -23,12 +23,13 @@ _COLLECTOR = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccu
 class KafkaServer:
     """A Kafka node."""
 
-    def __init__(self, build: BenchBuild, folder: Path, number: int = 1, heap: str = HEAP) -> None:
-        """`number` is the id of the node."""
+    def __init__(self, build: BenchBuild, folder: Path, number: int = 1, heap: str = HEAP, partitions: int = 1) -> None:
+        """`number` is the id of the node, `partitions` the number of partitions of topics that are created by use."""
         self._build = build
         self._folder = folder
         self._heap = heap
         self._number = number
+        self._partitions = partitions
         self._port = free_port_run(before=0, after=1)
         self._voters = [self.voter]
         self._replicas = 1
@@ -84,6 +85,7 @@ class KafkaServer:
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / "store"),
+            "num.partitions": str(self._partitions),
             "default.replication.factor": str(self._replicas),
             "offsets.topic.replication.factor": str(self._replicas),
             "transaction.state.log.replication.factor": str(self._replicas),

@@ -4,6 +4,7 @@ Contents of the folder:
     rocketmq/lib/*.jar  rocketmq/classes/   load with RocketMQ's client
     kafka/lib/*.jar     kafka/classes/      load with Kafka's client
     kafka-server/lib/*.jar                  Apache Kafka
+    spark-kafka/lib/*.jar                   the Kafka connector of Spark
     conf/                                   logging: only warnings, to standard output
 """
 
@@ -39,6 +40,11 @@ class BenchBuild:
     @property
     def kafka_server_class_path(self) -> str:
         return self._class_path("kafka-server")
+
+    @property
+    def spark_kafka_jars(self) -> list[Path]:
+        """Jars for a Spark session that reads and writes Kafka."""
+        return sorted((self.folder / "spark-kafka/lib").glob("*.jar"))
 
     @property
     def log4j_configuration(self) -> Path:
