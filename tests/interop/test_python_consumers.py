@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,9 @@ from raptormq.client import (
     Retry,
     RetryKind,
 )
+from raptormq.errors import NoRoute
 from tests.interop.make_reference import PATIENCE
+from tests.interop.mqadmin import Place, run
 from tests.interop.rocketmq_java import Release, RocketMQServers, build
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -175,3 +178,52 @@ async def test_popped_batches_retries_and_dead_letters(name_servers: str) -> Non
         while len(found) < 2:
             found |= {message.body: message.properties.get("DLQ_REASON") for message in await reader.poll()}
     assert found == {b"2": "no price", b"1": None}
+
+
+async def test_a_popped_message_that_is_never_settled(name_servers: str) -> None:
+    await create_topic(name_servers, "unsettled")
+    await send(name_servers, "unsettled", b"0")
+    async with PopConsumer(
+        "g-unsettled", "unsettled", name_servers=name_servers, invisible_time=2, max_reconsume_times=1
+    ) as consumer:
+        times = [message.reconsume_times for _ in range(2) for message in await consumer.receive(timeout=60)]
+        assert times == [0, 1]
+        receiving = asyncio.create_task(consumer.receive(timeout=3600))
+        async with PullConsumer(name_servers=name_servers) as reader:
+            letters = await existing_queues(reader, "%DLQ%g-unsettled")
+            reader.assign(letters)
+            assert [message.body for message in await reader.poll(timeout=60)] == [b"0"]
+    assert await receiving == []
+
+
+async def existing_queues(reader: PullConsumer, topic: str) -> list[MessageQueue]:
+    """Wait until a topic exists."""
+    while True:
+        try:
+            return await reader.queues(topic)
+        except NoRoute:
+            await asyncio.sleep(0.1)
+
+
+async def test_mqadmin_lists_members_that_pop(name_servers: str, tmp_path: Path) -> None:
+    await create_topic(name_servers, "listed")
+    await send(name_servers, "listed", b"0", b"1")
+    async with (
+        AdminClient(name_servers=name_servers) as admin,
+        PopConsumer("g-listed", "listed", "*", name_servers=name_servers) as consumer,
+    ):
+        while await admin.group_connections("g-listed") is None:
+            await consumer.receive(timeout=0)
+            await asyncio.sleep(0.1)
+        client_id = consumer.describe().client_id
+        assert client_id is not None
+        commands = [
+            ["consumerConnection", "-g", "g-listed"],
+            ["consumerStatus", "-g", "g-listed", "-i", client_id, "-s"],
+        ]
+        place = Place(name_servers, "", tmp_path)
+        connection, status = await asyncio.to_thread(run, build(), place, commands, release=Release.NEWEST)
+    for text in (client_id, "PYTHON", "listed", "ConsumeType: CONSUME_POP", "MessageModel: CLUSTERING"):
+        assert text in connection
+    assert "waitAckCount:2" in status
+    assert "ClientInstance._refresh_routes" in status  # the stacks

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import (
+    AdminClient,
     BlockingPopConsumer,
     ClientConfig,
     ConsumeContext,
@@ -169,6 +170,63 @@ async def test_the_end_of_the_invisible_time(tmp_path: Path, caplog: pytest.LogC
                 with pytest.raises(ClientError, match="it was acknowledged before"):
                     await settle()
     assert noting.events == ["start", "before 0", "abandoned 0", "before 0", "consumed 0", "close"]
+
+
+async def test_a_message_that_is_never_settled_becomes_a_dead_letter(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    noting = Noting()
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        await send(cluster, 1)
+        async with PopConsumer(
+            "g",
+            "t",
+            name_servers=cluster.name_servers,
+            invisible_time=0.3,
+            max_reconsume_times=2,
+            interceptors=[noting],
+        ) as consumer:
+            times = [message.reconsume_times for _ in range(3) for message in await consumer.receive(timeout=60)]
+            assert times == [0, 1, 2]
+            receiving = asyncio.create_task(consumer.receive(timeout=3600))
+            await eventually(lambda: any(event.startswith("on_dead_letter") for event in noting.events))
+        assert await receiving == []
+        [letter] = await stored(cluster, "%DLQ%g")
+        assert (letter.body, letter.properties["RETRY_TOPIC"]) == (b"0", "t")
+        assert "dead letter: group=g topic=t" in caplog.text
+        async with PopConsumer("g", "t", name_servers=cluster.name_servers) as consumer:
+            assert await consumer.receive(timeout=1) == []  # longer than the invisible time
+    assert noting.events == ["start", *["before 0", "abandoned 0"] * 3, "on_dead_letter 0 None", "close"]
+
+
+async def test_a_dead_letter_that_no_broker_accepts_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    noting = Noting()
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        await send(cluster, 1)
+        async with (
+            AdminClient(name_servers=cluster.name_servers) as admin,
+            PopConsumer(
+                "g",
+                "t",
+                name_servers=cluster.name_servers,
+                invisible_time=0.3,
+                max_reconsume_times=0,
+                interceptors=[noting],
+            ) as consumer,
+        ):
+            await admin.create_topic("%RETRY%g", 1, 1, perm=4)
+            assert len(await consumer.receive(timeout=60)) == 1
+            receiving = asyncio.create_task(consumer.receive(timeout=3600))
+            await eventually(lambda: "is no dead letter yet" in caplog.text)
+            await admin.create_topic("%RETRY%g", 1, 1, perm=6)
+            await eventually(lambda: "on_dead_letter 0 None" in noting.events)
+        assert await receiving == []
+        # An attempt that the invisible time ended may have been stored nevertheless.
+        assert {letter.body for letter in await stored(cluster, "%DLQ%g")} == {b"0"}
 
 
 async def test_every_invisible_time_ends(tmp_path: Path) -> None:

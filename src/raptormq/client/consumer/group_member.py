@@ -31,7 +31,7 @@ from raptormq.client.consumer.rebalance_calls import RebalanceCalls
 from raptormq.client.description import ConsumerDescription, WorkerDescription
 from raptormq.client.interceptors import ConsumeChain
 from raptormq.errors import ClientError
-from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
+from raptormq.protocol.bodies.heartbeat import CONSUME_PASSIVELY, ConsumerData, Subscription
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.topic_names import retry_topic
 
@@ -222,7 +222,7 @@ class GroupMember:
             "PROP_CLIENT_VERSION": "V5_3_3",
             "PROP_CONSUMEORDERLY": "false" if self._config.order is Order.NONE else "true",
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUME_TYPE": CONSUME_PASSIVELY,
             "PROP_NAMESERVER_ADDR": ";".join(self.instance.config.addresses),
             "PROP_THREADPOOL_CORE_SIZE": str(self._config.concurrency),
         }

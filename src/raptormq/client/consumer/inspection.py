@@ -94,18 +94,28 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True)
+class PoppedState:
+    """Popped messages of one queue."""
+
+    unsettled_messages: int
+    last_pop_ms: int
+    """Time of the last pop in ms since 1970, by the clock of the broker."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunningInfo:
     """The state of a consumer."""
 
     queues: Mapping[MessageQueue, QueueState]
     subscriptions: list[Subscription]
     properties: dict[str, str] = field(default_factory=dict)
+    popped: Mapping[MessageQueue, PoppedState] = field(default_factory=dict)
 
     def to_json(self, stacks: str | None = None) -> bytes:
-        """Return the response to 307; its table of queues is keyed by objects, as Java reads it."""
+        """Return the response to 307; its tables of queues are keyed by objects, as Java reads them."""
         table = dump_object_keyed((queue_to_dict(queue), _queue_to_dict(state)) for queue, state in self.queues.items())
+        popped = dump_object_keyed((queue_to_dict(queue), _popped_to_dict(each)) for queue, each in self.popped.items())
         rest: dict[str, Any] = {
-            "mqPopTable": {},
             "properties": self.properties,
             "statusTable": {},
             "subscriptionSet": [subscription.to_dict() for subscription in self.subscriptions],
@@ -113,7 +123,7 @@ class RunningInfo:
         }
         if stacks is not None:
             rest["jstack"] = stacks
-        return dumps(rest)[:-1] + b',"mqTable":' + table + b"}"
+        return dumps(rest)[:-1] + b',"mqTable":' + table + b',"mqPopTable":' + popped + b"}"
 
 
 @runtime_checkable
@@ -205,3 +215,7 @@ def _queue_to_dict(state: QueueState) -> dict[str, Any]:
         "droped": False,
         "locked": False,
     }
+
+
+def _popped_to_dict(state: PoppedState) -> dict[str, Any]:
+    return {"droped": False, "lastPopTimestamp": state.last_pop_ms, "waitAckCount": state.unsettled_messages}

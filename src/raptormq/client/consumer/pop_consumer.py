@@ -6,20 +6,25 @@
             await batch.ack()
 
 A popped message is invisible to other members for some time (`invisible_time`). If it is not acknowledged by then, it
-is delivered again. There is no rebalance and no offset to commit. Any number of members share one queue, and an
-unresponsive member delays only its own messages. Order is not kept. Brokers must be RaptorMQ's, or Apache RocketMQ 5.0
-or later.
+is delivered again, up to `max_reconsume_times` times. There is no rebalance and no offset to commit. Any number of
+members share one queue, and an unresponsive member delays only its own messages. Order is not kept. Brokers must be
+RaptorMQ's, or Apache RocketMQ 5.0 or later.
+
+All members of a group must pop: members that read queues would leave those unread that a rebalance assigns to a member
+that pops.
 
 `receive` waits for a notification, which delivers no messages, and then pops the messages that are returned at once. A
 message that is popped after its caller has been cancelled would be invisible to all members.
 
-See also: `consumer.popped_message` has the messages, `consumer.pop_requests` asks brokers, `consumer.consumer` is the
-consumer with queues. Source: RocketMQ 5 `SimpleConsumer` for the calls.
+See also: `consumer.popped_message` has the messages, `consumer.pop_requests` asks brokers, `consumer.pop_member` is
+listed by brokers, `consumer.pop_exhausted` makes dead letters, `consumer.consumer` is the consumer with queues. Source:
+RocketMQ 5 `SimpleConsumer` for the calls.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, NamedTuple
@@ -29,6 +34,8 @@ from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfi
 from raptormq.client.consumer.delayed_retry import DelayedRetry
 from raptormq.client.consumer.delivery import DeliveryState
 from raptormq.client.consumer.messages_in_hand import MessagesInHand
+from raptormq.client.consumer.pop_exhausted import ExhaustedMessages
+from raptormq.client.consumer.pop_member import PopMember
 from raptormq.client.consumer.pop_requests import PopRequests
 from raptormq.client.consumer.popped_message import Invisible, PopDelivery, PoppedBatch, PoppedMessage
 from raptormq.client.consumer.subscription import Sql, subscription_to
@@ -62,9 +69,10 @@ class PopConsumer(Startable):
             `client_config`.
         invisible_time: seconds for which received messages are invisible to other members, at most 300.
         consume_from: where a new group starts: `FIRST` or `LAST`.
-        max_reconsume_times: `PoppedMessage.retry` makes a dead letter of a message that was delivered again so often.
+        max_reconsume_times: how often a message is delivered again, after `PoppedMessage.retry` or the end of its
+            invisible time. Then it becomes a dead letter.
         message_trace, trace_topic, interceptors: as in `ConsumerConfig`.
-        client_config: shared connections.
+        client_config: shared connections; consumers of one group need different ones.
 
     Raises:
         MessageError: `group`, `topic` or `expression` is invalid.
@@ -101,7 +109,7 @@ class PopConsumer(Startable):
         self.group = group
         """Name of the group."""
         self._topic = topic
-        self._subscription: Subscription = subscription_to(topic, expression)
+        self._subscription: Subscription = subscription_to(topic, expression, time.time_ns() // 1_000_000)
         self._invisible_ms = round(invisible_time * 1000)
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._running: _Running | None = None
@@ -116,23 +124,33 @@ class PopConsumer(Startable):
         """Messages of a batch that was cancelled while it was filled; the next call returns them."""
 
     async def start(self) -> None:
-        """Start the consumer; does nothing when it is started."""
+        """Start the consumer; does nothing when it is started.
+
+        Raises:
+            ClientError: the group already has a consumer with this `client_config`.
+        """
         await self._shutdown.wait()
         if self._running is not None:
             return
-        self._instance = instance = ClientInstance.acquire(self._client_config)
+        instance = ClientInstance.acquire(self._client_config)
         trace = MessageTrace.start(self._client_config, self.group, self._config)
         traced = () if trace is None else (trace.interceptor,)
         interceptors = ConsumeChain(self.group, (*self._config.interceptors, *traced))
-        from_last = self._config.consume_from is ConsumeFromWhere.LAST
-        self._running = _Running(
-            instance,
-            PopRequests(instance, self.group, self._subscription, self._invisible_ms, from_last=from_last),
-            DelayedRetry(instance, self.group, self._config, interceptors),
-            MessagesInHand(self.group, interceptors),
-            interceptors,
-            trace,
-        )
+        consume_from = self._config.consume_from
+        from_last = consume_from is ConsumeFromWhere.LAST
+        requests = PopRequests(instance, self.group, self._subscription, self._invisible_ms, from_last=from_last)
+        retries = DelayedRetry(instance, self.group, self._config, interceptors)
+        in_hand = MessagesInHand[PopDelivery](self.group, interceptors)
+        try:
+            member = PopMember(instance, self.group, consume_from, self._subscription, in_hand)
+        except BaseException:
+            if trace is not None:
+                await trace.close()
+            await instance.release()
+            raise
+        exhausted = ExhaustedMessages(self.group, self._config.max_reconsume_times, requests, retries)
+        self._instance = instance
+        self._running = _Running(instance, member, requests, retries, exhausted, in_hand, interceptors, trace)
         self._closed, self._has_started = asyncio.Event(), True
         interceptors.started(self)
 
@@ -155,8 +173,10 @@ class PopConsumer(Startable):
             await self._shutdown.run(self._end(running))
 
     async def _end(self, running: _Running) -> None:
-        await running.in_hand.end(running.instance.config.close_timeout)
+        timeout = running.instance.config.close_timeout
+        await asyncio.gather(running.in_hand.end(timeout), running.exhausted.end(timeout))
         self._kept.clear()
+        await running.member.leave()
         if running.trace is not None:
             await running.trace.close()
         await running.instance.release()
@@ -323,9 +343,9 @@ class PopConsumer(Startable):
                 failure, failures = error, failures + 1
                 continue
             self._failures.pop(broker, None)
-            if popped and self._running is running:
+            if self._running is running and (delivered := running.exhausted.without(popped)):
                 deliveries = [
-                    PopDelivery(running.requests, each, running.retries, running.in_hand.ended) for each in popped
+                    PopDelivery(running.requests, each, running.retries, running.in_hand.ended) for each in delivered
                 ]
                 received = [PoppedMessage.of(delivery.message, delivery) for delivery in deliveries]
                 for delivery, message in zip(deliveries, received, strict=True):
@@ -363,8 +383,10 @@ class _Running(NamedTuple):
     """The parts of a started consumer."""
 
     instance: ClientInstance
+    member: PopMember
     requests: PopRequests
     retries: DelayedRetry
+    exhausted: ExhaustedMessages
     in_hand: MessagesInHand[PopDelivery]
     interceptors: ConsumeChain
     trace: MessageTrace | None

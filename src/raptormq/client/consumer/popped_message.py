@@ -141,7 +141,7 @@ class PoppedMessage(ReceivedMessage):
 
     `retry(after)` lets the message become visible after at most 300 seconds. Without a delay the time grows with the
     number of deliveries, from 10 s to 300 s. A message that was delivered 1 + `max_reconsume_times` times becomes a
-    dead letter.
+    dead letter by `retry`, and also when its invisible time ends: the next member that pops it does not deliver it.
     """
 
     _delivery: PopDelivery = field(kw_only=True, repr=False, compare=False)

@@ -211,7 +211,7 @@ class Redelivery:
 
     async def _send_to_broker_of(self, message: MessageExt, copy: SendRequest) -> None:
         """Send a copy whose topic has no route to the broker of the message, which creates the retry topic of a group
-        with the first copy. Heartbeats create it before, but a group that pops sends none.
+        with the first copy. Heartbeats create it before, but the first heartbeat of a group that pops may be under way.
         """
         found = await self._instance.routes.find(message.queue.topic)
         address = found.master(message.queue.broker_name)

@@ -13,6 +13,8 @@ from raptormq.protocol.tags import parse_expression, tag_hash
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
 """Message models: each message goes to one member of a group, or to every member."""
+CONSUME_PASSIVELY, CONSUME_POP = "CONSUME_PASSIVELY", "CONSUME_POP"
+"""Consume types: the members of a group read their queues, or pop messages of any queue."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class ConsumerData:
     """One consumer group of a client. The strings are RocketMQ's enum names."""
 
     group: str
-    consume_type: str = "CONSUME_PASSIVELY"
+    consume_type: str = CONSUME_PASSIVELY
     message_model: str = "CLUSTERING"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     subscriptions: list[Subscription] = field(default_factory=list)
@@ -96,7 +98,7 @@ class ConsumerData:
         try:
             read = cls(
                 text_at(value, "groupName"),
-                text_at(value, "consumeType", "CONSUME_PASSIVELY"),
+                text_at(value, "consumeType", CONSUME_PASSIVELY),
                 text_at(value, "messageModel", "CLUSTERING"),
                 text_at(value, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
             )
