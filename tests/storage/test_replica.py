@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from raptormq.errors import DiskFull, NotLeader, RecordError, StorageError
+from raptormq.errors import DiskFull, NotLeader, RecordError, StorageError, StoreReadOnly
 from raptormq.storage import FlushDiskType, MessageStore
 from raptormq.storage.replica import EVERYTHING, Replica
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
@@ -288,6 +288,25 @@ def test_a_copy_without_room_says_that_and_not_who_leads() -> None:
         replica_of(store).write(0, data)
     replica_of(store).write(0, data)
     assert store.end_offset == source.end_offset
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_a_copy_whose_disk_has_failed_writes_no_more(kind: str) -> None:
+    """It would report that to its leader, and nobody knows whether the disk has what comes before."""
+    leader = leading(open_copy())
+    leader.append([message("a"), message("b")])
+    disk = FaultyFileSystem(MemoryFileSystem())
+    follower = open_copy(cast(MemoryFileSystem, disk))
+    copy(leader, follower)
+    disk.faults.append(Fault(kind=kind, path="commitlog/0", error=errno.EIO))
+    leader.append([message("c")])
+    end = follower.end_offset
+    with pytest.raises(StoreReadOnly):
+        follower.flush() if kind == "sync" else copy(leader, follower)
+    disk.faults.clear()
+    with pytest.raises(StoreReadOnly):
+        copy(leader, follower)
+    assert follower.end_offset == end
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))

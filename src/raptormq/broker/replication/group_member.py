@@ -18,7 +18,8 @@ A member with empty queues confirms nothing until it has received the history of
 (:mod:`~raptormq.broker.replication.log_history`).
 
 After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
-process that starts. After a violated invariant of the library the member stops permanently.
+process that starts. It stops permanently after a violated invariant of the library, and after a failed write or flush
+of the commit log: the page cache may contain bytes that the disk has lost. A leader first hands over its leadership.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from raptormq.broker.replication.duplicate_ids import DuplicateIdDetector
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.broker.replication.read_barrier import ReadBarrier
-from raptormq.errors import NotLeader, OutOfResources, RaptorMQError, RecordError, StorageError
+from raptormq.errors import NotLeader, OutOfResources, RaptorMQError, RecordError, StorageError, StoreReadOnly
 from raptormq.logs import get_logger
 from raptormq.raft import (
     AppendData,
@@ -244,6 +245,7 @@ class GroupMember:
             return
         self._raft.eligible = self._may_lead()
         self._step(lambda raft: raft.tick(now))
+        self._check_disk()
         self._log_changes()
         self._catch_up()
         self.reads.repeat()
@@ -596,13 +598,37 @@ class GroupMember:
             self._is_paused = False
             self.listeners.following()
 
+    def _check_disk(self) -> None:
+        """Stop if a write or a flush of the log has failed, unless the member leads: a leader accepts no messages then,
+        and hands over its leadership.
+        """
+        if self._raft is not None and self._raft.role is not Role.LEADER:
+            self._stop_if_disk_failed()
+
+    def _stop_if_disk_failed(self) -> bool:
+        """Stop permanently if a write or a flush of the log has failed, and return whether one has."""
+        try:
+            self._store.check_writable()
+        except StoreReadOnly as failure:
+            self.halted = f"its disk failed, and the broker must be restarted: {failure}"
+            logger.critical("member %s has stopped: %s", self.id, self.halted)
+            self._restart_at_ms = None
+            self._drop_raft(f"the disk of the leader failed: {failure}")
+            return True
+        except StorageError:
+            return False
+        return False
+
     def _fail(self, error: Exception) -> None:
-        if self._raft is not None:
-            logger.error("member %s restarts from its disk: %s", self.id, error)
-            self._drop_raft(f"the disk of the leader failed: {error}")
-            self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
+        if self._raft is None or self._stop_if_disk_failed():
+            return
+        logger.error("member %s restarts from its disk: %s", self.id, error)
+        self._drop_raft(f"the disk of the leader failed: {error}")
+        self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
 
     def _restart(self) -> None:
+        if self._stop_if_disk_failed():
+            return
         try:
             state = self._files.load()
             self._hard_state, self._entries = state.hard_state, state.entries

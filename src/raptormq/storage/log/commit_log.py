@@ -324,7 +324,9 @@ class CommitLog:
 
         Raises:
             ValueError: ``offset`` is not the end of this log.
+            StoreReadOnly: a write or a flush failed earlier: nobody could rely on the bytes.
         """
+        self._gate.check_disk()
         if offset != self.end_offset:
             raise ValueError(f"bytes for offset {offset} do not continue a log that ends at {self.end_offset}")
         end, view, writes = offset + len(data), memoryview(data), []

@@ -71,6 +71,15 @@ class WriteGate:
         ):
             raise self.error()
 
+    def check_disk(self) -> None:
+        """Raise if a write or a flush failed earlier. A replica whose gate is closed asks this before it writes.
+
+        Raises:
+            StoreReadOnly: a write or flush failed earlier.
+        """
+        if self._read_only:
+            raise StoreReadOnly(self._read_only)
+
     def error(self) -> StorageError:
         """Return the error of the current refusal."""
         if self._read_only:
