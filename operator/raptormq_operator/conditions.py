@@ -73,6 +73,8 @@ class Reason(StrEnum):
     """The ConfigMap with the application of a pipeline, or its key, does not exist."""
     APPLICATION_FAILED = "ApplicationFailed"
     """The driver of a pipeline ended with an error; the message has the error and the time of the next start."""
+    QUERY_FAILED = "QueryFailed"
+    """A streaming query of a pipeline failed, ended silently or stalled, so its driver ended; the message says how."""
     COMPLETED = "Completed"
     """The application of a pipeline ended without an error and is not started again."""
     CHECKPOINT_CONFLICT = "CheckpointConflict"

@@ -22,7 +22,7 @@ from typing import Any
 
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.manifests.metadata import Manifest
-from raptormq_operator.manifests.pipeline import hash_of
+from raptormq_operator.manifests.pipeline import QUERY_FAILED, hash_of
 from raptormq_operator.model.pipeline import Pipeline
 from raptormq_operator.pod_diagnostics import cut, diagnose
 
@@ -30,7 +30,7 @@ LONG_RUN_S = 600
 """A run of this length resets the delay of restarts."""
 Status = dict[str, Any]
 
-_LASTING = ("restarts", "failures", "nextStart", "lastError", "lastErrorTime", "driverUid", "ended")
+_LASTING = ("restarts", "failures", "nextStart", "lastError", "lastExitCode", "lastErrorTime", "driverUid", "ended")
 """Fields that the next status takes over."""
 
 
@@ -153,6 +153,9 @@ def _after_the_end(pipeline: Pipeline, wanted_hash: str, driver: Manifest, statu
     started, finished = _times(driver, now)
     if failed and not counted:
         status["lastError"], status["lastErrorTime"] = _error(driver), _text(finished)
+        status.pop("lastExitCode", None)
+        if end := _terminated(driver):
+            status["lastExitCode"] = end["exitCode"]
     if policy.type == "Never" or (policy.type == "OnFailure" and not failed):
         status["ended"] = wanted_hash
         return _ended_for_good(status, failed=failed)
@@ -163,7 +166,7 @@ def _after_the_end(pipeline: Pipeline, wanted_hash: str, driver: Manifest, statu
         status["nextStart"] = _text(finished + timedelta(seconds=policy.delay(status["failures"])))
     left = (datetime.fromisoformat(status["nextStart"]) - now).total_seconds()
     what = status["lastError"] if failed else "the application ended without an error"
-    reason = Reason.APPLICATION_FAILED if failed else Reason.PROGRESSING
+    reason = _failure(status) if failed else Reason.PROGRESSING
     verdict = Verdict(reason, f"{what}; start {status['restarts'] + 1} at {status['nextStart']}")
     step = Step.DELETE if left <= 0 else Step.NONE
     return _decision(step, Phase.BACKING_OFF, verdict, status, max(left, 0.0))
@@ -179,10 +182,14 @@ def _stays_ended(pipeline: Pipeline, wanted_hash: str, before: Mapping[str, Any]
 
 def _ended_for_good(status: Status, *, failed: bool) -> Decision:
     if failed:
-        verdict = Verdict(Reason.APPLICATION_FAILED, f"{status['lastError']}; restartPolicy.type is Never")
+        verdict = Verdict(_failure(status), f"{status['lastError']}; restartPolicy.type is Never")
         return _decision(Step.NONE, Phase.FAILED, verdict, status)
     verdict = Verdict(Reason.COMPLETED, "the application ended without an error")
     return _decision(Step.NONE, Phase.COMPLETED, verdict, status)
+
+
+def _failure(status: Status) -> Reason:
+    return Reason.QUERY_FAILED if status.get("lastExitCode") == QUERY_FAILED else Reason.APPLICATION_FAILED
 
 
 def _decision(step: Step, phase: Phase, verdict: Verdict, status: Status, wait_s: float | None = None) -> Decision:
@@ -214,6 +221,8 @@ def _error(driver: Manifest) -> str:
     if not ended:
         return cut(f"{status.get('reason', 'Failed')}: {status.get('message', 'the pod ended')}")
     lines = [line.strip() for line in str(ended.get("message", "")).splitlines() if line.strip()]
+    if lines and ended["exitCode"] == QUERY_FAILED:
+        return cut(lines[-1])
     reason = ended.get("reason", "Error")
     what = f"exit code {ended['exitCode']}" + ("" if reason in ("Error", "Completed") else f" ({reason})")
     return f"{what}: {cut(lines[-1])}" if lines else f"{what} and no output"

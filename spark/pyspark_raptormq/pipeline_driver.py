@@ -9,9 +9,10 @@ process waits for them.
     GET /progress    JSON for the operator, see `pipeline_progress`
     GET /metrics     metrics of `PrometheusListener`
 
-The cause of a failure is the exit code 1 and one line in the termination message of the container, from which the
-operator takes the last error. SIGTERM ends the process at once, since the JVM may be in the middle of a call: the
-checkpoint is safe at any point, and Kubernetes deletes the executors with the pod.
+The cause of a failure is one line in the termination message of the container, from which the operator takes the last
+error. Exit codes: 1 if the application failed, 2 if it cannot be started, 70 if one of its queries is dead (see
+`pipeline_watch`), although the application may not know. SIGTERM ends the process at once, since the JVM may be in the
+middle of a call: the checkpoint is safe at any point, and Kubernetes deletes the executors with the pod.
 Its neighbour is `raptormq_operator.manifests.pipeline`, which starts it.
 """
 
@@ -31,10 +32,12 @@ from pathlib import Path
 from types import FrameType
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pyspark_raptormq.metrics import PrometheusListener
 from pyspark_raptormq.pipeline_progress import ProgressListener, cause
+from pyspark_raptormq.pipeline_watch import DEADLINE_S, QueryFailed, QueryWatch, watch_session
 from raptormq.errors import ConfigError, RaptorMQError
 
 PORT = 8090
@@ -43,6 +46,8 @@ DOWNLOAD_TIMEOUT_S = 60.0
 MAX_APPLICATION = 4 << 20
 """Largest application that is downloaded, in bytes."""
 TERMINATION_MESSAGE = Path("/dev/termination-log")
+QUERY_FAILED = 70
+"""Exit code for a dead query (EX_SOFTWARE of sysexits.h)."""
 
 
 def main(arguments: list[str]) -> int:
@@ -55,9 +60,15 @@ def main(arguments: list[str]) -> int:
         if code:
             _leave(f"the application ended with exit code {code}" if end.code == code else str(end.code))
         return code
+    except QueryFailed as error:
+        _report(str(error))
+        return QUERY_FAILED
+    except StreamingQueryException as error:
+        traceback.print_exc()
+        _leave(cause(error))
+        return QUERY_FAILED
     except RaptorMQError as error:
-        _leave(str(error))
-        sys.stderr.write(f"pipeline_driver: {error}\n")
+        _report(str(error))
         return 2
     except BaseException as error:  # noqa: BLE001 - whatever an application raises is its last error
         traceback.print_exc()
@@ -125,20 +136,36 @@ def _run(arguments: list[str]) -> None:
             _make_checkpoint(Path(checkpoint))
         session = SparkSession.builder.getOrCreate()
         try:
-            listener = ProgressListener()
+            listener, watch = ProgressListener(), QueryWatch(_progress_deadline_s())
             session.streams.addListener(listener)
             session.streams.addListener(PrometheusListener())
+            session.streams.addListener(watch)
+            watch_session(session, watch, _end)
             server = serve(listener, PORT)
             sys.argv = [str(path), *arguments[1:]]
             sys.path.insert(0, str(path.parent))
-            runpy.run_path(str(path), run_name="__main__")
-            if SparkSession.getActiveSession() is not None:
-                for query in session.streams.active:
-                    query.awaitTermination()
+            _run_file(path)
+            watch.wait(stopped=SparkSession.getActiveSession() is None)
             server.shutdown()
         finally:
             with suppress(Exception):  # a call of the JVM that a signal interrupted leaves no usable connection
                 session.stop()
+
+
+def _run_file(path: Path) -> None:
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as end:  # sys.exit(0) ends the file, not its queries
+        if end.code:
+            raise
+
+
+def _progress_deadline_s() -> float:
+    text = os.environ.get("RAPTORMQ_PROGRESS_DEADLINE_S", "")
+    try:
+        return float(text) if text else DEADLINE_S
+    except ValueError as error:
+        raise ConfigError(f"RAPTORMQ_PROGRESS_DEADLINE_S={text} is not a number of seconds") from error
 
 
 def _make_checkpoint(path: Path) -> None:
@@ -152,6 +179,21 @@ def _leave(text: str) -> None:
     """Write the termination message, if this is a container."""
     if TERMINATION_MESSAGE.exists():
         TERMINATION_MESSAGE.write_text(text, encoding="utf-8")
+
+
+def _report(text: str) -> None:
+    """Log why the process ends, and leave it."""
+    _leave(text)
+    sys.stderr.write(f"pipeline_driver: {text}\n")
+
+
+def _end(fault: str) -> None:
+    """End the process, whatever its main thread does: the application may wait for something else, and Spark may not
+    answer."""
+    _report(fault)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(QUERY_FAILED)
 
 
 def _stop(number: int, _: FrameType | None) -> None:

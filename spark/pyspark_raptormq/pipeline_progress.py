@@ -74,15 +74,20 @@ class ProgressListener(StreamingQueryListener):
 
 
 def cause(error: BaseException) -> str:
-    """Return the cause of an exception in one line.
+    """Return the cause of an exception in one line."""
+    text = str(error).strip()
+    return cause_in(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def cause_in(text: str) -> str:
+    """Return the cause in the text of an exception in one line.
 
     Spark's messages contain the stack traces of its workers; the last line of the last one is the cause.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _EXCEPTION.match(line)]
-    first = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    text = named[-1] if named and "Traceback (most recent call last)" in str(error) else first
-    return text if len(text) <= MAX_CAUSE else f"{text[: MAX_CAUSE - 3]}..."
+    found = named[-1] if "Traceback (most recent call last)" in text else lines[0]
+    return found if len(found) <= MAX_CAUSE else f"{found[: MAX_CAUSE - 3]}..."
 
 
 def _entry(progress: StreamingQueryProgress) -> dict[str, Any]:

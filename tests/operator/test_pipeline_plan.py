@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq_operator.conditions import Reason, Verdict
-from raptormq_operator.manifests.pipeline import driver_pod, hash_of
+from raptormq_operator.manifests.pipeline import QUERY_FAILED, driver_pod, hash_of
 from raptormq_operator.model.pipeline import Pipeline, RestartPolicy
 from raptormq_operator.pipeline_plan import Decision, Seen, Step, decide, starts_driver
 from tests.operator.resources import pipeline_body
@@ -109,6 +109,22 @@ def test_a_failed_driver_is_counted_once_and_starts_again_after_its_delay() -> N
     assert (long.wait_s, long.status["failures"]) == (10, 1)
 
 
+@pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+def test_a_dead_query_is_the_last_error_in_one_sentence(policy: str) -> None:
+    of = pipeline(restartPolicy={"type": policy})
+    dead = "query count is stalled: no task and no batch was completed for 1800 s"
+    found = decided(of, Seen(ended(of, code=QUERY_FAILED, text=dead)))
+    assert (found.verdict.reason, found.verdict.ready) == (Reason.QUERY_FAILED, False)
+    assert found.verdict.message.startswith(f"{dead}; ")
+    assert (found.status["lastError"], found.status["lastExitCode"]) == (dead, QUERY_FAILED)
+    if policy == "Never":
+        assert decided(of, Seen(None), found.status).verdict == found.verdict
+        return
+    for other in (ended(of, "u2", text="ValueError"), pod(of, "u2", phase="Failed", reason="Evicted", conditions=[])):
+        after = decided(of, Seen(other), found.status)
+        assert after.verdict.reason is Reason.APPLICATION_FAILED
+
+
 def test_an_evicted_driver_is_counted_once_although_it_has_no_end() -> None:
     of = pipeline()
     evicted = pod(of, phase="Failed", reason="Evicted", message="The node was low on resource: memory.", conditions=[])
@@ -159,6 +175,6 @@ def test_a_driver_that_cannot_start_says_why() -> None:
 
 @given(failures=st.integers(1, 10_000), first=st.integers(1, 3600), more=st.integers(0, 80_000))
 def test_delays_grow_to_their_limit(failures: int, first: int, more: int) -> None:
-    policy = RestartPolicy("OnFailure", first, first + more)
+    policy = RestartPolicy("OnFailure", first, first + more, 60)
     assert policy.delay(1) == first
     assert policy.delay(failures) <= policy.delay(failures + 1) <= first + more

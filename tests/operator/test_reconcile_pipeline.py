@@ -310,6 +310,19 @@ async def test_a_driver_without_memory_ends_unless_the_spec_says_otherwise(own: 
     assert f"{name} {own or '-XX:+ExitOnOutOfMemoryError'}\n" in data["spark-defaults.conf"]
 
 
+async def test_a_driver_that_is_silent_is_ended_but_not_while_it_starts() -> None:
+    operator = Operator(restartPolicy={"progressDeadlineSeconds": 600})
+    await operator.turn()
+    assert operator.driver is not None
+    (container,) = operator.driver["spec"]["containers"]
+    starts, silent = (
+        container[probe]["periodSeconds"] * container[probe]["failureThreshold"]
+        for probe in ("startupProbe", "livenessProbe")
+    )
+    assert (starts, silent) == (900, 120)
+    assert {"name": "RAPTORMQ_PROGRESS_DEADLINE_S", "value": "600"} in container["env"]
+
+
 async def test_executors_connect_to_the_address_of_the_pod() -> None:
     """Spark gives executors the address to which the driver is bound, so 0.0.0.0 would lead them to themselves."""
     operator = Operator()

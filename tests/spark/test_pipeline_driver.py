@@ -19,24 +19,27 @@ from typing import Any
 import pytest
 
 from pyspark_raptormq.offsets import ReportedEnds, StreamOffset
-from pyspark_raptormq.pipeline_driver import local_file
+from pyspark_raptormq.pipeline_driver import PORT, QUERY_FAILED, local_file
 from pyspark_raptormq.pipeline_progress import MAX_CAUSE, ProgressListener, cause
 from raptormq.client import Message
 from raptormq.errors import ConfigError
 from raptormq.protocol.message import MessageQueue
+from raptormq_operator.manifests import pipeline as manifests
 from tests.names import unique
 from tests.spark.sending import create_topic, send
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from pyspark_raptormq import pipeline_driver
+from pyspark_raptormq import pipeline_driver, pipeline_watch
+pipeline_watch.GRACE_S, pipeline_watch.NO_ANSWER_S, pipeline_watch.INTERVAL_S = 1.0, 20.0, 0.2
 pipeline_driver.PORT = int(sys.argv[1])
 pipeline_driver.TERMINATION_MESSAGE = Path(sys.argv[2])
 sys.exit(pipeline_driver.main(sys.argv[3:]))
 """
 COUNT = """
 import os, sys
+from threading import Event
 from pyspark.sql import SparkSession
 stream = SparkSession.builder.appName("count").getOrCreate().readStream.format("raptormq")
 stream = stream.option("nameServer", sys.argv[1]).option("subscribe", os.environ["RAPTORMQ_TOPICS"])
@@ -45,8 +48,20 @@ if sys.argv[2] == "fail":
     def each(frame, number):
         raise ValueError("no such column: delay")
     rows.writeStream.foreachBatch(each).start().awaitTermination()
-writer = rows.writeStream.format("noop").queryName("count")
-writer.option("checkpointLocation", os.environ["RAPTORMQ_CHECKPOINT"]).start()
+if sys.argv[2] != "hang":
+    writer = rows.writeStream.format("noop").queryName("count")
+    count = writer.option("checkpointLocation", os.environ["RAPTORMQ_CHECKPOINT"]).start()
+if sys.argv[2] not in ("go", "sleep"):
+    def each(frame, number):
+        if sys.argv[2] == "hang":
+            Event().wait()
+        raise ValueError("no such column: delay")
+    rows.writeStream.foreachBatch(each).queryName("other").start()
+if sys.argv[2] == "wait-for-another":
+    count.awaitTermination()
+if sys.argv[2] in ("hang", "sleep"):
+    Event().wait()
+sys.exit(0)
 """
 
 
@@ -65,6 +80,8 @@ class Driver:
             "RAPTORMQ_TOPICS": topic,
             "RAPTORMQ_CHECKPOINT": str(folder / "checkpoint"),
         }
+        if "hang" in arguments:
+            environment["RAPTORMQ_PROGRESS_DEADLINE_S"] = "5"
         command = [sys.executable, "-c", PROGRAM, str(port), str(self.message), str(application), *arguments]
         self.process = subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.DEVNULL)
 
@@ -83,6 +100,12 @@ class Driver:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         return found
+
+
+def children(parent: int, name: str) -> list[int]:
+    """The direct children of a process with this name of a program."""
+    found = subprocess.run(["pgrep", "-P", str(parent), "-x", name], capture_output=True, text=True, check=True)
+    return [int(line) for line in found.stdout.split()]
 
 
 @pytest.fixture
@@ -128,8 +151,41 @@ def test_the_cause_of_a_failure_is_left_in_one_line(
     driver: Callable[..., Driver], name_server: str, topic: str
 ) -> None:
     failing = driver(topic, name_server, "fail")
-    assert failing.process.wait(180) == 1
+    assert failing.process.wait(180) == QUERY_FAILED
     assert failing.message.read_text() == "ValueError: no such column: delay"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("application", "words"),
+    [
+        ("end", "query other failed: ValueError: no such column: delay"),
+        ("wait-for-another", "query other failed: ValueError: no such column: delay"),
+        ("hang", "query other is stalled: no task and no batch was completed for 5 s"),
+    ],
+)
+def test_a_dead_query_ends_a_driver_whose_application_does_not_notice(
+    driver: Callable[..., Driver], name_server: str, topic: str, application: str, words: str
+) -> None:
+    dying = driver(topic, name_server, application)
+    assert dying.process.wait(180) == QUERY_FAILED
+    assert dying.message.read_text() == words
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_driver_ends_after_its_jvm(driver: Callable[..., Driver], name_server: str, topic: str) -> None:
+    running = driver(topic, name_server, "sleep")
+    running.until(lambda queries: bool(queries) and queries[0].get("lag") == 0)
+    (jvm,) = children(running.process.pid, "java")
+    os.kill(jvm, signal.SIGKILL)
+    assert running.process.wait(180) == QUERY_FAILED
+    assert running.message.read_text().startswith("Spark has not answered for 20 s: ")
+
+
+def test_the_operator_knows_the_port_and_the_exit_code() -> None:
+    assert (manifests.PROGRESS_PORT, manifests.QUERY_FAILED) == (PORT, QUERY_FAILED)
 
 
 def test_an_application_that_is_not_there_is_one_error(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from raptormq_operator.model.pipeline import Pipeline, PodSize
 USER_ID = 185
 """User of the image."""
 PROGRESS_PORT, DRIVER_PORT, BLOCKS_PORT, UI_PORT = 8090, 7078, 7079, 4040
+QUERY_FAILED = 70
+"""Exit code of the driver program for a dead query; its termination message is one sentence."""
 PORTS = {"progress": PROGRESS_PORT, "driver": DRIVER_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT}
 OF_THE_POD = {
     # Executors connect to the address to which the driver is bound (spark.kubernetes.executor.useDriverPodIP).
@@ -40,6 +42,11 @@ TLS_DIRECTORY = "/etc/raptormq/tls"
 EXECUTOR_TEMPLATE = "executor.yaml"
 GRACE_S = 20
 """Time for the driver to remove its executors after SIGTERM."""
+START_S = 900
+"""Time for the driver to download its application and to create its session."""
+SILENT_S = 120
+"""Time without an answer after which the kubelet ends the driver."""
+_PROBE = {"httpGet": {"path": "/progress", "port": "progress"}, "timeoutSeconds": 5}
 HASH_ANNOTATION = names.MANIFEST_HASH_ANNOTATION
 
 RESERVED = (
@@ -183,6 +190,7 @@ def _driver_spec(pipeline: Pipeline, name_server_address: str) -> Manifest:
             {"name": "RAPTORMQ_NAME_SERVER", "value": name_server_address},
             {"name": "RAPTORMQ_TOPICS", "value": ",".join(pipeline.topics)},
             {"name": "RAPTORMQ_CHECKPOINT", "value": f"{CHECKPOINT_DIRECTORY}/{pipeline.checkpoint.folder}"},
+            {"name": "RAPTORMQ_PROGRESS_DEADLINE_S", "value": str(pipeline.restart_policy.progress_deadline_s)},
             {"name": "SPARK_CONF_DIR", "value": CONF_DIRECTORY},
             {
                 "name": "PYSPARK_SUBMIT_ARGS",
@@ -190,11 +198,11 @@ def _driver_spec(pipeline: Pipeline, name_server_address: str) -> Manifest:
             },
         ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
-        "readinessProbe": {
-            "httpGet": {"path": "/progress", "port": "progress"},
-            "periodSeconds": 5,
-            "timeoutSeconds": 5,
-        },
+        # The server begins to answer when the session exists. The process ends by itself when a query or the JVM is
+        # dead; the kubelet ends one that has no threads left for that.
+        "startupProbe": _PROBE | {"periodSeconds": 5, "failureThreshold": START_S // 5},
+        "readinessProbe": _PROBE | {"periodSeconds": 5},
+        "livenessProbe": _PROBE | {"periodSeconds": 10, "failureThreshold": SILENT_S // 10},
         "resources": _resources(pipeline.driver),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "spark", "mountPath": CONF_DIRECTORY, "readOnly": True}],

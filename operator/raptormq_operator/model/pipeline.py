@@ -98,6 +98,17 @@ class RestartPolicy:
     """`Always`, `OnFailure` or `Never`."""
     backoff_s: int
     max_backoff_s: int
+    progress_deadline_s: int
+    """Time without a completed task or batch after which an active query counts as stalled."""
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> RestartPolicy:
+        return cls(
+            type=spec["type"],
+            backoff_s=spec["backoffSeconds"],
+            max_backoff_s=spec["maxBackoffSeconds"],
+            progress_deadline_s=spec["progressDeadlineSeconds"],
+        )
 
     def delay(self, failures: int) -> int:
         """Return the delay in seconds before the restart after so many failures in a row, at least one."""
@@ -140,7 +151,6 @@ class Pipeline:
             OldDefinition: A field with a default is missing.
         """
         metadata, spec = body["metadata"], body["spec"]
-        restart = spec["restartPolicy"]
         return cls(
             name=metadata["name"],
             namespace=metadata["namespace"],
@@ -161,7 +171,7 @@ class Pipeline:
             checkpoint=Checkpoint.from_spec(spec["checkpoint"], metadata["name"]),
             credentials_secret=spec.get("credentials", {}).get("secretName"),
             tls_secret=spec.get("tls", {}).get("secretName"),
-            restart_policy=RestartPolicy(restart["type"], restart["backoffSeconds"], restart["maxBackoffSeconds"]),
+            restart_policy=RestartPolicy.from_spec(spec["restartPolicy"]),
             node_selector=spec["nodeSelector"],
             tolerations=tuple(spec["tolerations"]),
         )
