@@ -4,7 +4,7 @@
     --no-spark run only the tests of brokers and operator
 
 `python -m e2e spark-pipelines` runs only SparkPipelines: those of the whole run, and the join of two topics.
-`python -m e2e members` runs only the change of the number of members of a Dledger group, which the whole run has not.
+`python -m e2e members` changes the number of members of a Dledger group, which is not part of the whole run.
 `python -m e2e operator-scale` measures the operator with many resources instead (`operator_scale`), without kind.
 
 After a failure, logs, events and objects are saved to a folder whose name is in the last line of the output.
@@ -105,43 +105,43 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
     brokers.install(kubernetes, image)
     with step("a setting of the operator is refused with a reason"):
         operator_duties.refuses_settings_of_its_own(kubernetes)
-    with step("what pods lack is in the condition"):
+    with step("a condition reports missing objects of pods"):
         operator_duties.says_what_pods_lack(kubernetes)
     with step("a topic of queueType BatchCQ becomes ready"):
         operator_duties.makes_batch_topics(kubernetes)
-    with step("a broker that answers nobody costs its own cluster alone"):
+    with step("an unresponsive broker affects only its own cluster"):
         isolation.silent_broker(kubernetes)
-    with step("others' ConfigMaps cost the operator nothing"):
+    with step("foreign ConfigMaps do not affect the operator"):
         isolation.foreign_objects(kubernetes)
-    with step("a drain of the node takes one broker"):
+    with step("a drain of the node evicts one broker"):
         drain.takes_one_broker(kubernetes)
     with step("load the image of the Java client"):
         kubernetes.load(java_image)
-    with step("access control is turned on and off under Java clients"):
+    with step("access control is turned on and off while Java clients are connected"):
         access_control.turns_on_and_off(kubernetes, java_image)
-    with step("brokers on disks of their nodes keep their messages there"):
+    with step("brokers on local disks find their messages again"):
         local_disks.serve(kubernetes)
-    with step("send every record while a broker is taken away"):
+    with step("send every record while a broker is deleted"):
         brokers.send(kubernetes, image, sent)
     if spark:
         count_with_spark(kubernetes, spark_image, records.figures(sent))
         demo_pipeline(kubernetes, spark_image, sent)
     dledger_group(kubernetes, image, java_image, spark_image, sent)
     master_and_slave(kubernetes, image, sent)
-    with step("the last words of a pod that fails are in the condition"):
+    with step("a condition reports the last log line of a failing pod"):
         operator_duties.says_why_a_pod_fails(kubernetes)
-    with step("an image that cannot be had takes no broker away"):
+    with step("an unavailable image stops no broker"):
         operator_duties.leaves_the_brokers_alone(kubernetes)
-    with step("another image and configuration roll through the brokers"):
+    with step("a new image and configuration reach all brokers, one after the other"):
         operator_duties.rolls_a_change(kubernetes, image)
-    with step("deletion takes what it may and nothing hangs"):
+    with step("deletions complete and keep the volume claims"):
         operator_duties.deletes_what_it_may(kubernetes)
-    with step("a namespace goes with everything in it"):
+    with step("a namespace is deleted with all its objects"):
         operator_duties.lets_a_namespace_go(kubernetes)
 
 
 def run_pipelines(kubernetes: Kubernetes) -> None:
-    """Run the steps of SparkPipelines, and what they need."""
+    """Run the steps of SparkPipelines and their prerequisites."""
     sent = read_records()
     image, spark_image = build_broker_image(), build_spark_image()
     with step("create a cluster with kind"):
@@ -150,14 +150,14 @@ def run_pipelines(kubernetes: Kubernetes) -> None:
         kubernetes.load(image)
         kubernetes.load(spark_image)
     brokers.install(kubernetes, image)
-    with step("send every record while a broker is taken away"):
+    with step("send every record while a broker is deleted"):
         brokers.send(kubernetes, image, sent)
     demo_pipeline(kubernetes, spark_image, sent)
     with step("a SparkPipeline joins two topics"):
         weather_join.is_exact(kubernetes, spark_image, sent, records.weather())
     with step("a Dledger group of three members becomes ready"):
         dledger.becomes_ready(kubernetes)
-    with step("send every record while the leader's pod is taken away twice, and its volume once"):
+    with step("send every record while the leader's pod is deleted twice, and once with its volume"):
         dledger.loses_nothing(kubernetes, image, sent)
     ledger_pipeline(kubernetes, spark_image, sent)
 
@@ -182,7 +182,7 @@ def build_spark_image() -> str:
 
 
 def members_of_a_group(kubernetes: Kubernetes) -> None:
-    """A Dledger group grows and shrinks."""
+    """Test a Dledger group that grows and shrinks."""
     image = build_broker_image()
     with step("build the image of the Java client"):
         java_image = build("e2e/java_client/build.sh", "raptormq-java-client:e2e", os.environ.get("JAVA_BASE_IMAGE"))
@@ -194,19 +194,19 @@ def members_of_a_group(kubernetes: Kubernetes) -> None:
         chart_upgrade.install(kubernetes, image)
     with step("a Dledger group of three members becomes ready"):
         dledger.becomes_ready(kubernetes)
-    with step("three members become five, and three again, under Java clients"):
+    with step("three members become five, and three again, while Java clients are connected"):
         members.change_under_clients(kubernetes, java_image)
 
 
 def dledger_group(
     kubernetes: Kubernetes, image: str, java_image: str, spark_image: str, sent: list[records.Record]
 ) -> None:
-    """Losses of members while records are sent; without a Spark image nothing is cleaned."""
+    """Test a Dledger group that loses members while records are sent; without a Spark image, without the pipeline."""
     with step("a Dledger group of three members becomes ready"):
         dledger.becomes_ready(kubernetes)
     with step("Java clients follow the leader through its Service"):
         dledger.java_follows(kubernetes, java_image)
-    with step("send every record while the leader's pod is taken away twice, and its volume once"):
+    with step("send every record while the leader's pod is deleted twice, and once with its volume"):
         dledger.loses_nothing(kubernetes, image, sent)
     if spark_image:
         ledger_pipeline(kubernetes, spark_image, sent)
@@ -215,19 +215,19 @@ def dledger_group(
 
 
 def demo_pipeline(kubernetes: Kubernetes, spark_image: str, sent: list[records.Record]) -> None:
-    """The pipeline that reads what `brokers.send` has sent."""
-    with step("a SparkPipeline counts windows while its executor, a broker and its driver are taken away"):
+    """Run the pipeline that reads the records of `brokers.send`."""
+    with step("a SparkPipeline counts windows while its executor, a broker and its driver are deleted"):
         route_delays.is_exact(kubernetes, spark_image, sent)
 
 
 def ledger_pipeline(kubernetes: Kubernetes, spark_image: str, sent: list[records.Record]) -> None:
-    """The pipeline that reads and writes the Dledger group."""
-    with step("a SparkPipeline copies a topic exactly once while its driver and the leader are taken away"):
+    """Run the pipeline that reads and writes the Dledger group."""
+    with step("a SparkPipeline copies a topic exactly once while its driver and the leader are deleted"):
         clean_topic.is_exact(kubernetes, spark_image, sent)
 
 
 def master_and_slave(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None:
-    """Losses of the master while records are sent."""
+    """Test a master and a slave while records are sent."""
     with step("a master and a slave become ready"):
         master_slave.becomes_ready(kubernetes)
     with step("send records while the master restarts, loses its volume, and its slave is promoted"):

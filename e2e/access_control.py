@@ -20,7 +20,7 @@ TOPIC = "signed"
 SERVERS = ("demo-namesrv", "demo-broker-0-0", "demo-broker-1-0")
 ROLL_S = 240
 READ_S = 150
-"""The client reads its messages for 120 s at most."""
+"""More than the 120 s for which the client reads its messages at most."""
 MOUNTED_SECRET_S = 180
 """A kubelet updates the files of a changed Secret within 2 minutes."""
 
@@ -92,7 +92,7 @@ def _addresses(kubernetes: Kubernetes) -> list[str]:
 
 
 def _described(kubernetes: Kubernetes, address: str, *environment: str) -> str | None:
-    """Describe the topic, which sends requests to a name server and all brokers. Return the error."""
+    """Describe the topic, which sends requests to a name server and all brokers. Return the error, None without one."""
     command = ["env", *environment, "raptormq", "topic", "describe", TOPIC, "--namesrv", address]
     try:
         kubernetes.kubectl("exec", "-n", NAMESPACE, VICTIM, "--", *command)
@@ -106,7 +106,7 @@ def _has_no_password_in_clear(kubernetes: Kubernetes) -> None:
     passwords = {OLD_PASSWORD, base64.b64decode(operator).decode()}
     text = json.dumps(kubernetes.get("configmaps,statefulsets,brokerclusters", "-n", NAMESPACE))
     if shown := [password for password in passwords if password in text]:
-        raise Failed(f"{len(shown)} passwords stand in ConfigMaps, StatefulSets or BrokerClusters")
+        raise Failed(f"ConfigMaps, StatefulSets or BrokerClusters contain {len(shown)} passwords")
 
 
 def _set(kubernetes: Kubernetes, access: dict[str, Any]) -> None:
@@ -123,12 +123,14 @@ def _start_client(kubernetes: Kubernetes, name: str, image: str, password: str) 
 
 def _end_client(kubernetes: Kubernetes, name: str) -> None:
     """Stop a client, and check that all acknowledged messages are in the topic."""
-    told = JavaPod(kubernetes, name).end(READ_S)
-    if not told["acknowledged"] or told["missing"]:
-        raise Failed(f"the client {name}: {told}")
-    if refusals := [text for text in told["failures"] if "CODE: 1 " in text or "signature" in text]:
-        raise Failed(f"the client {name} was refused: {refusals}")
-    say(f"{name}: {told['acknowledged']} messages acknowledged, none missing, longest gap {told['longest_gap_s']} s")
+    report = JavaPod(kubernetes, name).end(READ_S)
+    if not report["acknowledged"] or report["missing"]:
+        raise Failed(f"client {name} reports {report}")
+    if refusals := [text for text in report["failures"] if "CODE: 1 " in text or "signature" in text]:
+        raise Failed(f"requests of client {name} were refused: {refusals}")
+    say(
+        f"{name}: {report['acknowledged']} messages acknowledged, none missing, longest gap {report['longest_gap_s']} s"
+    )
 
 
 def _secret(**texts: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ TOPIC = "topic/flights"
 VICTIM = "demo-broker-0-0-0"
 SEND_TIMEOUT_S = 240.0
 READY_S = 15
-"""Of a cluster of two groups, with the image on the node; a busy machine may need longer."""
+"""Limit for a cluster of two groups, with the image on the node, on a busy machine."""
 PACE_S = 0.25
 """10,000 records in 25 s."""
 
@@ -32,15 +32,15 @@ def install(kubernetes: Kubernetes, image: str) -> None:
     with step("the documented commands upgrade it to helm/raptormq, and helm test is well"):
         notes = chart_upgrade.upgrade(kubernetes, NAMESPACE)
     if "kubectl wait --for=condition=Ready" not in notes:
-        raise Failed(f"the notes of the chart do not say how to go on: {notes}")
-    with step("the API server responds as the rules want"):
+        raise Failed(f"the notes of the chart do not name the next step: {notes}")
+    with step("the API server enforces the rules of the definitions"):
         say(f"{rules.check(kubernetes, NAMESPACE)} specs were put to it")
     with step("kubectl apply a BrokerCluster of 2 groups and a Topic of 8 queues, until both are ready"):
         for name in ("cluster.yaml", "topic.yaml"):
             kubernetes.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "examples" / name))
         kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=180)
-    say(f"the cluster was Ready {_ready_after(kubernetes):.0f} s after it was made, wanted in less than {READY_S}")
-    with step("network policies select pods that run"):
+    say(f"the cluster was Ready {_ready_after(kubernetes):.0f} s after its creation, the goal is less than {READY_S}")
+    with step("network policies select running pods"):
         chart_upgrade.policies_select_pods(kubernetes, OPERATOR_NAMESPACE, NAMESPACE)
     status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
     if (status["brokersReady"], status["nameServersReady"]) != ("2/2", "2/2"):
@@ -50,7 +50,7 @@ def install(kubernetes: Kubernetes, image: str) -> None:
 
 
 def make_namespace(kubernetes: Kubernetes) -> None:
-    """Make the namespace of the clusters, in which only restricted pods may run."""
+    """Create the namespace of the clusters, which admits only restricted pods."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": _restricted()}}
     kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(namespace))
 
@@ -88,7 +88,7 @@ def send(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None
 
     outcome = sender.follow(take_away, SEND_TIMEOUT_S)
     if outcome.get("acknowledged") != len(sent):
-        raise Failed(f"{outcome} after the sender's end, wanted {len(sent)} acknowledged")
+        raise Failed(f"{outcome} at the end of the sender, expected {len(sent)} acknowledged records")
     kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=120)
     if kubernetes.get("pod", VICTIM, "-n", NAMESPACE)["metadata"]["uid"] == before:
         raise Failed(f"{VICTIM} was not replaced")

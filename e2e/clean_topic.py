@@ -1,8 +1,9 @@
-"""A SparkPipeline copies a topic of a Dledger group to another, exactly once, while its driver and the leader are lost.
+"""A SparkPipeline copies one topic of a Dledger group to another, exactly once, while its driver and the leader are
+deleted.
 
-The pipeline is the example spark-clean-topic.yaml. It begins with the messages of a time, and stays with what arrives:
-more records are sent while it runs. What a consumer reads from the raw topic from that time on, copies of repeated
-sends included, has to be in the cleaned topic as often as in the raw one.
+The pipeline is the example spark-clean-topic.yaml. It starts at the messages of a given time, and more records are sent
+while it runs. The cleaned topic must have each message of the raw topic since that time equally often, including the
+copies of repeated sends.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from e2e.records import Record
 NAME = "clean-topic"
 RAW, CLEANED = "flights", "cleaned"
 FIELDS = ("date", "origin", "destination", "delay", "distance")
-"""Fields of a cleaned record; the raw one has the number of the record, too."""
+"""Fields of a cleaned record. A raw record also has its number."""
 LIVE = 500
-"""Records that are sent at once while the pipeline runs."""
+"""Number of records that are sent together while the pipeline runs."""
 
 Row = tuple[str, str, str]
 """Keys, tag and values of a cleaned message."""
 
 
 def is_exact(kubernetes: Kubernetes, image: str, sent: list[Record]) -> None:
-    """Backfill the second half of the records that `dledger.loses_nothing` has sent, and stay with more."""
+    """Clean the second half of the records of `dledger.loses_nothing`, and records that are sent meanwhile."""
     dledger.make_topic(kubernetes, CLEANED, readQueues=4, writeQueues=4)
     since = _middle(command_line.consume(kubernetes, dledger.NAME, RAW))
     pipeline = RunningPipeline(kubernetes, NAME)
@@ -53,7 +54,7 @@ def is_exact(kubernetes: Kubernetes, image: str, sent: list[Record]) -> None:
     _send(kubernetes, sent[3 * LIVE : 4 * LIVE])
     wanted = raw_rows(command_line.consume(kubernetes, dledger.NAME, RAW, since))
     if wanted.total() < backfilled + 4 * LIVE:
-        raise Failed(f"{wanted.total()} raw messages since {since}, wanted at least {backfilled} and {4 * LIVE}")
+        raise Failed(f"{wanted.total()} raw messages since {since}, expected at least {backfilled} and {4 * LIVE}")
     found: Counter[Row] = Counter()
 
     def has_all() -> bool:
@@ -70,7 +71,7 @@ def is_exact(kubernetes: Kubernetes, image: str, sent: list[Record]) -> None:
 
 
 def raw_rows(messages: Iterable[dict[str, Any]]) -> Counter[Row]:
-    """Return the rows that raw messages have to become."""
+    """Return the rows into which the pipeline must convert raw messages."""
     found: Counter[Row] = Counter()
     for message in messages:
         record = json.loads(message["body"])
@@ -89,7 +90,7 @@ def cleaned_rows(messages: Iterable[dict[str, Any]]) -> Counter[Row]:
 
 
 def _middle(messages: list[dict[str, Any]]) -> str:
-    """Return the second in which the middle message was stored."""
+    """Return the second in which the median message was stored."""
     times = sorted(message["store_timestamp"] for message in messages)
     return datetime.fromtimestamp(times[len(times) // 2] // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

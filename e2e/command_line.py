@@ -19,7 +19,7 @@ def produce(kubernetes: Kubernetes, cluster: str, topic: str, bodies: Mapping[st
 
 
 def consume(kubernetes: Kubernetes, cluster: str, topic: str, since: str = "earliest") -> list[dict[str, Any]]:
-    """Return all messages of a topic from a time on, as `raptormq consume --format json` prints them."""
+    """Return all messages of a topic that were stored since a time, as `raptormq consume --format json` prints them."""
     text = _run(kubernetes, cluster, ["consume", topic, "--no-follow", "--format", "json", "--from", since])
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 

@@ -1,5 +1,6 @@
-"""A Dledger group of three members. Its leader's pod is taken away under Java clients, which follow the leader through
-its Service, and twice while records are sent; then its volume is."""
+"""Test of a Dledger group of three members. The leader's pod is deleted while Java clients are connected, which follow
+the leader through its Service. While records are sent, it is deleted twice, and a third time with its volume.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +25,16 @@ SEND_TIMEOUT_S = 600.0
 FOLLOWED = "followed"
 """Topic of the Java clients."""
 GAP_S = 25.0
-"""Time without an acknowledgement after which a Java client has followed its route, for which it asks every 30 s, and
-not the Service. Wanted are less than 10 s; a busy machine may need longer."""
+"""Maximum time between acknowledgements of a Java client that follows the Service, on a busy machine. The goal is 10 s.
+Without the Service the client needs up to 30 s, the interval at which it requests routes.
+"""
 READ_S = 120
 PACE_S = 0.6
-"""10,000 records in 60 s: longer than three members need to come back."""
+"""10,000 records in 60 s, which is longer than three restarts of members take."""
 
 
 def becomes_ready(kubernetes: Kubernetes) -> None:
-    """The group elects a leader, and its Topic becomes ready."""
+    """Create the group, and wait until it has a leader and its Topic is ready."""
     spec = {
         "groups": 1,
         "replicas": 3,
@@ -49,7 +51,7 @@ def becomes_ready(kubernetes: Kubernetes) -> None:
 
 
 def make_topic(kubernetes: Kubernetes, resource: str, **spec: Any) -> None:
-    """Applies a Topic of the group."""
+    """Apply a Topic of the group."""
     _apply(kubernetes, "Topic", resource, {"clusterRef": {"name": NAME}, **spec})
 
 
@@ -60,26 +62,26 @@ def _apply(kubernetes: Kubernetes, kind: str, name: str, spec: dict[str, Any]) -
 
 
 def loses_nothing(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None:
-    """Every record is acknowledged and can be read, although leaders and a disk are lost, after `brokers.send`."""
+    """Check that every record is acknowledged and can be read although leaders and a volume are deleted."""
     sender = Sender(kubernetes, NAMESPACE, "ledger-sender")
     sender.start(image, f"{NAME}-namesrv:9876", "flights", pace_s=PACE_S)
 
     def take_away() -> None:
         for with_volume in (False, False, True):
             if sender.phase != "Running":
-                raise Failed("the sender had nothing more to send before all was taken away")
+                raise Failed("the sender ended before the last deletion")
             take_leader(kubernetes, with_volume=with_volume)
 
     outcome = sender.follow(take_away, SEND_TIMEOUT_S)
     if outcome.get("acknowledged") != len(sent):
-        raise Failed(f"{outcome} after the sender's end, wanted {len(sent)} acknowledged")
+        raise Failed(f"{outcome} at the end of the sender, expected {len(sent)} acknowledged records")
     found = command_line.consume(kubernetes, NAME, "flights")
     records.check((json.loads(message["body"]) for message in found), sent)
     say(f"{len(sent)} records acknowledged and read, failures on the way: {outcome['failures']}")
 
 
 def java_follows(kubernetes: Kubernetes, image: str) -> None:
-    """A producer and a consumer of the official Java client with their defaults go on when the only leader is lost."""
+    """Check that Java clients with default settings continue within `GAP_S` when the only leader is lost."""
     make_topic(kubernetes, FOLLOWED)
     kubernetes.wait_ready(f"topic/{FOLLOWED}", namespace=NAMESPACE, timeout=READY_TIMEOUT_S)
     kubernetes.wait_until("the leader is reached by its Service", lambda: _is_reached(kubernetes), BACK_TIMEOUT_S)
@@ -87,12 +89,12 @@ def java_follows(kubernetes: Kubernetes, image: str) -> None:
     arguments = ["io.raptormq.interop.produce.FollowLeader", f"{NAME}-namesrv:9876", FOLLOWED, STOP]
     client.start(image, arguments, "flowing", {})
     take_leader(kubernetes, with_volume=False, force=True)
-    told = client.end(READ_S)
-    if not told["acknowledged"] or told["missing"] or told["longest_gap_s"] > GAP_S:
-        raise Failed(f"the Java clients: {told}")
+    report = client.end(READ_S)
+    if not report["acknowledged"] or report["missing"] or report["longest_gap_s"] > GAP_S:
+        raise Failed(f"the Java clients report {report}")
     say(
-        f"{told['acknowledged']} messages acknowledged, none missing, the longest time without one"
-        f" {told['longest_gap_s']} s, without one consumed {told['longest_consumer_gap_s']} s"
+        f"{report['acknowledged']} messages acknowledged, none missing, the longest time without one"
+        f" {report['longest_gap_s']} s, without one consumed {report['longest_consumer_gap_s']} s"
     )
 
 
@@ -102,16 +104,16 @@ def _is_reached(kubernetes: Kubernetes) -> bool:
 
 
 def goes(kubernetes: Kubernetes) -> None:
-    """The cluster is deleted, with its volumes."""
+    """Delete the cluster with its volumes."""
     kubernetes.kubectl("delete", TOPIC, f"topic/{FOLLOWED}", CLUSTER, "-n", NAMESPACE, "--timeout=60s", timeout=90)
     kubernetes.kubectl("delete", "pod/ledger-sender", "-n", NAMESPACE, "--wait=false")
 
 
 def leader(kubernetes: Kubernetes) -> str:
-    """Name of the broker that leads, as the status has it.
+    """Return the name of the leader according to the status.
 
     Raises:
-        Failed: none leads, or more than one does.
+        Failed: The status has no leader, or more than one.
     """
     leading = [name for name, role in roles(kubernetes).items() if role == "leader"]
     if len(leading) != 1:
@@ -120,14 +122,14 @@ def leader(kubernetes: Kubernetes) -> str:
 
 
 def roles(kubernetes: Kubernetes) -> dict[str, str]:
-    """Role by broker, as the status has it."""
+    """Return the roles by broker according to the status."""
     status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
     return {broker["name"]: broker.get("role", "") for broker in status["brokers"]}
 
 
 def take_leader(kubernetes: Kubernetes, *, with_volume: bool, force: bool = False) -> None:
-    """Deletes the leader's pod, and with it its volume claim; waits until another leads and all follow. With `force`
-    Kubernetes does not wait until the pod has ended."""
+    """Delete the leader's pod, optionally with its volume claim, and wait until another member leads and all others
+    follow. With `force` Kubernetes does not wait until the pod has ended."""
     taken = leader(kubernetes)
     pod = f"{taken}-0"
     before = _uid(kubernetes, "pod", pod)
@@ -141,19 +143,19 @@ def take_leader(kubernetes: Kubernetes, *, with_volume: bool, force: bool = Fals
 
     def back() -> bool:
         standing = roles(kubernetes)
-        # Another one leads: a status from before the deletion does not count.
+        # A status with the old leader was written before the deletion.
         whole = sorted(standing.values()) == ["follower", "follower", "leader"] and standing[taken] != "leader"
         anew = _uid(kubernetes, "pod", pod) not in ("", before)
         return whole and anew and kubernetes.is_ready(CLUSTER, NAMESPACE)
 
     kubernetes.wait_until(f"{pod} is a member again", back, BACK_TIMEOUT_S)
     if with_volume and _uid(kubernetes, "pvc", claim) == lost:
-        raise Failed(f"{claim} is still the volume claim of before")
+        raise Failed(f"the volume claim {claim} was not replaced")
     what = f"{pod} and its volume" if with_volume else pod
-    say(f"{what} taken away, whole again after {time.monotonic() - began:.0f} s; {leader(kubernetes)} leads")
+    say(f"{what} deleted, group complete after {time.monotonic() - began:.0f} s; {leader(kubernetes)} leads")
 
 
 def _uid(kubernetes: Kubernetes, kind: str, name: str) -> str:
-    """Empty while there is no such object."""
+    """Return the uid of an object; empty if it does not exist."""
     found: list[dict[str, Any]] = kubernetes.get(kind, "-n", NAMESPACE)["items"]
     return next((each["metadata"]["uid"] for each in found if each["metadata"]["name"] == name), "")

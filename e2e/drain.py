@@ -19,7 +19,7 @@ def takes_one_broker(kubernetes: Kubernetes) -> None:
     try:
         options = ["--pod-selector", BROKERS, "--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={DRAIN_S}s"]
         kubernetes.kubectl("drain", node, *options, timeout=DRAIN_S + 60)
-        raise Failed("the drain has taken all brokers")
+        raise Failed("the drain has evicted all brokers")
     except Unanswered as error:
         if "disruption budget" not in str(error):
             raise
@@ -27,7 +27,7 @@ def takes_one_broker(kubernetes: Kubernetes) -> None:
         kubernetes.kubectl("uncordon", node)
     taken = before.items() - _serving(kubernetes).items()
     if len(taken) != 1:
-        raise Failed(f"the drain has taken {len(taken)} of {len(before)} brokers, wanted 1")
+        raise Failed(f"the drain has evicted {len(taken)} of {len(before)} brokers, expected 1")
     kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=120)
     say(f"the drain took {next(iter(taken))[0]} of {len(before)} brokers, the others stayed")
 

@@ -6,7 +6,7 @@ from raptormq.errors import RaptorMQError
 
 
 class Failed(RaptorMQError):
-    """A step of the run had a wrong result."""
+    """A step had a wrong result."""
 
 
 class Unanswered(Failed):

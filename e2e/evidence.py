@@ -22,7 +22,7 @@ OVERVIEW = {
 
 
 def save(kubernetes: Kubernetes, folder: Path) -> None:
-    """Write all diagnostics to `folder`. A file of unavailable data contains the error."""
+    """Write all diagnostics to `folder`. The file of unavailable data contains the error."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, arguments in OVERVIEW.items():
         (folder / name).write_text(_said(kubernetes, arguments), encoding="utf-8")

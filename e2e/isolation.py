@@ -17,7 +17,7 @@ FOREIGN = "foreign"
 OPERATOR = "app.kubernetes.io/component=operator"
 TOPICS = 100
 NEW_TOPIC_S = 5.0
-"""Includes the time of kubectl. A request to an unresponsive broker takes 3 s, for each Topic of its cluster."""
+"""Limit, including the time of kubectl. A request to an unresponsive broker takes 3 s for each Topic of its cluster."""
 FIND = (
     "for each in /proc/[0-9]*; do"
     " tr '\\0' '\\n' < $each/environ 2>/dev/null | grep -qx HOSTNAME=POD"
@@ -25,7 +25,7 @@ FIND = (
     " done; true"
 )
 BIG, TOGETHER = 200, 50
-"""Number of ConfigMaps of 500 kB, and how many are created concurrently."""
+"""Number of ConfigMaps of 500 kB, and how many of them are created concurrently."""
 
 
 def silent_broker(kubernetes: Kubernetes) -> None:
@@ -83,16 +83,16 @@ def foreign_objects(kubernetes: Kubernetes) -> None:
     kubernetes.wait_until("the operator works", reconciled, 60)
     restarts = _restarts(kubernetes)
     if restarts:
-        raise Failed(f"the operator was restarted {restarts} times by ConfigMaps that are none of its own")
+        raise Failed(f"the operator was restarted {restarts} times because of foreign ConfigMaps")
     kubernetes.kubectl("delete", "namespace", FOREIGN, "--wait=false")
 
 
 def _process(kubernetes: Kubernetes, pod: str) -> tuple[str, str]:
-    """Return the node of a pod and its process id there, found by the host name of the pod."""
+    """Return the node of a pod and the id of its process on the node, found by the host name of the pod."""
     node: str = kubernetes.get("pod", pod, "-n", NAMESPACE)["spec"]["nodeName"]
     found = kubernetes.on_node(node, "sh", "-c", FIND.replace("POD", pod)).split()
     if len(found) != 1:
-        raise Failed(f"{pod} has the processes {found} on {node}, wanted one")
+        raise Failed(f"{pod} has the processes {found} on {node}, expected one")
     return node, found[0]
 
 

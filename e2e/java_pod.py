@@ -10,30 +10,30 @@ from e2e.brokers import NAMESPACE
 from e2e.kubernetes import Kubernetes
 
 STOP = "/tmp/stop"
-"""File whose existence ends a program."""
+"""File whose existence makes a program end."""
 START_S = 90
 
 
 class JavaPod:
-    """The pod of one program. The last line that a program prints is JSON."""
+    """The pod of one program. The last line of its output is JSON."""
 
     def __init__(self, kubernetes: Kubernetes, name: str) -> None:
         self._kubernetes = kubernetes
         self.name = name
 
     def start(self, image: str, arguments: Sequence[str], begun: str, environment: Mapping[str, str]) -> None:
-        """Start the pod, and wait until the program has printed `begun`."""
+        """Start the pod, and wait until the program has printed the line `begun`."""
         pod = json.dumps(_pod(self.name, image, arguments, environment))
         self._kubernetes.kubectl("apply", "-n", NAMESPACE, "-f", "-", manifest=pod)
         self._kubernetes.wait_until(f"{self.name} prints {begun}", lambda: begun in self.said(), START_S)
 
     def end(self, timeout: float) -> dict[str, Any]:
-        """Stop the program, delete its pod, and return what it printed last."""
+        """Stop the program, delete its pod, and return the JSON of its last line."""
         self._kubernetes.kubectl("exec", "-n", NAMESPACE, self.name, "--", "touch", STOP)
         self._kubernetes.wait_until("the client ends", lambda: self._phase() in ("Succeeded", "Failed"), timeout)
-        told: dict[str, Any] = json.loads(self.said()[-1])
+        report: dict[str, Any] = json.loads(self.said()[-1])
         self._kubernetes.kubectl("delete", f"pod/{self.name}", "-n", NAMESPACE, timeout=90)
-        return told
+        return report
 
     def said(self) -> list[str]:
         """Return the lines that the program has printed."""

@@ -22,8 +22,9 @@ UNLIMITED_TASKS = (
     " && printf '[Manager]\\nDefaultTasksMax=infinity\\n' > /etc/systemd/system.conf.d/tasks.conf"
     " && systemctl daemon-reload"
 )
-"""systemd gives each pod 15 % of the processes of its node. podman gives a node 2,048, so a pod would get 307, and the
-driver of Spark has more threads than that."""
+"""Removes the limit of threads per pod. systemd allows a pod 15 % of the node's limit, which podman sets to 2,048.
+Spark's driver has more than the resulting 307 threads.
+"""
 
 
 class Kubernetes:
@@ -85,7 +86,7 @@ class Kubernetes:
         return found
 
     def wait_until(self, what: str, condition: Callable[[], bool], timeout: float) -> None:
-        """Wait until a condition is true. Single requests may fail on a busy machine; the last error is reported.
+        """Wait until a condition is true. Requests may fail on a busy machine; a timeout reports the last error.
 
         Raises:
             Failed: The condition is not true in time, or `condition` raises it.

@@ -22,7 +22,7 @@ EXAMPLE = ROOT / "examples" / "local-disks.yaml"
 SIZE = "4Gi"
 """Size of the volumes. Folders have no size of their own, so any sufficient value works."""
 PATH = "/var/raptormq"
-"""Folder of the disks. On kind nodes only /var is a volume; other folders are in the image layers."""
+"""Folder of the disks, in /var because only this folder of a kind node is a volume."""
 TOPIC = "kept"
 MESSAGES = 1000
 
@@ -36,7 +36,7 @@ def manifests(nodes: Sequence[str]) -> list[dict[str, Any]]:
     cluster["metadata"]["namespace"] = NAMESPACE
     cluster["spec"] |= {"groups": len(nodes), "nameServers": {"replicas": 1}}
     cluster["spec"]["storage"] |= {"size": SIZE, "whenDeleted": "Delete"}
-    del cluster["spec"]["resources"]  # the nodes have less memory
+    del cluster["spec"]["resources"]  # more memory than the nodes have
     topic = {
         "apiVersion": "raptormq.io/v1alpha1",
         "kind": "Topic",
@@ -85,7 +85,7 @@ def serve(kubernetes: Kubernetes) -> None:
 
     kubernetes.wait_until(f"all {MESSAGES} messages are there again", back, 180)
     if (now := _places(kubernetes, labels)) and any(now[pod][1] != node for pod, (_, node) in before.items()):
-        raise Failed(f"brokers have moved: {before} before, {now} afterwards")
+        raise Failed(f"brokers have moved to other nodes: {before} before, {now} afterwards")
     kubernetes.kubectl("delete", *resources, "-n", NAMESPACE, "--timeout=60s", timeout=90)
     gone = partial(_has_no_claims, kubernetes, labels)
     kubernetes.wait_until("the claims are gone with the cluster", gone, 120)
@@ -97,7 +97,7 @@ def _send(kubernetes: Kubernetes, cluster: str) -> None:
     lines = "".join(f"{number}\n" for number in range(MESSAGES))
     kubernetes.kubectl("exec", "-i", "-n", NAMESPACE, f"{cluster}-broker-0-0-0", "--", *command, manifest=lines)
     if (count := stored(kubernetes, cluster, TOPIC)) != MESSAGES:
-        raise Failed(f"{count} messages are stored, wanted {MESSAGES}")
+        raise Failed(f"{count} messages are stored, expected {MESSAGES}")
 
 
 def _places(kubernetes: Kubernetes, labels: str) -> dict[str, tuple[str, str]]:

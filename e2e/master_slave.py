@@ -1,4 +1,4 @@
-"""A master and a slave, SYNC: the master's pod is taken away, then its volume, and the slave is promoted."""
+"""Test of a master and a slave with SYNC: the master's pod is deleted, then its volume, and the slave is promoted."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BACK_TIMEOUT_S = 120
 SEND_TIMEOUT_S = 300.0
 COUNT = 4_000
 PACE_S = 3.0
-"""2,000 records in 60 s: longer than the losses take."""
+"""2,000 records in 60 s, which is longer than the deletions take."""
 
 
 def becomes_ready(kubernetes: Kubernetes) -> None:
-    """The slave follows, and the Topic becomes ready."""
+    """Create the pair, and wait until the slave follows and the Topic is ready."""
     spec = {
         "groups": 1,
         "replicas": 2,
@@ -45,7 +45,7 @@ def becomes_ready(kubernetes: Kubernetes) -> None:
 
 
 def loses_nothing(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None:
-    """Every record is acknowledged, and can be read afterwards. `brokers.send` came before."""
+    """Check that every record is acknowledged and can be read afterwards. Runs after `brokers.send`."""
     sender = Sender(kubernetes, NAMESPACE, "pair-sender")
     sender.start(image, f"{NAME}-namesrv:9876", "flights", pace_s=PACE_S, count=COUNT)
 
@@ -53,29 +53,29 @@ def loses_nothing(kubernetes: Kubernetes, image: str, sent: list[records.Record]
         restart_master(kubernetes)
         replace_master(kubernetes)
         if sender.phase != "Running":
-            raise Failed("the sender had nothing more to send before all was taken away")
+            raise Failed("the sender ended before the last deletion")
 
     outcome = sender.follow(take_away, SEND_TIMEOUT_S)
     if outcome.get("acknowledged") != COUNT:
-        raise Failed(f"{outcome} after the sender's end, wanted {COUNT} acknowledged")
+        raise Failed(f"{outcome} at the end of the sender, expected {COUNT} acknowledged records")
     kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=BACK_TIMEOUT_S)
     records.check(read(kubernetes), sent[:COUNT])
     say(f"{COUNT} records acknowledged and read, failures on the way: {outcome['failures']}")
 
 
 def restart_master(kubernetes: Kubernetes) -> None:
-    """Deletes the master's pod. Its slave is read meanwhile, and messages are taken when the master is back."""
+    """Delete the master's pod. The slave serves reads meanwhile, and sends succeed again after the restart."""
     before = uid(kubernetes, "pod", f"{MASTER}-0")
     began = time.monotonic()
     (node,) = kubernetes.nodes()
-    kubernetes.kubectl("cordon", node)  # the master stays away until it was read without it
+    kubernetes.kubectl("cordon", node)  # the master must not start before the slave was read
     try:
         kubernetes.kubectl("delete", "pod", f"{MASTER}-0", "-n", NAMESPACE, "--timeout=60s", timeout=90)
         found = len({record["number"] for record in read(kubernetes)})
     finally:
         kubernetes.kubectl("uncordon", node)
     if found < COUNT // 2:
-        raise Failed(f"{found} records were read without the master, wanted the first {COUNT // 2} at least")
+        raise Failed(f"{found} records were read without the master, expected at least the first {COUNT // 2}")
 
     def back() -> bool:
         anew = uid(kubernetes, "pod", f"{MASTER}-0") not in ("", before)
@@ -88,7 +88,7 @@ def restart_master(kubernetes: Kubernetes) -> None:
 
 
 def replace_master(kubernetes: Kubernetes) -> None:
-    """Deletes the master's volume claim, promotes the slave, and deletes the pod; the old master copies the new one."""
+    """Delete the master's volume claim, promote the slave and delete the pod. The old master then is a slave."""
     claim = f"store-{MASTER}-0"
     lost = uid(kubernetes, "pvc", claim)
     began = time.monotonic()
@@ -97,7 +97,7 @@ def replace_master(kubernetes: Kubernetes) -> None:
     kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
     kubernetes.wait_until("the promotion is announced", lambda: promotion(kubernetes) == "Promoting", BACK_TIMEOUT_S)
     say(str(kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]["promotion"]["message"]))
-    # Not before the old master is configured as a slave: an empty one would take messages.
+    # The old master must be configured as a slave first: an empty master would accept messages.
     kubernetes.wait_until("the old master is demoted", lambda: not is_configured_master(kubernetes), BACK_TIMEOUT_S)
     kubernetes.kubectl("delete", "pod", f"{MASTER}-0", "-n", NAMESPACE, "--wait=false")
 
@@ -109,34 +109,34 @@ def replace_master(kubernetes: Kubernetes) -> None:
 
     kubernetes.wait_until(f"{SLAVE} is the master, and followed", promoted, BACK_TIMEOUT_S)
     if uid(kubernetes, "pvc", claim) == lost:
-        raise Failed(f"{claim} is still the volume claim of before")
+        raise Failed(f"the volume claim {claim} was not replaced")
     say(f"{SLAVE} promoted and followed by an empty {MASTER} after {time.monotonic() - began:.0f} s")
 
 
 def goes(kubernetes: Kubernetes) -> None:
-    """The cluster is deleted, with its volumes."""
+    """Delete the cluster with its volumes."""
     kubernetes.kubectl("delete", TOPIC, CLUSTER, "-n", NAMESPACE, "--timeout=60s", timeout=90)
     kubernetes.kubectl("delete", "pod/pair-sender", "-n", NAMESPACE, "--wait=false")
 
 
 def read(kubernetes: Kubernetes) -> list[records.Record]:
-    """All records that a consumer reads from the topic, copies included."""
+    """Return all records that a consumer reads from the topic, including duplicates."""
     return [json.loads(message["body"]) for message in command_line.consume(kubernetes, NAME, "flights")]
 
 
 def promotion(kubernetes: Kubernetes) -> str:
-    """State of the promotion; empty without one."""
+    """Return the state of the promotion; empty without one."""
     status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
     return str(status.get("promotion", {}).get("state", ""))
 
 
 def is_configured_master(kubernetes: Kubernetes) -> bool:
-    """Whether the first member is the master by its configuration."""
+    """Return whether the first member is configured as the master."""
     return "SLAVE" not in kubernetes.get("configmap", MASTER, "-n", NAMESPACE)["data"]["broker.conf"]
 
 
 def roles(kubernetes: Kubernetes) -> dict[str, str]:
-    """Role by broker, as the status has it."""
+    """Return the roles by broker according to the status."""
     status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
     return {broker["name"]: broker.get("role", "") for broker in status["brokers"]}
 
@@ -146,10 +146,10 @@ def expect_roles(kubernetes: Kubernetes, wanted: dict[str, str]) -> None:
     Failed: the status has other roles.
     """
     if (found := roles(kubernetes)) != wanted:
-        raise Failed(f"roles are {found}, wanted {wanted}")
+        raise Failed(f"roles are {found}, expected {wanted}")
 
 
 def uid(kubernetes: Kubernetes, kind: str, name: str) -> str:
-    """Empty while there is no such object."""
+    """Return the uid of an object; empty if it does not exist."""
     found: list[dict[str, Any]] = kubernetes.get(kind, "-n", NAMESPACE)["items"]
     return next((each["metadata"]["uid"] for each in found if each["metadata"]["name"] == name), "")

@@ -1,5 +1,7 @@
-"""A Dledger group grows from three members to five and shrinks again under Java clients; every message that was
-acknowledged is consumed. A run of its own, `python -m e2e members`: both changes restart three brokers in turn."""
+"""Test of a Dledger group that grows from three members to five and shrinks again while Java clients are connected.
+Every acknowledged message must be consumed. It is a run of its own, `python -m e2e members`, because both changes
+restart three brokers one after the other.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,13 @@ from e2e.kubernetes import Kubernetes
 from e2e.progress import say
 
 CHANGE_TIMEOUT_S = 900.0
-"""Time for a change. Between two restarts pass 35 s, in which clients learn the address of the pod."""
+"""Time limit of a change. The operator waits 35 s between two restarts, so that clients learn the address of the pod.
+"""
 READ_S = 180
 
 
 def change_under_clients(kubernetes: Kubernetes, image: str) -> None:
-    """Three members become five, member 4 leads, and five become three. Nothing that was acknowledged is missing."""
+    """Add two members, make the last one the leader, and remove both. No acknowledged message may be missing."""
     dledger.make_topic(kubernetes, dledger.FOLLOWED)
     kubernetes.wait_ready(f"topic/{dledger.FOLLOWED}", namespace=NAMESPACE, timeout=dledger.READY_TIMEOUT_S)
     client = JavaPod(kubernetes, "follows")
@@ -31,18 +34,18 @@ def change_under_clients(kubernetes: Kubernetes, image: str) -> None:
     resize(kubernetes, 3)
     left = {each["metadata"]["name"] for each in kubernetes.get("pvc", "-n", NAMESPACE)["items"]}
     if gone := [f"store-{name}-0" for name in members(5)[3:] if f"store-{name}-0" in left]:
-        raise Failed(f"volume claims of members that left are there with whenDeleted: Delete: {', '.join(gone)}")
-    told = client.end(READ_S)
-    if not told["acknowledged"] or told["missing"]:
-        raise Failed(f"the Java clients: {told}")
+        raise Failed(f"volume claims of removed members exist despite whenDeleted: Delete: {', '.join(gone)}")
+    report = client.end(READ_S)
+    if not report["acknowledged"] or report["missing"]:
+        raise Failed(f"the Java clients report {report}")
     say(
-        f"{told['acknowledged']} messages acknowledged, none missing, the longest time without one"
-        f" {told['longest_gap_s']} s, without one consumed {told['longest_consumer_gap_s']} s"
+        f"{report['acknowledged']} messages acknowledged, none missing, the longest time without one"
+        f" {report['longest_gap_s']} s, without one consumed {report['longest_consumer_gap_s']} s"
     )
 
 
 def resize(kubernetes: Kubernetes, replicas: int) -> None:
-    """Change `replicas`, and wait until the cluster is Ready with so many voters, and with a claim for each."""
+    """Change `replicas`, and wait until the cluster is Ready with this number of voters and claims."""
     began = time.monotonic()
     patch = json.dumps({"spec": {"replicas": replicas}})
     kubernetes.kubectl("patch", dledger.CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
@@ -66,5 +69,5 @@ def resize(kubernetes: Kubernetes, replicas: int) -> None:
 
 
 def members(count: int) -> list[str]:
-    """Names of the brokers."""
+    """Return the names of the brokers."""
     return [f"{dledger.NAME}-broker-0-{index}" for index in range(count)]

@@ -18,7 +18,7 @@ BROKERS = "app.kubernetes.io/component=broker,raptormq.io/cluster=demo"
 
 
 def refuses_settings_of_its_own(kubernetes: Kubernetes) -> None:
-    """A setting that belongs to the operator is accepted by the schema and answered with a reason."""
+    """Check that a condition rejects a setting that belongs to the operator and that the schema accepts."""
     _apply(kubernetes, "BrokerCluster", "denied", {"config": {"brokerIP1": "10.0.0.1"}})
     denied = partial(_is_refused, kubernetes, "brokercluster/denied", "ConfigDenied")
     kubernetes.wait_until("brokercluster/denied is ConfigDenied", denied, 90)
@@ -59,12 +59,12 @@ def says_why_a_pod_fails(kubernetes: Kubernetes) -> None:
     kubernetes.wait_until("the condition names the value", named, 180)
     now = _pods(kubernetes)
     if (kept := sum(pod == now.get(name) for name, pod in before.items())) != len(before) - 1:
-        raise Failed(f"{kept} of {len(before)} brokers are left as they were, wanted all but one")
+        raise Failed(f"{kept} of {len(before)} brokers are unchanged, expected all but one")
     _patch(kubernetes, {"config": {"fileReservedTime": None, "fileReservedTim": "49"}})
     kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=180)
     message = kubernetes.ready(CLUSTER, NAMESPACE)["message"]
     if "fileReservedTim is ignored, did you mean fileReservedTime?" not in message:
-        raise Failed(f"the condition does not tell of a key that nobody knows: {message}")
+        raise Failed(f"the condition does not report the unknown key: {message}")
 
 
 def makes_batch_topics(kubernetes: Kubernetes) -> None:
@@ -75,7 +75,7 @@ def makes_batch_topics(kubernetes: Kubernetes) -> None:
 
 
 def leaves_the_brokers_alone(kubernetes: Kubernetes) -> None:
-    """Check that a misspelt image stops at the name servers and is reported in the condition."""
+    """Check that an update to a misspelt image stops at the name servers, and that the condition reports it."""
     before = {name: pod["uid"] for name, pod in _pods(kubernetes).items()}
     told = partial(_says, kubernetes, CLUSTER, "PodsFailing", "raptormq:nosuch")
     _patch(kubernetes, {"image": "localhost/raptormq:nosuch"})
@@ -83,7 +83,7 @@ def leaves_the_brokers_alone(kubernetes: Kubernetes) -> None:
     _patch(kubernetes, {"image": None})
     kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=180)
     if (now := {name: pod["uid"] for name, pod in _pods(kubernetes).items()}) != before:
-        raise Failed(f"brokers were made anew: {before} before, {now} afterwards")
+        raise Failed(f"brokers were recreated: {before} before, {now} afterwards")
 
 
 def rolls_a_change(kubernetes: Kubernetes, image: str) -> None:
@@ -106,7 +106,7 @@ def rolls_a_change(kubernetes: Kubernetes, image: str) -> None:
         return anew
 
     def begun() -> bool:
-        return bool(renewed() or seen[-1])  # a pod that has already been replaced counts, too
+        return bool(renewed() or seen[-1])  # a pod that is already replaced counts, too
 
     def done() -> bool:
         return renewed() == before.keys() and not seen[-1] and kubernetes.is_ready(CLUSTER, NAMESPACE)
@@ -115,7 +115,7 @@ def rolls_a_change(kubernetes: Kubernetes, image: str) -> None:
     kubernetes.kubectl("delete", "pod", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR, "--grace-period=0", "--force")
     kubernetes.wait_until("every broker runs the new configuration", done, 300)
     if max(map(len, seen)) > 1:
-        raise Failed(f"more than one broker was away at a time: {max(seen, key=len)}")
+        raise Failed(f"more than one broker was down at a time: {max(seen, key=len)}")
     for pod in before:
         text = kubernetes.kubectl("exec", "-n", NAMESPACE, pod, "--", "cat", "/etc/raptormq/broker.conf")
         if "fileReservedTime=48" not in text.splitlines():
@@ -138,7 +138,7 @@ def deletes_what_it_may(kubernetes: Kubernetes) -> None:
     kubernetes.wait_until("all pods of the cluster are gone", lambda: not _pods(kubernetes), 120)
     claims = kubernetes.get("pvc", "-n", NAMESPACE, "-l", BROKERS)["items"]
     if len(claims) != 2:
-        raise Failed(f"{len(claims)} volume claims are left, wanted the 2 of the brokers")
+        raise Failed(f"{len(claims)} volume claims are left, expected the 2 of the brokers")
 
 
 def lets_a_namespace_go(kubernetes: Kubernetes) -> None:

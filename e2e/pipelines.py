@@ -1,4 +1,4 @@
-"""A SparkPipeline of the examples: its status, its pods, its result, and how it is taken away.
+"""A SparkPipeline of the examples: its status, its pods, its result, and its deletion.
 
 The scenarios are in `route_delays`, `weather_join` and `clean_topic`.
 """
@@ -21,7 +21,7 @@ START_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 400.0
 NOTHING: Mapping[str, str] = {}
 LESS_CPU = {"cpu: 200m": "cpu: 100m"}
-"""The brokers have requested most of the two cores of the node."""
+"""Small CPU requests, because the brokers request most of the two cores of the node."""
 MAX_SHOWN = 5
 READER = """
 import json, pathlib, sys, pyarrow.parquet
@@ -35,11 +35,11 @@ for name in sorted(files):
     for row in pyarrow.parquet.read_table(folder / name).to_pylist():
         print(json.dumps(row, default=str))
 """
-"""Prints the rows of the Parquet files that the log of Spark's sink names; others belong to no finished batch."""
+"""Prints the rows of the Parquet files in the log of Spark's sink. Other files belong to unfinished batches."""
 
 
 class RunningPipeline:
-    """One pipeline, and the example that makes it."""
+    """One running pipeline."""
 
     def __init__(self, kubernetes: Kubernetes, name: str) -> None:
         self._kubernetes = kubernetes
@@ -47,7 +47,7 @@ class RunningPipeline:
         self.driver = f"{name}-driver"
 
     def start(self, example: str, image: str, names: Mapping[str, str] = NOTHING) -> None:
-        """Apply an example with an image; `names` has other texts for some in it."""
+        """Apply an example with an image. `names` replaces texts of the example."""
         manifest = (ROOT / "examples" / example).read_text(encoding="utf-8")
         for in_example, other in {IMAGE_IN_EXAMPLES: image, **LESS_CPU, **names}.items():
             if in_example not in manifest:
@@ -56,7 +56,7 @@ class RunningPipeline:
         self._kubernetes.kubectl("apply", "-n", NAMESPACE, "-f", "-", manifest=manifest)
 
     def wait_for_batch(self, batch: int, executors: int) -> None:
-        """Wait until this many executors run and the status has this batch or a later one."""
+        """Wait until this number of executors run and the status has this batch or a later one."""
         self._kubernetes.wait_until(
             f"{self.name}: batch {batch} with {executors} executors",
             lambda: self.status().get("executors") == executors and self.batch() >= batch,
@@ -85,16 +85,16 @@ class RunningPipeline:
         return next((str(pod["metadata"]["uid"]) for pod in pods if pod["metadata"]["name"] == self.driver), "")
 
     def executors(self) -> list[str]:
-        """Return the names of the executor pods that run."""
+        """Return the names of the running executor pods."""
         selector = f"raptormq.io/pipeline={self.name},spark-role=executor"
         pods = self._kubernetes.get("pods", "-n", NAMESPACE, "-l", selector)["items"]
         return sorted(pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running")
 
     def delete_driver(self) -> str:
-        """Delete the driver pod in the middle of its work. Return its uid.
+        """Delete the driver pod before the pipeline has read everything. Return its uid.
 
         Raises:
-            Failed: The pipeline has read everything.
+            Failed: The pipeline had already read everything.
         """
         before, batch, lag = self.driver_uid(), self.batch(), self.status().get("lag", 0)
         if not lag:
@@ -109,13 +109,15 @@ class RunningPipeline:
         return status.get("phase") == "Running" and status.get("lag") == 0
 
     def parquet(self, folder: str) -> list[dict[str, Any]]:
-        """Return the rows that the pipeline has written to a folder beside its checkpoint. Times are texts."""
+        """Return the rows that the pipeline has written to a folder next to its checkpoint. Times are strings."""
         path = f"/checkpoint/{self.name}/{folder}"
         text = self._kubernetes.kubectl("exec", self.driver, "-n", NAMESPACE, "--", "python3", "-c", READER, path)
         return [json.loads(line) for line in text.splitlines()]
 
     def goes(self) -> None:
-        """Delete the pipeline: everything goes but the claim of its checkpoint, which is deleted afterwards."""
+        """Delete the pipeline. Check that all its objects except the claim of the checkpoint are deleted, then delete
+        it.
+        """
         self._kubernetes.kubectl("delete", f"sparkpipeline/{self.name}", "-n", NAMESPACE, timeout=90)
         kinds, selector = (
             "pods,services,configmaps,serviceaccounts,roles,rolebindings",
@@ -130,10 +132,10 @@ class RunningPipeline:
 
 
 def compare(what: str, found: Counter[Any], wanted: Counter[Any]) -> None:
-    """Compare rows, each of which is there as often as it has to be.
+    """Compare rows with their expected numbers.
 
     Raises:
-        Failed: Rows are missing, or are there too often.
+        Failed: Rows are missing or duplicate.
     """
     missing, too_many = wanted - found, found - wanted
     if missing or too_many:

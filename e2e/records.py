@@ -1,10 +1,10 @@
 """Test records, and reference figures that Spark must reproduce exactly.
 
 A record is a flight with date, origin, destination, delay in minutes and distance in miles, or the weather of an hour
-at an airport of New York, from ../shared/data next to the checkout. If that folder does not exist, flights are the
-lines of Python's standard library, as in `make demo`: the origin is the package, or one of the airports for every
-twentieth line, the delay the length of the line, the distance its line number; they are ten minutes apart. The weather
-is then made.
+at an airport of New York, from ../shared/data next to the checkout. If that folder does not exist, flights are derived
+from the lines of Python's standard library, as in `make demo`. The origin is the package, or one of the airports for
+every twentieth line; the delay is the length of the line; the distance is the line number. Flights are ten minutes
+apart. In this case the weather is generated.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ FLIGHTS = DATA / "flights-20k.json.gz"
 WEATHER = DATA / "nyc-weather-2013.csv.gz"
 COUNT = 20_000
 AIRPORTS = ("EWR", "JFK", "LGA")
-"""Airports that have weather."""
+"""Airports with weather records."""
 HOUR = ("year", "month", "day", "hour")
-"""Fields of the local time of weather."""
+"""Fields of the local time in a weather record."""
 MONTHS = 3
-"""The flights are of the first months of a year, and so is the weather."""
+"""Last month of the weather. The flights are from the first months of a year, too."""
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True, order=True)
 class Figures:
-    """Compared figures of an origin. The mean delay is exact, as the fraction delay / flights."""
+    """Compared figures of an origin. The mean delay is the exact fraction delay / flights."""
 
     flights: int
     delay: int
@@ -59,7 +59,7 @@ def read() -> list[Record]:
 
 
 def weather() -> list[Record]:
-    """Return the weather by airport and hour; the speed of the wind is in miles per hour, or None."""
+    """Return the weather by airport and hour. The wind speed is in miles per hour, or None."""
     if WEATHER.exists():
         with gzip.open(WEATHER, "rt") as file:
             rows = [row for row in csv.DictReader(file) if int(row["month"]) <= MONTHS]
@@ -92,10 +92,11 @@ def packed(records: list[Record]) -> bytes:
 
 
 def check(found: Iterable[Record], sent: list[Record]) -> None:
-    """Every record is there as it was sent. A record whose response was lost was sent again, and is there twice.
+    """Check that every record was read as it was sent. A record whose response was lost was sent again, and may be read
+    twice.
 
     Raises:
-        Failed: a record is missing, or is another one.
+        Failed: A record is missing or differs.
     """
     copies: Counter[int] = Counter()
     for record in found:
@@ -110,7 +111,7 @@ def check(found: Iterable[Record], sent: list[Record]) -> None:
 
 
 def _flight(number: int) -> Record:
-    """Return what a line has as a flight."""
+    """Return the flight that is derived from a line."""
     date = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(minutes=10 * number)
     airport = {} if number % 20 else {"origin": AIRPORTS[number // 20 % len(AIRPORTS)]}
     return {"date": date.strftime("%Y/%m/%d %H:%M"), "destination": "line", **airport}

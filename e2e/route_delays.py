@@ -1,4 +1,4 @@
-"""A stateful SparkPipeline loses an executor, its driver and a broker in the middle, and its result is exact.
+"""A stateful SparkPipeline must have an exact result although an executor, its driver and a broker are deleted.
 
 The pipeline is the example spark-pipeline.yaml: flights and delay per route and window of 7 days, to Parquet. The
 result is compared with a computation in plain Python.
@@ -20,7 +20,7 @@ NAME = "route-delays"
 BROKER = "demo-broker-1-0-0"
 EXECUTORS = 2
 LENGTH, SLIDE, LATE = timedelta(days=7), timedelta(days=1), timedelta(days=60)
-"""The windows of the example, and how long it waits for late flights."""
+"""Windows of the example, and its delay for late flights."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = tuple[str, str, str, int, int]
@@ -44,7 +44,7 @@ def expected(sent: list[Record]) -> Counter[Row]:
 
 
 def is_exact(kubernetes: Kubernetes, image: str, sent: list[Record]) -> None:
-    """Run the pipeline over all records, and delete an executor, a broker and the driver on the way."""
+    """Run the pipeline over all records, and delete an executor, a broker and the driver meanwhile."""
     pipeline = RunningPipeline(kubernetes, NAME)
     pipeline.start("spark-pipeline.yaml", image)
     pipeline.wait_for_batch(1, EXECUTORS)
@@ -71,7 +71,7 @@ def is_exact(kubernetes: Kubernetes, image: str, sent: list[Record]) -> None:
     compare("windows of routes", found, wanted)
     total = pipeline.offsets_read("flights")
     if total < len(sent):
-        raise Failed(f"the status says that {total} offsets were read, wanted at least {len(sent)}")
+        raise Failed(f"the status says that {total} offsets were read, expected at least {len(sent)}")
     status = pipeline.status()
     say(
         f"{found.total()} windows of routes are exactly right; {total} offsets read, {status['executors']} executors,"

@@ -12,7 +12,7 @@ from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
 Case = tuple[str, dict[str, Any], str]
-"""Name of the resource, spec, and part of the error; "" if the spec must be accepted."""
+"""Name of the resource, its spec, and a part of the expected error, "" if the spec must be accepted."""
 
 PAIR = {"mode": "masterSlave"}
 INTERLEAVED = PAIR | {"layout": "Interleaved"}
@@ -140,7 +140,7 @@ PIPELINE: dict[str, Any] = {
     "application": {"file": "/opt/examples/spark_route_delays.py"},
     "sparkConf": {"spark.executor.instances": "1"},
 }
-"""The operator rejects this property, so that nothing is created for it."""
+"""A property that the operator rejects, so that it creates no objects."""
 PIPELINES: list[Case] = [
     ("delays", {}, ""),
     ("Delays", {}, "RFC 1123"),
@@ -180,7 +180,7 @@ BASES: list[tuple[str, str, dict[str, Any]]] = [
     ("Topic", "rules-topic", {}),
     ("SparkPipeline", "rules-pipeline", {}),
 ]
-"""Kind, name and spec of the resources on which changes are tried."""
+"""Kind, name and spec of the resources for the update rules."""
 CASES = [("BrokerCluster", case) for case in CLUSTERS + CLUSTER_CHANGES + PAIR_CHANGES]
 CASES += [("Topic", case) for case in TOPICS + TOPIC_CHANGES]
 CASES += [("SparkPipeline", case) for case in PIPELINES + PIPELINE_CHANGES]

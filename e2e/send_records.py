@@ -1,9 +1,9 @@
-"""Program that runs in a pod and sends the first COUNT records until a broker acknowledges it.
+"""Program that runs in a pod and sends each of the first COUNT records until a broker acknowledges it.
 
     python send_records.py RECORDS.json.gz NAME_SERVERS TOPIC PACE COUNT
 
-The second half is paced (PACE seconds between two chunks), so that sends fail while a broker is taken away. The key of
-a message is the number of its record. A record whose response was lost is sent again, so a reader has to remove
+The second half is paced (PACE seconds between two chunks), so that sends fail while a broker is down. The key of
+a message is the number of its record. A record whose response was lost is sent again, so readers must remove
 duplicates by key. Lines of the output are JSON.
 """
 
@@ -42,12 +42,12 @@ async def send(producer: Producer, topic: str, number: int, record: dict[str, An
         else:
             if result.status is SendStatus.SEND_OK:
                 return result.queue.broker_name
-            failures[result.status.name] += 1  # each attempt is stored: without a slave, one after the other
+            failures[result.status.name] += 1  # a master without a slave stores a send before it refuses it
         await asyncio.sleep(RETRY_S)
 
 
 async def main(path: str, name_servers: str, topic: str, pace_s: str, count: str) -> None:
-    """Sends the first records of a file."""
+    """Send the first records of a file."""
     records: list[dict[str, Any]] = json.loads(gzip.decompress(Path(path).read_bytes()))[: int(count)]
     by_broker: Counter[str] = Counter()
     async with Producer("e2e", name_servers=name_servers) as producer:

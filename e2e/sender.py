@@ -1,4 +1,4 @@
-"""A pod that sends the records (`send_records.py`), and what happens when half of them are acknowledged."""
+"""A pod that sends the records (`send_records.py`) and reports when half of them are acknowledged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_TIMEOUT_S = 120.0
 
 
 class Sender:
-    """A sender's pod. Senders of one namespace share the ConfigMap with script and records."""
+    """The pod of a sender. Senders of one namespace share the ConfigMap with the script and the records."""
 
     def __init__(self, kubernetes: Kubernetes, namespace: str, name: str) -> None:
         self._kubernetes = kubernetes
@@ -27,7 +27,7 @@ class Sender:
         self._name = name
 
     def bring(self, sent: list[records.Record]) -> None:
-        """Makes the ConfigMap."""
+        """Create the ConfigMap."""
         script = (Path(__file__).with_name("send_records.py")).read_text(encoding="utf-8")
         config = {
             "apiVersion": "v1",
@@ -36,11 +36,11 @@ class Sender:
             "data": {"send_records.py": script},
             "binaryData": {"records.json.gz": base64.b64encode(records.packed(sent)).decode()},
         }
-        # Too large for the annotation that a client-side apply would leave.
+        # Too large for the annotation of a client-side apply.
         self._kubernetes.kubectl("create", "-f", "-", manifest=json.dumps(config))
 
     def start(self, image: str, name_servers: str, topic: str, *, pace_s: float, count: int = records.COUNT) -> None:
-        """Starts the pod; `pace_s` is the time between two chunks of the second half of `count` records."""
+        """Start the pod; `pace_s` is the time between two chunks of the second half of `count` records."""
         pod = string.Template(Path(__file__).with_name("sender.yaml").read_text(encoding="utf-8"))
         values = {
             "name": self._name,
@@ -56,18 +56,18 @@ class Sender:
 
     @property
     def phase(self) -> str:
-        """The phase of the pod."""
+        """Phase of the pod."""
         phase: str = self._kubernetes.get("pod", self._name, "-n", self._namespace)["status"]["phase"]
         return phase
 
     def follow(self, at_half: Callable[[], None], timeout: float) -> dict[str, Any]:
-        """Follows the sender's log, calls `at_half` once half of the records are acknowledged, returns the last thing
-        that the sender said.
+        """Follow the sender's log, and call `at_half` when half of the records are acknowledged. Return the JSON of the
+        last line.
 
-        Who follows a log may lose the connection to it: then it is read again, from its start.
+        After a lost connection the log is read again from its start.
 
         Raises:
-            Failed: the sender is not done in time.
+            Failed: The sender does not end in time.
         """
         deadline = time.monotonic() + timeout
         said: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class Sender:
         while "acknowledged" not in said and not ended:
             left = deadline - time.monotonic()
             if left < 0:
-                raise Failed(f"the sender is not done after {timeout:.0f} s, it said last: {said}")
+                raise Failed(f"the sender has not ended after {timeout:.0f} s; its last line is {said}")
             ended = self.phase in ("Succeeded", "Failed")
             with self._kubernetes.log_lines(self._name, self._namespace, left) as lines:
                 for line in lines:

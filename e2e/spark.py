@@ -36,7 +36,7 @@ def batch(kubernetes: Kubernetes, image: str, expected: dict[str, Figures]) -> N
 
     kubernetes.wait_until("the batch job", done, JOB_TIMEOUT_S)
     if len(executors) < EXECUTORS:
-        raise Failed(f"the batch job ran with executors {sorted(executors)}, wanted {EXECUTORS}")
+        raise Failed(f"the batch job ran with executors {sorted(executors)}, expected {EXECUTORS}")
     _compare("the batch job", kubernetes, "flights-batch", expected)
 
 
@@ -48,7 +48,7 @@ def _compare(what: str, kubernetes: Kubernetes, job: str, expected: dict[str, Fi
     }
     wrong = sorted(origin for origin in found.keys() | expected.keys() if found.get(origin) != expected.get(origin))
     if wrong:
-        shown = [f"{origin}: {found.get(origin)}, wanted {expected.get(origin)}" for origin in wrong[:MAX_SHOWN]]
+        shown = [f"{origin}: {found.get(origin)}, expected {expected.get(origin)}" for origin in wrong[:MAX_SHOWN]]
         raise Failed(f"{what} is wrong for {len(wrong)} of {len(expected)} origins: {'; '.join(shown)}")
     total = sum(figures.flights for figures in found.values())
     say(f"{what}: {total} flights of {len(found)} origins; number, mean delay and distance are exactly right")
@@ -79,7 +79,7 @@ def _ended(kubernetes: Kubernetes, job: str) -> bool:
 
 
 def _drivers(kubernetes: Kubernetes, job: str) -> list[dict[str, Any]]:
-    """Return the pods of a job, the newest last."""
+    """Return the pods of a job from old to new."""
     found = _pods(kubernetes, f"batch.kubernetes.io/job-name={job}")
     return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 

@@ -20,16 +20,16 @@ from e2e.records import Record
 NAME = "weather-join"
 TOPIC = "topic/weather"
 YEARS = 12
-"""By which the example moves flights."""
+"""Offset that the example adds to the times of flights."""
 LEAST = 500
-"""A join that finds less proves little."""
+"""Minimum number of pairs for a meaningful test."""
 
 Row = tuple[str, str, int, float | None]
-"""Airport, departure, delay, speed of the wind."""
+"""Airport, departure, delay, wind speed."""
 
 
 def expected(flights: list[Record], weather: list[Record]) -> Counter[Row]:
-    """Return the flights that have weather, with the speed of the wind."""
+    """Return the flights that have weather, with the wind speed."""
     wind = {(row["origin"], *(row[part] for part in records.HOUR)): row["wind_speed"] for row in weather}
     rows: Counter[Row] = Counter()
     for flight in flights:

@@ -68,5 +68,5 @@ def test_a_leader_that_still_leads_is_not_another_one(monkeypatch: pytest.Monkey
 
 
 def test_a_volume_that_stays_is_noticed() -> None:
-    with pytest.raises(Failed, match="still the volume claim"):
+    with pytest.raises(Failed, match="was not replaced"):
         dledger.take_leader(FakeKubernetes(LEADING, keeps_claims=True), with_volume=True)
