@@ -1,0 +1,193 @@
+"""Exactly-once writes to a topic of two broker groups, of which one dies between staging and publishing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from raptormq.client import AdminClient, Message, PullConsumer
+from tests.faults.broker_process import process, serving
+from tests.names import unique
+from tests.spark.sending import create_topic, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+TOPIC = "cleaned"
+GROUPS = ("broker-a", "broker-b")
+ROWS = 1_000
+STAGING_TASKS = 2
+LAST_TASK = 2
+"""The task that begins when another one is done, and has no rows."""
+POLL_S = 0.02
+
+
+class TwoGroups:
+    """A name server and two brokers, each of which can be killed and started again on its port and store."""
+
+    def __init__(self, folder: Path, ports: list[int]) -> None:
+        self._folder = folder
+        self._name_server_port = ports[0]
+        self._ports = dict(zip(GROUPS, ports[1:], strict=True))
+        self._opened = AsyncExitStack()
+        self._brokers: dict[str, Popen[bytes]] = {}
+        self.name_server = f"127.0.0.1:{self._name_server_port}"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run all three, with the topic on both groups."""
+        settings = {"listenPort": self._name_server_port, "bindAddress": "127.0.0.1"}
+        settings |= {name: self._folder / name for name in ("kvConfigPath", "configStorePath")}
+        config = self._folder / "namesrv.conf"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+        async with self._opened:
+            await self._opened.enter_async_context(serving(["namesrv", "-c", str(config)]))
+            await asyncio.gather(*map(self.start, GROUPS))
+            async with AdminClient(name_servers=self.name_server) as admin:
+                await admin.create_topic(TOPIC, 2, 2)
+            yield
+
+    async def start(self, group: str) -> None:
+        """Start a broker, or start it again."""
+        folder = self._folder / group
+        folder.mkdir(exist_ok=True)
+        settings = {"brokerName": group, "namesrvAddr": self.name_server, "stagedMessagesEnable": "true"}
+        self._brokers[group] = await self._opened.enter_async_context(process(folder, self._ports[group], settings))
+
+    async def kill(self, group: str) -> None:
+        """Send SIGKILL to a broker."""
+        self._brokers[group].kill()
+        await asyncio.to_thread(self._brokers[group].wait)
+
+    async def published(self, *groups: str) -> Counter[str]:
+        """Return the bodies in the queues of broker groups."""
+        found: Counter[str] = Counter()
+        async with PullConsumer(name_servers=self.name_server) as consumer:
+            for queue in await consumer.queues(TOPIC):
+                if queue.broker_name not in groups:
+                    continue
+                offset, end = 0, await consumer.max_offset(queue)
+                while offset < end:
+                    result = await consumer.pull(queue, offset, 1000)
+                    found.update(message.body.decode() for message in result.messages())
+                    offset = result.next_offset
+        return found
+
+
+class HeldQuery:
+    """A streaming query whose last task waits until it is released, so that the others have staged all rows and nothing
+    is committed.
+
+    Args:
+        source: name server of the topic `raw`, which has one task per queue.
+        mark: what is added to each body, to tell the runs of a query apart.
+    """
+
+    def __init__(
+        self, spark: SparkSession, groups: TwoGroups, folder: Path, source: tuple[str, str], mark: str, patience_ms: int
+    ) -> None:
+        self._context = spark.sparkContext
+        self._gate = folder / f"gate-{mark}"
+        gate = str(self._gate)
+
+        def held(body: bytes) -> str | None:
+            import time
+
+            context = TaskContext.get()
+            assert context is not None
+            if context.partitionId() != LAST_TASK:
+                return f"{body.decode()}-{mark}"
+            while not Path(gate).exists():
+                time.sleep(POLL_S)
+            return None
+
+        value = f.udf(held, "string", useArrow=False).asNondeterministic()(f.col("value")).alias("value")
+        name_server, topic = source
+        raw = spark.readStream.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
+        raw = raw.option("startingOffsets", "earliest").option("columns", "value")
+        options = {"nameServer": groups.name_server, "topic": TOPIC, "exactlyOnce": "true", "coordinator": GROUPS[0]}
+        options |= {"batchMaxBytes": "4k", "retryTimeoutMs": str(patience_ms), "requestTimeoutMs": "1000"}
+        rows = raw.load().select(value).where("value IS NOT NULL")
+        writer = rows.writeStream.format("raptormq").options(**options)
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+        self.query: StreamingQuery = writer.start()
+
+    async def staged(self) -> None:
+        """Wait until all rows are staged: the tasks that have rows are done."""
+        tracker = self._context.statusTracker()
+        while True:
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            if any(stage is not None and stage.numCompletedTasks == STAGING_TASKS for stage in stages):
+                return
+            assert self.query.isActive, self.query.exception()
+            await asyncio.sleep(POLL_S)
+
+    async def release(self) -> asyncio.Task[bool | None]:
+        """Let the last task end, and the driver commit. Return the end of the query."""
+        self._gate.touch()
+        return asyncio.create_task(asyncio.to_thread(self.query.awaitTermination, 60))
+
+
+@pytest.fixture(scope="module")
+def source(name_server: str) -> tuple[str, str]:
+    """A topic of another cluster with `ROWS` numbered bodies in two queues, and one message in the third."""
+    topic = unique("raw")
+    create_topic(name_server, topic, LAST_TASK + 1)
+    rows = [Message(topic, b"%d" % number) for number in range(ROWS)]
+    send(name_server, rows[STAGING_TASKS:], STAGING_TASKS)
+    send(name_server, [*rows[:STAGING_TASKS], Message(topic, b"for the last task")], LAST_TASK + 1)
+    return name_server, topic
+
+
+def once(mark: str) -> Counter[str]:
+    return Counter(f"{number}-{mark}" for number in range(ROWS))
+
+
+async def test_groups_that_die_before_they_publish_and_come_back_publish_once(
+    spark: SparkSession, source: tuple[str, str], tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    groups = TwoGroups(tmp_path, free_ports(3))
+    async with groups.running():
+        held = HeldQuery(spark, groups, tmp_path, source, "first", 30_000)
+        await held.staged()
+        await asyncio.gather(*map(groups.kill, GROUPS))
+        ending = await held.release()
+        await groups.start("broker-a")
+        while not (half := await groups.published("broker-a")):
+            await asyncio.sleep(POLL_S)
+        assert half < once("first")
+        assert not ending.done()
+        await groups.start("broker-b")
+        assert await ending
+        assert await groups.published("broker-a") < once("first")
+        assert await groups.published(*GROUPS) == once("first")
+
+
+async def test_a_batch_whose_query_fails_half_published_is_finished_by_its_next_run(
+    spark: SparkSession, source: tuple[str, str], tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    groups = TwoGroups(tmp_path, free_ports(3))
+    async with groups.running():
+        held = HeldQuery(spark, groups, tmp_path, source, "first", 1_000)
+        await held.staged()
+        await groups.kill("broker-b")
+        with pytest.raises(StreamingQueryException, match="could not be committed at broker-b"):
+            await (await held.release())
+        half = await groups.published("broker-a")
+        assert half
+        assert half < once("first")
+        await groups.start("broker-b")
+        again = HeldQuery(spark, groups, tmp_path, source, "second", 30_000)  # a repeated batch with other rows
+        assert await (await again.release())
+        assert await groups.published("broker-a") == half
+        assert await groups.published(*GROUPS) == once("first")
