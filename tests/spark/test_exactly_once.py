@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import Popen
@@ -24,6 +27,7 @@ from raptormq.client import AdminClient, PullConsumer
 from tests.faults.broker_process import process, serving
 from tests.names import unique
 from tests.spark.sending import create_topic
+from tests.spark.task_progress import wait_for_tasks
 from tests.spark.test_writing_through_kills import stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -38,21 +42,32 @@ def numbers(found: Counter[bytes]) -> dict[int, int]:
     return {int(body): count for body, count in found.items()}
 
 
-def test_tasks_that_fail_leave_nothing(spark: SparkSession, name_server: str) -> None:
+def test_a_write_of_which_a_task_fails_leaves_nothing(spark: SparkSession, name_server: str, tmp_path: Path) -> None:
     topic = unique("once-tasks")
     create_topic(name_server, topic, 4)
+    gate = tmp_path / "the-other-task-is-done"
 
-    def fail_at_the_end(number: int) -> str:
-        if number in (1999, 3999):  # the last row of each task
-            raise ValueError("the task fails after its other rows")
-        return str(number)
+    def fail_at_last(number: int) -> str:
+        if number < 2000:
+            return str(number)
+        while not gate.exists():
+            time.sleep(0.02)
+        raise ValueError("the second task fails")
 
-    session = spark.newSession()
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "250")  # the sink gets rows before the task fails
-    numbered = session.range(0, 4000, 1, 2)
-    failing = numbered.select(f.udf(fail_at_the_end, "string", useArrow=False)("id").alias("value"))
-    with pytest.raises(PySparkException, match="the task fails after its other rows"):  # local: no task is repeated
-        write(failing, name_server, topic)
+    numbered = spark.range(0, 4000, 1, 2)
+    failing = numbered.select(f.udf(fail_at_last, "string", useArrow=False)("id").alias("value"))
+    is_over = threading.Event()
+
+    def open_gate() -> None:
+        wait_for_tasks(spark, 1, is_over.is_set)
+        gate.touch()
+
+    with ThreadPoolExecutor(1) as threads:
+        opening = threads.submit(open_gate)
+        with pytest.raises(PySparkException, match="the second task fails"):  # a local session repeats no task
+            write(failing, name_server, topic)
+        is_over.set()
+        opening.result()
     rows = numbered.select(f.col("id").cast("string").alias("value"))
     assert not asyncio.run(stored(name_server, topic))
     write(rows, name_server, topic)

@@ -20,6 +20,7 @@ from raptormq.client import AdminClient, Message, PullConsumer
 from tests.faults.broker_process import process, serving
 from tests.names import unique
 from tests.spark.sending import create_topic, send
+from tests.spark.task_progress import POLL_S, wait_for_tasks
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -29,7 +30,6 @@ ROWS = 1_000
 STAGING_TASKS = 2
 LAST_TASK = 2
 """The task that begins when another one is done, and has no rows."""
-POLL_S = 0.02
 
 
 class TwoGroups:
@@ -96,7 +96,7 @@ class HeldQuery:
     def __init__(
         self, spark: SparkSession, groups: TwoGroups, folder: Path, source: tuple[str, str], mark: str, patience_ms: int
     ) -> None:
-        self._context = spark.sparkContext
+        self._spark = spark
         self._gate = folder / f"gate-{mark}"
         gate = str(self._gate)
 
@@ -124,13 +124,7 @@ class HeldQuery:
 
     async def staged(self) -> None:
         """Wait until all rows are staged: the tasks that have rows are done."""
-        tracker = self._context.statusTracker()
-        while True:
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            if any(stage is not None and stage.numCompletedTasks == STAGING_TASKS for stage in stages):
-                return
-            assert self.query.isActive, self.query.exception()
-            await asyncio.sleep(POLL_S)
+        await asyncio.to_thread(wait_for_tasks, self._spark, STAGING_TASKS, lambda: not self.query.isActive)
 
     async def release(self) -> asyncio.Task[bool | None]:
         """Let the last task end, and the driver commit. Return the end of the query."""
