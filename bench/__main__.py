@@ -189,7 +189,8 @@ def figures_command(quick: bool, only: tuple[str, ...]) -> None:
 @main.command("own-client")
 @click.option("--quick", is_flag=True, help="Few messages, not kept: to see that it works.")
 def own_client_command(quick: bool) -> None:
-    """Rates of the RaptorMQ client: sends with AutoBatch, and a backlog consumed by each interface."""
+    """Rates of the RaptorMQ client: sends with AutoBatch, a backlog consumed by each interface, and single sends beside
+    the official Java client."""
     load_before = machine.load_average()
     measured = own_client.measure(own_client.QUICK if quick else own_client.FULL)
     text = output.show(figure.table(measured), load_before)

@@ -7,9 +7,10 @@ measured part; the broker's CPU time is read at these moments.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.peers import RunningSystem, broker_pid
 from bench.process_usage import cpu_seconds, memory
@@ -76,20 +77,32 @@ class _Meter:
 def run(built: JavaBuild, system: RunningSystem, plan: LoadPlan, log: Path, prefix: Sequence[str]) -> list[LoadResult]:
     """Run the loads of `plan` on `system` in turn; `prefix` is put before `java`. Raises ProcessError."""
     meter = _Meter(broker_pid(system))
+    results = []
+    for seen in run_program(built, system.name_servers, plan, log, prefix, meter.line):
+        cpu, resident, anonymous = meter.used[seen["load"]]
+        results.append(LoadResult(**seen, cpu_seconds=cpu, resident_bytes=resident, anonymous_bytes=anonymous))
+    return results
+
+
+def run_program(
+    built: JavaBuild,
+    name_servers: str,
+    plan: LoadPlan,
+    log: Path,
+    prefix: Sequence[str] = (),
+    on_line: Callable[[str], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Run the loads of `plan` in turn. Return what the program measures of each: load, messages, failures, seconds,
+    p50_ms and p99_ms. Raises ProcessError.
+    """
     program = java(
         "io.raptormq.interop.load.ClientLoad",
-        [system.name_servers, str(plan.warm_up_seconds), str(plan.seconds), str(plan.max_messages), *plan.loads],
+        [name_servers, str(plan.warm_up_seconds), str(plan.seconds), str(plan.max_messages), *plan.loads],
         class_path=built.client_class_path(Release.NEWEST),
         log=log,
         options=["-Xms1g", "-Xmx1g", f"-Duser.home={log.parent}"],
         prefix=prefix,
-        on_line=meter.line,
+        on_line=on_line,
     )
-    results = []
-    for line in program.finish(plan.timeout_seconds):
-        word, _, text = line.partition(" ")
-        if word == "result":
-            seen = json.loads(text)
-            cpu, resident, anonymous = meter.used[seen["load"]]
-            results.append(LoadResult(**seen, cpu_seconds=cpu, resident_bytes=resident, anonymous_bytes=anonymous))
-    return results
+    lines = (line.partition(" ") for line in program.finish(plan.timeout_seconds))
+    return [json.loads(text) for word, _, text in lines if word == "result"]

@@ -1,7 +1,11 @@
-"""Rates of the RaptorMQ client in one process: sends with AutoBatch, and consumption of a backlog by each interface.
+"""Rates of the RaptorMQ client in one process: sends with AutoBatch, consumption of a backlog by each interface, and
+single sends.
 
 Bodies of 1 KiB, one BatchCQ topic of 16 queues, `raptormq dev` in a process of its own on the same CPUs. The rounds of
 the rows alternate; each figure is the median.
+
+The last row compares single sends, 32 at a time and without AutoBatch, with those of 32 threads of the official Java
+client to the same broker and topic. Both have the same time to warm up.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -20,6 +25,7 @@ import uvloop
 from bench.batch.own_load import Load
 from bench.batch.own_topic import GROUP, TOPIC
 from bench.figure import Figure
+from bench.load_run import LoadPlan, run_program
 from bench.output import errors
 from demo.broker_process import running_broker
 from raptormq.client import (
@@ -34,11 +40,28 @@ from raptormq.client import (
     ProducerConfig,
     PushConsumer,
 )
+from tests.interop.rocketmq_java import JavaBuild, ProcessError, build
 
-FULL, QUICK = 400_000, 20_000
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    messages: int
+    """Messages of each row but the last."""
+    single_sends: LoadPlan
+    """The last row."""
+
+
+_THREADS = 32
+_LOADS = (f"sync:{_THREADS}",)
+FULL = Plan(400_000, LoadPlan(_LOADS, warm_up_seconds=10, seconds=10, max_messages=1_000_000))
+QUICK = Plan(20_000, LoadPlan(_LOADS, warm_up_seconds=3, seconds=3, max_messages=100_000))
 ROUNDS = 3
 _BODY = os.urandom(1024)
 _QUEUES = 16
+_SINGLE_TOPIC = "load"
+"""The topic of the Java program."""
 _GROUP_OF_SENDS = 1000
 _AS_FAST_AS_IT_GOES = 10_000_000
 _WITHIN_S = 300.0
@@ -141,17 +164,69 @@ READS: dict[str, tuple[Row, float]] = {
 }
 
 
-def measure(messages: int) -> list[Figure]:
-    """Measure all rows with `messages` messages each."""
+async def single_sends(name_servers: str, plan: LoadPlan) -> float:
+    """Send with 32 tasks, each of which waits for the result of its send before the next one."""
+    sent = 0
+
+    async def send_on(producer: Producer) -> None:
+        nonlocal sent
+        while True:
+            await producer.send(Message(_SINGLE_TOPIC, _BODY))
+            sent += 1
+
+    async with Producer("single", name_servers=name_servers) as producer, asyncio.TaskGroup() as group:
+        senders = [group.create_task(send_on(producer)) for _ in range(_THREADS)]
+        await asyncio.sleep(plan.warm_up_seconds)
+        begin, before = time.perf_counter(), sent
+        await asyncio.sleep(plan.seconds)
+        rate = (sent - before) / (time.perf_counter() - begin)
+        for sender in senders:
+            sender.cancel()
+    return rate
+
+
+async def single_java_sends(built: JavaBuild, name_servers: str, plan: LoadPlan, folder: Path) -> float:
+    """Send with 32 threads of the Java client. Raises ProcessError."""
+    [result] = await asyncio.to_thread(run_program, built, name_servers, plan, folder / "load.log")
+    if result["failures"]:
+        raise ProcessError(f"{result['failures']} sends of the Java client have failed: see {folder / 'load.log'}")
+    return float(result["messages"] / result["seconds"])
+
+
+def measure(plan: Plan) -> list[Figure]:
+    """Measure all rows. Raises BuildError and ProcessError."""
+    built = build()
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
         with running_broker(folder) as name_servers:
-            return uvloop.run(_measure(name_servers, messages))
+            return uvloop.run(_measure(built, name_servers, plan, folder))
     finally:
         shutil.rmtree(folder)
 
 
-async def _measure(name_servers: str, messages: int) -> list[Figure]:
+async def _measure(built: JavaBuild, name_servers: str, plan: Plan, folder: Path) -> list[Figure]:
+    rates = await _batch_rates(name_servers, plan.messages)
+    figures = [
+        Figure(name, median(rates[name]), "msg/s", promise, at_least=True)
+        for name, (_, promise) in (SENDS | READS).items()
+    ]
+    async with AdminClient(name_servers=name_servers) as admin:
+        await admin.create_topic(_SINGLE_TOPIC, _QUEUES, _QUEUES)
+    ours: list[float] = []
+    theirs: list[float] = []
+    for number in range(ROUNDS):
+        theirs.append(await single_java_sends(built, name_servers, plan.single_sends, folder))
+        ours.append(await single_sends(name_servers, plan.single_sends))
+        errors.print(
+            f"round {number + 1}, {_THREADS} sends at a time: {ours[-1]:,.0f} msg/s, Java client {theirs[-1]:,.0f}",
+            highlight=False,
+        )
+    what = f"{_THREADS} sends at a time; the promise is the rate of {_THREADS} threads of the Java client"
+    return [*figures, Figure(what, median(ours), "msg/s", median(theirs), at_least=True)]
+
+
+async def _batch_rates(name_servers: str, messages: int) -> dict[str, list[float]]:
+    """Return the rate of each round, by row."""
     async with AdminClient(name_servers=name_servers) as admin:
         await admin.create_topic(TOPIC, _QUEUES, _QUEUES, attributes={"queue.type": "BatchCQ"})
     rows = SENDS | READS
@@ -160,4 +235,4 @@ async def _measure(name_servers: str, messages: int) -> list[Figure]:
         for name, (row, _) in rows.items():
             rates[name].append(await row(name_servers, messages, f"{GROUP}-{len(rates[name])}-{row.__name__}"))
             errors.print(f"round {number + 1}, {name}: {rates[name][-1]:,.0f} msg/s", highlight=False)
-    return [Figure(name, median(rates[name]), "msg/s", promise, at_least=True) for name, (_, promise) in rows.items()]
+    return rates
