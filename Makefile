@@ -72,9 +72,9 @@ test-interop: install ## the official clients for Java, Node.js and Go against o
 test-spark-connect: install ## the Spark connector through Spark Connect, in an environment of its own (600 s)
 	timeout 600 $(BIN)/uv run --isolated --no-project --with-editable . --with 'pyspark[connect]==4.3.0' --with pytest python -m tests.spark.connect_check
 
-test-spark: install ## the Spark source in a local session (1800 s)
+test-spark: install ## the Spark connector in two local sessions (1800 s)
 	@$(INSTALL) commands java
-	$(call PYTEST,1800) --timeout=300 tests/spark
+	$(call PYTEST,1800) --timeout=300 --numprocesses=2 --dist=loadfile tests/spark
 
 test-api: install ## the operator on a real kube-apiserver and etcd, without kubelet (900 s)
 	@$(BIN)/python -m tests.api.control_plane

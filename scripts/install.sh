@@ -24,11 +24,19 @@ debian_package() { # debian_package COMMAND: the package that brings it
   esac
 }
 
+apt_alone() { # from here to the end of this program, other installs of this user wait: apt-get would fail beside another
+  local cache=${XDG_CACHE_HOME:-$HOME/.cache}/raptormq
+  mkdir -p "$cache"
+  exec 8>"$cache/apt.lock"
+  flock 8
+}
+
 apt_install() { # apt_install PACKAGE...
   if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
     say "please install these packages (on Debian: apt-get install $*), then run this again"
     exit 1
   fi
+  apt_alone
   say "apt-get install $*"
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
@@ -50,6 +58,7 @@ promtool() { # unpacked and not installed: the package would start a server on t
     exit 1
   fi
   say "promtool of Debian's package prometheus into $bin"
+  apt_alone
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
   [ "$(id -u)" != 0 ] || apt-get update -qq
