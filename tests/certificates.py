@@ -1,4 +1,6 @@
-"""Certificates for tests of TLS, made with the `openssl` command: authorities, and what they sign."""
+"""Certificates for tests of TLS, created with the `openssl` command: authorities, and the certificates that they
+sign.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ class Issued:
     key: Path
 
     def copy_to(self, other: Issued) -> None:
-        """Put this pair where `other` was, as a renewal does."""
+        """Replace the files of `other` by these, as a renewal of the certificate does."""
         for mine, theirs in ((self.cert, other.cert), (self.key, other.key)):
             fresh = theirs.with_suffix(".new")
             fresh.write_bytes(mine.read_bytes())
@@ -35,7 +37,7 @@ class Authority:
         _openssl("req", "-x509", *_KEY, "-keyout", self._key, "-out", self.cert, "-days", "2", "-subj", f"/CN={name}")
 
     def issue(self, name: str, *, days: int = 2, hosts: str = "IP:127.0.0.1,DNS:localhost") -> Issued:
-        """A certificate valid for `days` from now (negative: expired) for `hosts`."""
+        """Create a certificate for `hosts`, valid for `days` from now. A negative number makes it expired."""
         stem = self._folder / f"{self._name}-{name}"
         issued = Issued(stem.with_suffix(".pem"), stem.with_suffix(".key"))
         asked, extensions = stem.with_suffix(".csr"), stem.with_suffix(".ext")
@@ -47,7 +49,7 @@ class Authority:
 
 
 def mutual_tls(authority: Authority, own: Issued) -> dict[str, str]:
-    """Return the settings of servers that talk TLS only, to clients with a certificate; as clients they have `own`."""
+    """Return the settings of servers that require TLS with a client certificate. As clients, they use `own`."""
     issued = authority.issue("servers")
     return {
         "tls.server.mode": "enforcing",
@@ -61,7 +63,7 @@ def mutual_tls(authority: Authority, own: Issued) -> dict[str, str]:
 
 
 def encrypt_key(issued: Issued, password: str) -> Path:
-    """Return the path of the pair's key, encrypted with `password`."""
+    """Write the key of the pair, encrypted with `password`. Return the path."""
     path = issued.key.with_suffix(".encrypted")
     _openssl("pkcs8", "-topk8", "-v2", "aes256", "-in", issued.key, "-out", path, "-passout", f"pass:{password}")
     return path

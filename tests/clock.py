@@ -1,7 +1,7 @@
-"""A clock for brokers under test: the time of day, which a test can hold and move.
+"""A wall clock for brokers under test, which a test can stop and move.
 
-What has to happen before a time limit is done while the clock is held, what has to happen after it once the clock was
-moved: neither depends on how fast the machine is.
+A test stops the clock before actions that must precede a time limit of the broker, and moves it past the limit
+afterwards. The result does not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from raptormq.storage.store import now_ms
 
 
 class Clock:
-    """Milliseconds since 1970; runs from the start."""
+    """Time in milliseconds since 1970. The clock runs at first."""
 
     def __init__(self) -> None:
         self._ahead_ms = 0
@@ -20,14 +20,14 @@ class Clock:
         return (now_ms() if self._held_at is None else self._held_at) + self._ahead_ms
 
     def hold(self) -> int:
-        """Stand still from now on; returns where."""
+        """Stop the clock. Return its time."""
         self._held_at = now_ms()
         return self()
 
     def run(self) -> None:
-        """Show the time of day again, and what was added to it."""
+        """Continue with the time of day, without the offset of `move`."""
         self._held_at = None
 
     def move(self, ms: int) -> None:
-        """Jump ahead, or back."""
+        """Move the clock forward or back."""
         self._ahead_ms += ms

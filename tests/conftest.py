@@ -1,8 +1,8 @@
-"""What every test has: `async def` tests on uvloop with a time limit, and a port that is free. `--shuffle SEED` takes
-the tests in another order.
+"""Common fixtures and hooks: `async def` tests on uvloop with a time limit, free ports, and random orders by `--shuffle
+SEED`.
 
-Asyncio tests need no marker and no plugin: an `async def test_*` runs on an event loop of its own, the loop the servers
-use too. A test that hangs fails after 100 seconds and says so; pytest-timeout bounds everything else (pyproject.toml).
+An `async def test_*` needs no marker and no plugin. It runs on its own event loop, of the same type as that of the
+servers, and fails after 100 seconds. pytest-timeout bounds everything else (pyproject.toml).
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ import uvloop
 from hypothesis import HealthCheck, settings
 
 ASYNC_SHARE_OF_TIMEOUT = 5 / 6
-"""A coroutine is cancelled before pytest-timeout ends its test, so that what it started is closed."""
+"""Time limit of a test coroutine. It is less than that of pytest-timeout, so that the cancelled coroutine can
+clean up.
+"""
 
-# A shell starts background jobs, and some CI runners start everything, with SIGINT ignored; children inherit that, and
-# the programs that tests interrupt would never end.
+# Shells start background jobs with SIGINT ignored, and some CI runners start every process like this. Child processes
+# inherit it, and the programs that tests interrupt would not end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says something about the machine and nothing about the code.
+# The duration of an example depends on the machine.
 settings.register_profile("raptormq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("raptormq")
 
@@ -41,16 +43,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)  # pytest itself brings together the tests that share a fixture
+@pytest.hookimpl(trylast=True)  # pytest groups tests by the fixtures that they share
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--shuffle`, take the tests in an order that is random and the same in every process of the run."""
+    """Reorder the tests randomly with `--shuffle`, in the same order in every process of the run."""
     seed = config.getoption("shuffle")
     if seed is not None:
         random.Random(seed).shuffle(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say, behind what failed, how to get this order again."""
+    """Print the option that reproduces the order."""
     seed = config.getoption("shuffle")
     if seed is not None:
         terminalreporter.write_line(f"the order of the tests was that of --shuffle {seed}")
@@ -69,13 +71,14 @@ async def _run_bounded(test: Callable[..., Any], arguments: dict[str, Any], time
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test function on a fresh uvloop; leave every other function to pytest."""
+    """Run a coroutine function on a new uvloop. Leave all other functions to pytest."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     with warnings.catch_warnings(record=True) as left_open:
-        # An error, as other warnings are, would keep uvloop from closing what is left open; its loop waits for that.
+        # As an error, like other warnings, it would prevent uvloop from closing the remaining handles, and the loop
+        # waits for them.
         warnings.filterwarnings("always", "unclosed resource", ResourceWarning)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run_bounded(pyfuncitem.obj, arguments, _async_timeout_s(pyfuncitem)))
@@ -85,7 +88,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(autouse=True)
 def _logging_of_its_own() -> Iterator[None]:
-    """What a command under test makes of logging is not what the next test finds."""
+    """Restore the logging configuration that a command under test has changed."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     yield
@@ -96,9 +99,10 @@ def _logging_of_its_own() -> Iterator[None]:
 
 @contextmanager
 def _reserved_port() -> Iterator[int]:
-    """A TCP port of 127.0.0.1 that nobody gets who binds to port 0 or connects somewhere: Linux gives those out from
-    32768 on. So what is free when a test begins is free when it comes to use it. The name of an abstract socket keeps
-    other test processes off the port."""
+    """Return a free TCP port of 127.0.0.1 below 32768. Linux assigns higher ports to outgoing connections and to port
+    0, so this port stays free until the test uses it. An abstract socket with its number reserves it among the test
+    processes.
+    """
     while True:
         port = _chance.randrange(20_000, 32_000)
         with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
@@ -117,13 +121,13 @@ _chance = random.SystemRandom()
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """One TCP port of 127.0.0.1 that nobody listens on."""
+    """A free TCP port of 127.0.0.1."""
     with _reserved_port() as port:
         yield port
 
 
 @pytest.fixture
 def free_ports() -> Iterator[Callable[[int], list[int]]]:
-    """`free_ports(n)`: n different TCP ports of 127.0.0.1 that nobody listens on."""
+    """`free_ports(n)`: n different free TCP ports of 127.0.0.1."""
     with ExitStack() as reserved:
         yield lambda count: [reserved.enter_context(_reserved_port()) for _ in range(count)]

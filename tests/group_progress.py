@@ -1,5 +1,6 @@
-"""The answer to INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), as an administrator's tool decodes it
-(``GetConsumerStatusBody``)."""
+"""The response to INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), decoded like in administration tools
+(``GetConsumerStatusBody``).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One control plane for all tests of this folder; each test has a namespace of its own."""
+"""Fixtures for tests with a real kube-apiserver. All tests share one control plane, and each test has its own
+namespace.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _numbers = count()
 
 @pytest.fixture(scope="session")
 def shared_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """For tests that leave definitions and the API server as they are."""
+    """Shared control plane, for tests that do not change definitions and do not stop the API server."""
     with ControlPlane(tmp_path_factory.mktemp("control-plane"), {"limited": "limited-token"}) as plane:
         plane.define()
         yield plane
@@ -23,7 +25,7 @@ def shared_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPl
 
 @pytest.fixture
 def own_plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    """For tests that do not."""
+    """Control plane of one test, which may change or stop it."""
     with ControlPlane(tmp_path, {"limited": "limited-token"}) as plane:
         plane.define()
         yield plane
@@ -31,7 +33,7 @@ def own_plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def namespace(shared_plane: ControlPlane) -> str:
-    """A new one on the shared control plane."""
+    """A new namespace on the shared control plane."""
     name = f"shop-{next(_numbers)}"
     shared_plane.namespace(name)
     return name
@@ -39,7 +41,7 @@ def namespace(shared_plane: ControlPlane) -> str:
 
 @pytest.fixture
 def namespaces() -> Callable[[ControlPlane, int], list[str]]:
-    """Makes so many new ones."""
+    """Return a function that creates new namespaces."""
 
     def make(plane: ControlPlane, number: int) -> list[str]:
         names = [f"shop-{next(_numbers)}" for _ in range(number)]

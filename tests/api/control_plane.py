@@ -1,8 +1,7 @@
-"""A real kube-apiserver and etcd as processes of this machine, on the loopback: no kubelet, no controllers, no pods.
+"""A real kube-apiserver and etcd as local processes on the loopback interface, without kubelet, controllers and pods.
 
-What controllers would do is played by the tests that need it (`stand_ins`). The binaries are found on the PATH, or
-where the kit for machines without an image registry keeps them; `python -m tests.api.control_plane` says what to run
-when they are not there.
+Tests that need controllers use `stand_ins`. The binaries are searched for in PATH and in the cache of the kit for kind
+clusters. If they are missing, `python -m tests.api.control_plane` prints how to install them.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ CRDS = Path(__file__).resolve().parents[2] / "crds"
 
 
 class NotStarted(RaptorMQError):
-    """A process ended, or did not answer in time."""
+    """A process ended or did not respond in time."""
 
 
 def program(name: str) -> str:
-    """Path of a program.
+    """Return the path of a program.
 
     Raises:
-        ConfigError: it is not there; the text says what to run.
+        ConfigError: The program is missing. The message says how to install it.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "raptormq" / "kind-node" / "bin"
     found = shutil.which(name) or shutil.which(name, path=str(cache))
@@ -53,7 +52,7 @@ def program(name: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on."""
+    """Return free ports of the loopback interface."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -64,7 +63,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class ControlPlane:
-    """Use as a context manager. `users` maps names to tokens; `admin` may do everything."""
+    """Context manager that runs both processes. `users` maps names to tokens. The user `admin` has all permissions."""
 
     def __init__(self, folder: Path, users: dict[str, str] | None = None) -> None:
         self._folder = folder
@@ -142,30 +141,32 @@ class ControlPlane:
                 return
             except (OSError, urllib.error.URLError):
                 if time.monotonic() > deadline:
-                    raise NotStarted(f"{self.server}{path} does not answer: {self._tail()}") from None
+                    raise NotStarted(f"{self.server}{path} does not respond: {self._tail()}") from None
             time.sleep(0.1)
 
     def _tail(self) -> str:
         return (self._folder / "kube-apiserver.log").read_text(errors="replace")[-500:] if self._processes[1:] else ""
 
     def freeze(self) -> None:
-        """The API server takes connections and answers nothing."""
+        """Freeze the API server: it accepts connections but does not respond."""
         self._processes[1].send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It goes on."""
+        """Continue the API server after `freeze`."""
         self._processes[1].send_signal(signal.SIGCONT)
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """A context that trusts whoever answers: the certificate is made anew each time."""
+        """Return a context without verification of certificates, because the server generates a new certificate at each
+        start.
+        """
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         return context
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """One request as `admin`; the JSON of the answer, or its text."""
+        """Send a request as `admin`. Return the JSON of the response, or its text."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": content_type}
         asked = urllib.request.Request(self.server + path, data, headers, method=method)
@@ -177,7 +178,7 @@ class ControlPlane:
             return text
 
     def define(self, *plurals: str) -> None:
-        """Makes definitions of ours, all without names, and waits until they are served."""
+        """Create the CustomResourceDefinitions, by default all, and wait until they are served."""
         for plural in plurals or PLURALS:
             definition = yaml.safe_load((CRDS / f"{plural}.yaml").read_text(encoding="utf-8"))
             self.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
@@ -185,7 +186,7 @@ class ControlPlane:
             self._wait(f"/apis/raptormq.io/v1alpha1/{plural}")
 
     def undefine(self, plural: str) -> None:
-        """Deletes a definition and waits until it is served no longer."""
+        """Delete a definition, and wait until it is not served any more."""
         self.request("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.raptormq.io")
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
@@ -198,11 +199,11 @@ class ControlPlane:
         raise NotStarted(f"{plural} is still served")
 
     def namespace(self, name: str) -> None:
-        """Makes a namespace."""
+        """Create a namespace."""
         self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
 
     def kubeconfig(self, user: str = "admin") -> Path:
-        """A file by which a program is that user."""
+        """Write a kubeconfig with the token of a user. Return its path."""
         token = ADMIN_TOKEN if user == "admin" else self._users[user]
         certificate = (self._folder / "certificates" / "apiserver.crt").read_bytes()
         cluster = {"server": self.server, "certificate-authority-data": base64.b64encode(certificate).decode()}
@@ -220,7 +221,7 @@ class ControlPlane:
 
 
 def main() -> int:
-    """Says in one line what is missing."""
+    """Print one line that names the missing programs."""
     try:
         for name in PROGRAMS:
             program(name)

@@ -1,7 +1,7 @@
-"""The operator as a process of its own, as its pod runs it, on a machine without the DNS of a Kubernetes.
+"""The operator as a process, started like in its pod, on a machine without the DNS of a Kubernetes cluster.
 
-`python -m tests.api.operator_process` is `python -m raptormq_operator` with the names of pods resolved as
-`peers.address_of` says.
+`python -m tests.api.operator_process` runs `python -m raptormq_operator` with the addresses of pods from
+`peers.address_of`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.api.control_plane import free_ports
 from tests.api.peers import address_of
 
 GRACE_S = 30.0
-"""What the pod has."""
+"""Environment variables of the pod."""
 
 
 class OperatorProcess:
-    """Use as a context manager; it is killed at the end if it still runs."""
+    """Context manager that runs the operator, and kills it at the end if it still runs."""
 
     def __init__(self, folder: Path, kubeconfig: Path, name: str = "operator", **environment: str) -> None:
         (self._port,) = free_ports(1)
@@ -53,7 +53,7 @@ class OperatorProcess:
         self.process.wait()
 
     def ask(self, path: str) -> tuple[int, str]:
-        """Status and text of /healthz, /readyz or /metrics; status 0 where nobody answers."""
+        """Return the status and the text of /healthz, /readyz or /metrics; status 0 without a response."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
@@ -67,10 +67,10 @@ class OperatorProcess:
         return "raptormq_operator_leader 1.0" in self.ask("/metrics")[1].splitlines()
 
     def terminate(self) -> float:
-        """SIGTERM; returns the seconds until it has ended.
+        """Send SIGTERM. Return the seconds until the process has ended.
 
         Raises:
-            TimeoutExpired: it has not within its grace period.
+            TimeoutExpired: The process did not end within its grace period.
         """
         begun = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
@@ -78,7 +78,7 @@ class OperatorProcess:
         return time.monotonic() - begun
 
     def cpu_seconds(self) -> float:
-        """User and system time so far."""
+        """Return the user and system time of the process."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -89,7 +89,7 @@ class OperatorProcess:
 
 
 async def until(what: str, condition: Callable[[], Any], timeout: float = 60.0, *, every: float = 0.05) -> float:
-    """Waits for a condition, and asks for it so often; returns the seconds that it took."""
+    """Poll a condition until it is true. Return the elapsed seconds."""
     begun = time.monotonic()
     while not condition():
         if time.monotonic() - begun > timeout:

@@ -1,11 +1,11 @@
-"""Name servers and brokers of any number of clusters in one process, for an operator that runs beside them.
+"""Name servers and brokers of any number of clusters in one process, for an operator in another process.
 
-`python -m tests.api.peers FOLDER` serves the clusters that `FOLDER/clusters.json` names, [namespace, name, name
-servers, groups, members of a group] each, under the addresses that `address_of` gives their DNS names, and then writes
-`FOLDER/serving`. While `FOLDER/silent-HOST` exists, that server takes requests and answers none. A broker describes its
-replication as `FOLDER/replication-HOST` does; the name servers list it as master unless that says something else. What
-it is asked for of the members of its group, and that it hands leadership over, is a line at the end of
-`FOLDER/changes-HOST`: the action, and the member if one is named.
+`python -m tests.api.peers FOLDER` serves the clusters of `FOLDER/clusters.json`, each as [namespace, name, name
+servers, groups, members of a group], on the addresses that `address_of` returns for their DNS names, and then writes
+`FOLDER/serving`. While `FOLDER/silent-HOST` exists, this server accepts requests and does not respond.
+`FOLDER/replication-HOST` contains the replication state that a broker reports; without it the name servers list the
+broker as a master. Requests to change members or to transfer leadership are appended to `FOLDER/changes-HOST`, one line
+each: the action, and the member if the request names one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAME_SERVER_PORT, BROKER_PORT = 9876, 10911
 
 
 def address_of(host: str) -> str:
-    """An address of the loopback for a DNS name, the same in every process."""
+    """Return the loopback address for a DNS name. It is the same in every process."""
     number = zlib.crc32(host.encode())
     return f"127.{1 + number % 250}.{1 + number // 250 % 250}.{1 + number // 62_500 % 250}"
 
@@ -54,7 +54,7 @@ def broker(namespace: str, cluster: str, group: int, index: int = 0) -> str:
 
 
 class Peer:
-    """One server under its name."""
+    """One server with its DNS name."""
 
     def __init__(self, folder: Path, host: str, port: int) -> None:
         self._silence = folder / f"silent-{host}"
@@ -62,7 +62,7 @@ class Peer:
         self._server = Server(self._router, address_of(host), port)
 
     def on(self, code: int, header: Any, answer: Any) -> None:
-        """Answers requests of a code, unless it is silent."""
+        """Respond to requests of a code, unless the server is silent."""
 
         async def handle(_: Connection, asked: RemotingCommand, given: Any) -> RemotingCommand:
             while self._silence.exists():
@@ -91,7 +91,7 @@ def serve_name_server(peer: Peer, cluster: str, brokers: dict[str, list[str]], f
 
 
 def replication(folder: Path, host: str) -> bytes:
-    """What a broker says of its replication; empty for nothing."""
+    """Return the replication state that a broker reports; empty without one."""
     file = folder / f"replication-{host}"
     return file.read_bytes() if file.exists() else b""
 
@@ -162,7 +162,7 @@ def serve_broker(peer: Peer, describe: Callable[[], bytes], changes: Path) -> No
 
 
 async def serve(folder: Path) -> None:
-    """Until SIGTERM."""
+    """Serve until SIGTERM."""
     for namespace, cluster, servers, groups, *more in json.loads((folder / "clusters.json").read_text()):
         members = range(*more or [1])
         hosts = {

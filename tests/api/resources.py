@@ -1,4 +1,4 @@
-"""Our resources on a control plane, and servers for the clusters among them."""
+"""Resources on a control plane, and servers for their clusters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make(plane: ControlPlane, namespace: str, kind: str, name: str, /, **spec: A
 
 
 def reasons(plane: ControlPlane, namespace: str, plural: str = "topics") -> dict[str, str]:
-    """Name -> reason of the Ready condition, "" where nothing was said yet."""
+    """Return name -> reason of the Ready condition, empty without a condition."""
     items = plane.request("GET", f"{OURS}/namespaces/{namespace}/{plural}")["items"]
     found = {}
     for item in items:
@@ -38,7 +38,7 @@ def reasons(plane: ControlPlane, namespace: str, plural: str = "topics") -> dict
 
 
 def post(plane: ControlPlane, bodies: Iterable[tuple[str, Any]]) -> None:
-    """Makes many objects (path, body) over a few connections."""
+    """Create many objects (path, body) over a few connections."""
     work = list(bodies)
     context = plane.tls
     headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
@@ -58,7 +58,7 @@ def post(plane: ControlPlane, bodies: Iterable[tuple[str, Any]]) -> None:
 
 
 def topics(namespace: str, cluster: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Topic resources for `post`."""
+    """Return Topic resources for `post`."""
     for name in names:
         body = {
             "apiVersion": "raptormq.io/v1alpha1",
@@ -71,7 +71,7 @@ def topics(namespace: str, cluster: str, names: Iterable[str]) -> Iterator[tuple
 
 @contextmanager
 def peers(folder: Path, *clusters: tuple[str, str, int, int] | tuple[str, str, int, int, int]) -> Iterator[None]:
-    """Name servers and brokers in a process of their own."""
+    """Name servers and brokers in a process."""
     (folder / "clusters.json").write_text(json.dumps(clusters))
     (folder / "serving").unlink(missing_ok=True)
     process = subprocess.Popen([sys.executable, "-m", "tests.api.peers", str(folder)])

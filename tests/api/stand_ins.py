@@ -1,4 +1,4 @@
-"""What controllers of a Kubernetes would do, where there are none."""
+"""Replacements for controllers of Kubernetes on a control plane without controllers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERVAL_S = 0.2
 
 
 def settle(plane: ControlPlane) -> int:
-    """All StatefulSets reach what their specs say; returns how many had not."""
+    """Make all StatefulSets ready with the replicas of their specs. Return the number of those that were not."""
     changed = 0
     for found in plane.request("GET", f"{APPS}/statefulsets")["items"]:
         metadata, replicas = found["metadata"], found["spec"]["replicas"]
@@ -30,14 +30,14 @@ def settle(plane: ControlPlane) -> int:
 
 @contextmanager
 def settling(plane: ControlPlane) -> Iterator[None]:
-    """StatefulSets are settled all the time, in a thread."""
+    """Context that updates StatefulSets in a thread until its end."""
     stop = threading.Event()
 
     def work() -> None:
         while not stop.wait(INTERVAL_S):
             try:
                 settle(plane)
-            except OSError:  # a conflict, or the API server is frozen: next time
+            except OSError:  # a conflict, or the API server is frozen: retried in the next iteration
                 continue
 
     thread = threading.Thread(target=work)

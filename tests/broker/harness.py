@@ -1,4 +1,4 @@
-"""A real broker on a free port and a peer that speaks the protocol to it; shared by the broker's tests."""
+"""A real broker on a free port, and a peer that sends requests to it. The broker's tests share both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMALL = {
     "diskSpaceCleanForciblyRatio": "98",
     "diskSpaceWarningLevelRatio": "100",
 }
-"""Settings of a test broker: small files, free ports, and no opinion about how full the machine's disk is."""
+"""Return the settings of a test broker: small files, free ports, and no limits of disk usage."""
 
 
 def settings(root: Path, pairs: dict[str, str] | None = None) -> BrokerConfig:
@@ -60,13 +60,13 @@ async def running(
 
 
 def assembly_of(broker: Broker) -> Assembly:
-    """The parts of a broker that runs."""
+    """Return the components of a running broker."""
     assert broker._assembly is not None
     return broker._assembly
 
 
 class Peer:
-    """A client of the broker under test: answers to requests, and the requests that the broker makes."""
+    """A client of the broker under test. It collects the responses, and the requests that the broker sends."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -95,7 +95,7 @@ class Peer:
     async def pull(
         self, topic: str, offset: int, queue_id: int = 0, *, wait_ms: int = 0, count: int = 32, **more: object
     ) -> RemotingCommand:
-        """Pull like a lite consumer, which brings its subscription along."""
+        """Pull like a lite pull consumer, with the subscription in the request."""
         fields = pull_fields(topic, offset, queue_id, wait_ms, count) | more
         return await self.call(RequestCode.PULL_MESSAGE, fields)
 
@@ -111,7 +111,7 @@ class Peer:
             self.notices.put_nowait(request)
 
     def closed(self, _: Connection) -> None:
-        """Nobody waits for it."""
+        """Send a oneway request."""
 
 
 @asynccontextmanager
@@ -126,17 +126,18 @@ async def connected(broker: Broker) -> AsyncIterator[Peer]:
 
 
 async def held(peer: Peer, count: int) -> None:
-    """Return when the broker has read everything sent before: its answer comes behind, and pulls are held as they are
-    read."""
+    """Wait until the broker has processed all earlier requests of the connection, which includes holding pulls."""
     for _ in range(count):
-        await asyncio.sleep(0)  # the pulls go out first
+        await asyncio.sleep(0)  # the broker reads the pulls first
     await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": 0})
 
 
 async def expect_answered_once_saved(
     peer: Peer, disk: FaultyFileSystem, file: str, code: RequestCode, fields: dict[str, str]
 ) -> None:
-    """Send a request that changes a table: it fails while the table's file has no room, however often, and then not."""
+    """Send a request that changes a table while the table's file cannot be saved. The request must fail, also when it
+    is repeated, and succeed afterwards.
+    """
     disk.faults.append(Fault(kind="write", path=file, error=errno.ENOSPC, repeats=True))
     for _ in range(2):
         assert (await peer.call(code, fields)).code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -145,8 +146,9 @@ async def expect_answered_once_saved(
 
 
 def saved(path: Path) -> bytes:
-    """What a table's file holds for a start after a crash now: between the old contents and the new ones it is the
-    backup; nothing as long as there is neither."""
+    """Return the contents of a table's file that a start after a crash would load, or those of its backup if the file
+    is missing; empty without both.
+    """
     for each in (path, path.with_name(f"{path.name}.bak")):
         with suppress(FileNotFoundError):
             return each.read_bytes()

@@ -1,4 +1,4 @@
-"""Retention on order: the log's older segments look old, and the broker is told to delete them."""
+"""Retention on demand: the test makes segments look old and requests their deletion."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SHORT_SEGMENTS = {"mappedFileSizeCommitLog": "128K", "fileReservedTime": "24"}
 
 
 def age(log: Path, hours: int) -> list[Path]:
-    """Let all finished segments look as if nothing had been written to them for so long; returns them."""
-    *old, _, _ = sorted(log.iterdir())  # one is being written, one is made ahead
+    """Set the modification time of all complete segments to this long ago, and return them."""
+    *old, _, _ = sorted(log.iterdir())  # one is being written, one is preallocated
     then = time.time() - hours * 3600
     for segment in old:
         os.utime(segment, (then, then))
@@ -24,7 +24,9 @@ def age(log: Path, hours: int) -> list[Path]:
 
 
 async def delete_what_is_stored(root: Path, broker: Broker, peer: Peer) -> None:
-    """Let retention take every message that a broker with `SHORT_SEGMENTS` has; others are in topic `filler` then."""
+    """Let retention delete every message of a broker with `SHORT_SEGMENTS`, and store other messages in topic
+    `filler`.
+    """
     for _ in range(8):
         answer = await peer.send("filler", b"x" * 50_000)
         assert answer.code == ResponseCode.SUCCESS, answer.remark

@@ -1,4 +1,4 @@
-"""A disk that takes its time, for the tests of what waits for it."""
+"""A slow disk, for tests of operations that wait for it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tests.storage.faulty_filesystem import FaultyFileSystem
 
 
 def flushes_the_log(kind: str, path: str) -> bool:
-    """Whether an operation makes messages durable."""
+    """Return whether an operation makes messages durable."""
     return kind == "sync" and "/commitlog/" in path
 
 
 def saves_the_topics(kind: str, path: str) -> bool:
-    """Whether an operation puts a new topic table in place."""
+    """Return whether an operation replaces the topic table."""
     return kind == "replace" and path.endswith("topics.json")
 
 
 class SlowDisk(FaultyFileSystem):
-    """A disk whose operations of one kind, flushes of the log by default, wait until :attr:`release` is set, as it is
+    """A disk whose operations of one kind, by default flushes of the log, wait for the event :attr:`release`. It is set
     at first.
     """
 

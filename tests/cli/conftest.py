@@ -1,4 +1,4 @@
-"""Real processes of the command line, and one `raptormq dev` that the tests of this folder share."""
+"""Fixtures that run the command line in processes, and one `raptormq dev` for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Serving:
-    """A server process that has said `ready`."""
+    """A server process that has printed its ready line."""
 
     process: subprocess.Popen[str]
     ready: str
 
     def address(self, name: str) -> str:
-        """Return the address that the ready line has for `name`."""
+        """Return the address of `name` in the ready line."""
         return dict(part.split("=", 1) for part in self.ready.split()[1:])[name]
 
 
 @contextmanager
 def start_server(*arguments: str, stderr: IO[str] | None = None) -> Iterator[Serving]:
-    """Run a server command until the block ends; the first line of its output has to be the ready line."""
+    """Run a server command until the end of the block. The first line of its output must be the ready line."""
     with subprocess.Popen([RAPTORMQ, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         try:
             yield Serving(process, _ready_line(process))
@@ -56,19 +56,19 @@ def _ready_line(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="session")
 def command_line() -> Callable[..., list[str]]:
-    """`command_line(*arguments)`: the words that start a process, for tests that talk to it while it runs."""
+    """`command_line(*arguments)`: the words that start a process, for tests that interact with the running process."""
     return lambda *arguments: [RAPTORMQ, *arguments]
 
 
 @pytest.fixture(scope="session")
 def serving() -> Callable[..., AbstractContextManager[Serving]]:
-    """`serving(*arguments)`: a server process for the length of a `with` block."""
+    """`serving(*arguments)`: context of a server process."""
     return start_server
 
 
 @pytest.fixture(scope="session")
 def dev_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """One `raptormq dev` on ports of its own; every test uses topics of its own."""
+    """One `raptormq dev` on its own ports. Every test uses its own topics."""
     folder = tmp_path_factory.mktemp("dev")
     ports = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
     with start_server("dev", "--data-dir", str(folder), *ports) as server:
@@ -80,7 +80,7 @@ Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 @pytest.fixture(scope="session")
 def raptormq() -> Run:
-    """`raptormq(*arguments, stdin=b"", namesrv=None)`: run a command to its end; it must not take long."""
+    """`raptormq(*arguments, stdin=b"", namesrv=None)`: run a command until it ends, within a time limit."""
 
     def run(*arguments: str, stdin: bytes = b"", namesrv: str | None = None) -> subprocess.CompletedProcess[bytes]:
         environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}

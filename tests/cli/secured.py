@@ -1,4 +1,4 @@
-"""A broker with access control, and commands that a user of it signs."""
+"""A broker with access control, and commands signed by one of its users."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT, ROOT_PASSWORD = "root", "root-secret"
 
 
 def secured_cluster(folder: Path) -> EmbeddedCluster:
-    """A name server, and a broker whose first user is `root`."""
+    """Run a name server and a broker whose first user is `root`."""
     return EmbeddedCluster(
         folder,
         authenticationEnabled="true",
@@ -31,8 +31,9 @@ def secured_cluster(folder: Path) -> EmbeddedCluster:
 
 @dataclass(frozen=True)
 class Secured:
-    """Runs commands against that broker, as `root` unless another user is given. They run in this process, because
-    there are many."""
+    """Runs commands against the broker, as `root` or as another user. Commands run in this process, because there are
+    many of them.
+    """
 
     name_servers: str
 
@@ -53,19 +54,19 @@ class Secured:
         return CompletedProcess(words, code, *map(_written, (out, err)))
 
     def json(self, *words: str) -> Any:
-        """What a command that has to succeed prints with ``-o json``."""
+        """Return the JSON output (``-o json``) of a command that must succeed."""
         done = self(*words, "-o", "json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def says(self, *words: str, **more: Any) -> str:
-        """What a command that has to succeed prints."""
+        """Return the output of a command that must succeed."""
         done = self(*words, **more)
         assert (done.returncode, done.stderr) == (0, b""), done.stderr
         return done.stdout.decode()
 
     def fails(self, *words: str, **more: Any) -> tuple[int, str]:
-        """The exit code of a command that has to fail, and its line."""
+        """Return the exit code and the error line of a command that must fail."""
         done = self(*words, **more)
         assert done.stderr.count(b"\n") == 1, done.stderr
         assert done.stdout == b""
@@ -76,7 +77,7 @@ class Secured:
         return self.says("user", "create", name, "--password-file", "-", *options, stdin=password.encode())
 
     def address(self) -> str:
-        """The address of the broker."""
+        """Return the address of the broker."""
         [member] = self.json("cluster", "describe")
         address: str = member["address"]
         return address

@@ -1,4 +1,4 @@
-"""A batch queue of AutoBatch, and what stands in for the broker behind it."""
+"""A batch queue of AutoBatch, with a replacement for the broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG_TEXT = b"again and again " * 300
 
 
 class Broker:
-    """Stands in for `MessageSender`: notes what is sent and answers as a SimpleCQ topic does."""
+    """Replacement for `MessageSender`. It records requests and responds like a broker with a SimpleCQ topic."""
 
     def __init__(self) -> None:
         self.sent: list[SendRequest] = []
@@ -36,7 +36,7 @@ class Broker:
         self.whole = False
         self.silent = False
         self.speaks = asyncio.Event()
-        """Ends the silence for what was sent in it."""
+        """Respond to the requests that were sent while the sender was silent."""
         self.kinds = BatchSupport(brokers=lambda _topic: (QUEUE.broker_name,))
 
     async def send(
@@ -65,7 +65,7 @@ class Broker:
 
 
 class NoQueueBatches:
-    """Stands in for `QueueBatchesSender` where no broker knows its request."""
+    """Replacement for `QueueBatchesSender` with brokers that do not support its request."""
 
     def serves(self, _broker_name: str) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""A whole installation inside the test: name servers and brokers on free ports, with real sockets and real files.
+"""A complete cluster in the test process: name servers and brokers on free ports, with real sockets and files.
 
 async with Cluster(tmp_path, brokers=2) as cluster:
     async with Producer("p", name_servers=cluster.name_servers) as producer: ...
@@ -23,11 +23,11 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 
 
 class Cluster:
-    """`brokers` masters named `broker-0`, `broker-1` and so on, registered with every name server."""
+    """`brokers` masters named `broker-0`, `broker-1` and so on, which register with every name server."""
 
     def __init__(self, folder: Path, brokers: int = 1, name_servers: int = 1, **settings: str) -> None:
         self.clock: Callable[[], int] = now_ms
-        """What brokers that are started later take for the time of day."""
+        """Wall clock of brokers that are started from now on."""
         self._folder = folder
         self._settings = settings
         self._name_server_count = name_servers
@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def name_servers(self) -> str:
-        """Addresses of the name servers, as clients take them."""
+        """Addresses of the name servers in the form of client configurations."""
         return ";".join(server.address for server in self.servers)
 
     def broker(self, number: int = 0) -> Broker:
@@ -46,7 +46,7 @@ class Cluster:
         return broker
 
     async def start_broker(self, number: int, port: int = 0) -> Broker:
-        """Start a broker, again perhaps, and wait until every name server lists it."""
+        """Start or restart a broker, and wait until every name server lists it."""
         pairs = {
             "brokerName": f"broker-{number}",
             "brokerClusterName": "DefaultCluster",
@@ -59,7 +59,7 @@ class Cluster:
             "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
             "maxHashSlotNum": "5000",
             "maxIndexNum": "20000",
-            # No opinion about how full the disk of this machine is.
+            # No limits of disk usage, which depends on the machine.
             "diskMaxUsedSpaceRatio": "95",
             "diskSpaceCleanForciblyRatio": "98",
             "diskSpaceWarningLevelRatio": "100",

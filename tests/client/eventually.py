@@ -1,4 +1,4 @@
-"""Waiting for what nobody reports."""
+"""Polling of a condition without an event."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Callable
 
 
 async def eventually(reached: Callable[[], bool]) -> None:
-    """Return when `reached()` is true; the time limit of the test bounds it."""
+    """Wait until `reached()` is true. The time limit of the test bounds the wait."""
     while not reached():
         await asyncio.sleep(0.01)

@@ -18,20 +18,20 @@ _CHUNK = 65536
 
 
 class Fault(Enum):
-    """What the proxy does with the bytes that come, in both directions."""
+    """What the proxy does with received bytes, in both directions."""
 
     DELAY = auto()
-    """They arrive late."""
+    """Forward them with a delay."""
     CORRUPT = auto()
-    """Some of them are replaced."""
+    """Replace some of them."""
     SILENCE = auto()
-    """They vanish; what a connection has lost once does not come later, so it stays silent (half-open connections)."""
+    """Discard them. A connection that has lost bytes stays silent afterwards, like a half-open connection."""
     FROZEN = auto()
-    """They are not read, until the fault ends."""
+    """Do not read them until the fault ends."""
 
 
 class FaultyProxy:
-    """Forwards connections; ``fault`` is the present fault."""
+    """Forwards connections; ``fault`` is the current fault."""
 
     def __init__(self, listen: str, target: str, port: int, seed: int) -> None:
         self._listen, self._target, self._port = listen, target, port

@@ -1,4 +1,4 @@
-"""Listener calls without a broker, and what stands around them."""
+"""Pools of listener calls without a broker, with replacements for their neighbours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUE = MessageQueue("t", "broker-0", 0)
 
 
 class Reader:
-    """Stands where a queue reader stands: learns what is finished."""
+    """Replacement for a queue reader. It records completed messages."""
 
     def __init__(self) -> None:
         self.is_paused = False
@@ -42,7 +42,7 @@ class Reader:
 
 
 class Giving:
-    """Stands where redelivery stands: takes messages back or not."""
+    """Replacement for the redelivery. It accepts messages or refuses them."""
 
     def __init__(self, takes: bool) -> None:
         self.takes = takes

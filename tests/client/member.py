@@ -1,4 +1,4 @@
-"""A member of a group, as far as the client's connections know it."""
+"""A member of a group, as the client instance uses it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raptormq.protocol.bodies.heartbeat import ConsumerData, Subscription
 
 
 class Member:
-    """A consumer that counts what it is told."""
+    """A consumer that counts its notifications."""
 
     def __init__(self) -> None:
         self.told = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A listener of a push consumer that remembers what it was given, and can be waited for."""
+"""A listener of a push consumer that records its messages and lets a test wait for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raptormq.client import ConsumeResult, MessageExt
 
 
 class Listener:
-    """Consumes everything but what says "no"."""
+    """Consumes every message except those with the body "no"."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -20,7 +20,7 @@ class Listener:
         return ConsumeResult.RECONSUME_LATER if messages[0].body == b"no" else ConsumeResult.SUCCESS
 
     async def until(self, count: int) -> None:
-        """Return when it was given so many messages."""
+        """Wait until the listener has received this number of messages."""
         while len(self.bodies) < count:
             self._changed.clear()
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""A table of routes whose name server plays a script."""
+"""A route table whose name server responds from a script."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A peer that does what a test tells it: for failures that a real broker does not produce on request.
+"""A peer that responds from a script, for failures that a real broker does not produce on request.
 
     async with ScriptedPeer() as broker:
         broker.on(RequestCode.SEND_MESSAGE_V2, refuse(ResponseCode.SYSTEM_BUSY), stored())
 
-Each code has a list of replies, used in turn; the last one stays. What is not scripted is answered with success.
+Each code has a list of replies, which are used in order; the last one is used repeatedly. The peer responds to all
+other codes with success.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Reply = Callable[[Connection, RemotingCommand], None]
 def answer(
     code: int = ResponseCode.SUCCESS, header: Header | None = None, body: bytes = b"", remark: str | None = None
 ) -> Reply:
-    """Answer at once."""
+    """Respond immediately."""
 
     def reply(connection: Connection, request: RemotingCommand) -> None:
         connection.send(response_to(request, code, remark, header, body))
@@ -37,21 +38,21 @@ def answer(
 
 
 def refuse(code: int, remark: str = "as the script says") -> Reply:
-    """Answer with an error code."""
+    """Respond with an error code."""
     return answer(code, remark=remark)
 
 
 def silence(_connection: Connection, _request: RemotingCommand) -> None:
-    """Never answer."""
+    """Do not respond."""
 
 
 def hang_up(connection: Connection, _request: RemotingCommand) -> None:
-    """Close the connection instead of answering."""
+    """Close the connection instead of a response."""
     connection.abort()
 
 
 def stored(queue_offset: int = 0, code: int = ResponseCode.SUCCESS) -> Reply:
-    """Answer a send."""
+    """Respond to a send."""
 
     def reply(connection: Connection, request: RemotingCommand) -> None:
         header = SendMessageResponseHeader(
@@ -63,7 +64,7 @@ def stored(queue_offset: int = 0, code: int = ResponseCode.SUCCESS) -> Reply:
 
 
 def route(topic_queues: int, *peers: ScriptedPeer, perm: int = 6, unreachable: str | None = None) -> Reply:
-    """Answer with a route: each peer is the master of a broker named `broker-0`, `broker-1` and so on."""
+    """Respond with a route in which each peer is the master of a broker named `broker-0`, `broker-1` and so on."""
     addresses = [peer.address for peer in peers] + ([unreachable] if unreachable else [])
     names = [f"broker-{number}" for number in range(len(addresses))]
     body = TopicRoute(
@@ -74,7 +75,7 @@ def route(topic_queues: int, *peers: ScriptedPeer, perm: int = 6, unreachable: s
 
 
 class ScriptedPeer:
-    """A server on a port of 127.0.0.1, by default a free one; one with a port of its own can be started again."""
+    """A server on a port of 127.0.0.1, by default a free one. A server with a given port can be restarted."""
 
     def __init__(self, port: int = 0) -> None:
         self.received: dict[int, list[RemotingCommand]] = defaultdict(list)
@@ -90,11 +91,11 @@ class ScriptedPeer:
         return f"127.0.0.1:{self._server.port}"
 
     def on(self, code: RequestCode, *replies: Reply) -> None:
-        """Reply to requests of `code` in this order from now on."""
+        """Respond to requests of `code` with these replies, in this order, from now on."""
         self._script[code] = list(replies)
 
     async def wait_for(self, code: RequestCode, count: int = 1) -> list[RemotingCommand]:
-        """Return the requests of `code` once there are `count` of them."""
+        """Return the requests of `code` when `count` of them have arrived."""
         async with self._reply_received:
             await self._reply_received.wait_for(lambda: len(self.received[code]) >= count)
         return self.received[code]
@@ -120,11 +121,11 @@ class ScriptedPeer:
             self._reply_received.notify_all()
 
     async def start(self) -> None:
-        """Serve from now on."""
+        """Start to serve."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         await self._server.stop()
 
     async def __aenter__(self) -> Self:

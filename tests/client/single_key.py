@@ -1,10 +1,10 @@
-"""A source of keys for tests of encryption."""
+"""A key source for tests of encryption."""
 
 from __future__ import annotations
 
 
 class OneKey:
-    """The same key for ever."""
+    """A key source that always returns the same key."""
 
     def current(self) -> tuple[str, bytes]:
         return "k1", bytes(32)

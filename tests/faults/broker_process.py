@@ -1,4 +1,4 @@
-"""Servers in processes of their own, which tests kill or look at from outside, and requests to them."""
+"""Server processes that tests kill or observe from outside, and requests to them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ async def process(
     level: str = "warning",
     descriptors: int | None = None,
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """A broker process that serves; killed at the end of the block if it still runs. ``log`` gets its warnings, or more
-    by another ``level``; it may have so many ``descriptors`` and no more."""
+    """Run a broker process that serves. It is killed at the end of the block if it still runs. ``log`` receives its
+    warnings, or more with another ``level``. ``descriptors`` limits its open files.
+    """
     config = tmp_path / "broker.conf"
     pairs = SMALL | {
         "storePathRootDir": str(tmp_path / "store"),
@@ -54,8 +55,9 @@ async def serving(
     descriptors: int | None = None,
     enter: Sequence[str] = (),
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """A server of the command line that is ready, as :func:`process` has it. ``enter`` is a command that executes
-    another one in place of itself, such as ``ip netns exec NAME``."""
+    """Run a server of the command line until it is ready, like :func:`process`. ``enter`` is a command that executes
+    another command in its place, such as ``ip netns exec NAME``.
+    """
     limited = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"]
     with contextlib.ExitStack() as opened:
         errors = None if log is None else opened.enter_context(log.open("ab"))
@@ -78,7 +80,7 @@ class Client:
     """Requests over a pool that reconnects."""
 
     def __init__(self, port: int, handler: RequestHandler | None = None) -> None:
-        """``handler`` takes what the broker asks; without one it is refused."""
+        """``handler`` handles requests of the broker. Without it they are refused."""
         self._pool = ConnectionPool(handler)
         self._address = f"127.0.0.1:{port}"
 

@@ -1,4 +1,4 @@
-"""A small volume that can be filled up, or made read-only, for real."""
+"""A small volume that tests fill or make read-only."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ VOLUME_MIB = 48
 
 @dataclass
 class SmallVolume:
-    """A volume of 48 MiB; where tmpfs cannot be mounted, the file system seam plays the part of the full disk."""
+    """A volume of 48 MiB. If tmpfs cannot be mounted, the file system interface simulates the faults."""
 
     root: Path
     mounted: bool
     filesystem: FileSystem | None = None
 
     def fill(self) -> None:
-        """Leave no room for another segment."""
+        """Fill the volume, so that there is no space for another segment."""
         if self.mounted:
             with (self.root / "ballast").open("wb") as file:
                 usage = os.statvfs(self.root)
@@ -37,7 +37,7 @@ class SmallVolume:
         self.filesystem.faults.append(Fault(kind="allocate", path="/commitlog/", error=28, repeats=True))
 
     def make_room(self) -> None:
-        """Take back what :meth:`fill` did."""
+        """Free the space that :meth:`fill` has used."""
         if self.mounted:
             (self.root / "ballast").unlink()
             return
@@ -45,7 +45,7 @@ class SmallVolume:
         self.filesystem.faults.clear()
 
     def make_read_only(self) -> None:
-        """No writes from now on."""
+        """Make the volume read-only."""
         if self.mounted:
             subprocess.run(["mount", "-o", "remount,ro", str(self.root)], check=True)
             return
@@ -72,7 +72,7 @@ def small_volume(tmp_path: Path) -> Iterator[SmallVolume]:
 
 @pytest.fixture
 def many_descriptors() -> Iterator[None]:
-    """For tests that open more connections than a process may have by default."""
+    """Raise the limit of descriptors, for tests with more connections than the default permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4_096)), hard))
     yield

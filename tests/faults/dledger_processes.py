@@ -1,6 +1,6 @@
-"""A name server and the members of a Dledger group in processes of their own, which tests kill, wipe and start again.
+"""Processes of a name server and of the members of a Dledger group, which tests kill, wipe and restart.
 
-The settings are those of the three ``broker.conf`` that guides for Apache RocketMQ show, but for ports and paths, and
+The settings are those of the three ``broker.conf`` in guides for Apache RocketMQ, except for ports and paths, and with
 small files.
 """
 
@@ -48,7 +48,7 @@ NAME_SERVER = "ns"
 
 @dataclass(frozen=True)
 class Host:
-    """Where a process runs: an address, and the command that executes another one there."""
+    """A host for a process: its address, and the command that executes another command on it."""
 
     address: str = "127.0.0.1"
     enter: tuple[str, ...] = ()
@@ -66,8 +66,13 @@ class DledgerProcesses:
         hosts: Mapping[str, Host] | None = None,
         environment: Callable[[str], Mapping[str, str]] = lambda member: {},
     ) -> None:
-        """``more`` is added to the settings of all members; ``leader_address`` leads to one of ``leader_ports``;
-        ``environment`` is what a member finds in its environment beside that of the test."""
+        """Prepare the processes. None runs yet.
+
+        Args:
+            more: settings of all members in addition.
+            leader_address: address that leads to one of ``leader_ports``.
+            environment: environment variables of each member in addition to those of the test.
+        """
         self.folder = folder
         self._opened = opened
         self._more = more
@@ -121,19 +126,19 @@ class DledgerProcesses:
         self.running[member] = await self._opened.enter_async_context(starting)
 
     def kill(self, member: str) -> None:
-        """End a member as ``kill -9`` does."""
+        """Kill a member, like ``kill -9``."""
         process = self.running.pop(member)
         process.kill()
         process.wait()
 
     async def stop(self, member: str) -> None:
-        """End a member as Kubernetes does: SIGTERM."""
+        """Terminate a member like Kubernetes, with SIGTERM."""
         process = self.running.pop(member)
         process.terminate()
         assert await asyncio.to_thread(process.wait) == 0
 
     async def probe(self, member: str, path: str) -> tuple[int, str]:
-        """Ask a member for a page: the status, and the body."""
+        """Request a page of a member. Return the status and the body."""
         reader, writer = await asyncio.open_connection(self.hosts[member].address, self.metrics[member])
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
@@ -141,22 +146,22 @@ class DledgerProcesses:
         return int(head.split()[1]), body
 
     async def metric(self, member: str, name: str) -> float:
-        """Ask a member for a figure, ``raptormq_broker_<name>``."""
+        """Return the metric ``raptormq_broker_<name>`` of a member."""
         _, page = await self.probe(member, "/metrics")
         lines = [line for line in page.splitlines() if line.startswith(f"raptormq_broker_{name}{{")]
         return float(lines[0].split()[-1])
 
     async def probed(self, member: str, path: str) -> None:
-        """Wait until a probe of a member answers 200."""
+        """Wait until a probe of a member returns 200."""
         while (await self.probe(member, path))[0] != 200:
             await asyncio.sleep(0.02)
 
     def wipe(self, member: str) -> None:
-        """Take the disk of a member that does not run."""
+        """Delete the store of a stopped member."""
         shutil.rmtree(self.root(member))
 
     async def leader(self, admin: AdminClient, *, other_than: str = "") -> str:
-        """Wait until the name server knows a leader, and return its id."""
+        """Wait until the name server lists a leader, and return its id."""
         while True:
             cluster = await admin.cluster_info()
             for broker in cluster.brokers.values():
@@ -170,7 +175,7 @@ class DledgerProcesses:
             await asyncio.sleep(0.02)
 
     async def leads(self, admin: AdminClient, *, other_than: str = "") -> str:
-        """Wait until a member says that it leads, and return its id."""
+        """Wait until a member reports that it leads, and return its id."""
         while True:
             for member in self.ports.keys() & self.running:
                 if member != other_than and (await self.probe(member, "/replication"))[1].count('"role":"leader"') > 1:
@@ -178,7 +183,7 @@ class DledgerProcesses:
             await asyncio.sleep(0.02)
 
     async def votes(self, admin: AdminClient, leader: str, member: str) -> None:
-        """Wait until the leader says that a member votes, with the disk that it has now."""
+        """Wait until the leader reports a member as a voter with its current disk."""
         while True:
             own = (await admin.runtime_info(self.address(member)))["dledgerDisk"]
             facts = await admin.runtime_info(self.address(leader))
@@ -195,7 +200,7 @@ async def dledger_group(
     hosts: Mapping[str, Host] | None = None,
     environment: Callable[[str], Mapping[str, str]] = lambda member: {},
 ) -> AsyncIterator[DledgerProcesses]:
-    """A name server and three members that serve; killed at the end of the block."""
+    """Run a name server and three members that serve. They are killed at the end of the block."""
     async with AsyncExitStack() as opened:
         processes = DledgerProcesses(folder, opened, more, leader_address, hosts, environment)
         await processes.start_name_server()

@@ -1,4 +1,4 @@
-"""Disks that answer EIO while the process that uses them runs: ``failing_disk.c`` is preloaded."""
+"""Disks that return EIO to a running process. The library ``failing_disk.c`` is preloaded into the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SOURCE = Path(__file__).with_name("failing_disk.c")
 
 
 class Failing(IntFlag):
-    """What the disk refuses, as the library reads it."""
+    """Calls that the disk refuses, in the format of the library."""
 
     NOTHING = 0
     WRITES = 1
@@ -19,19 +19,21 @@ class Failing(IntFlag):
 
 
 class FailingDisks:
-    """The disks of some processes, by name."""
+    """The disks of several processes, by name."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` is there.
+        """``folder`` must exist.
 
         Raises:
-            CalledProcessError: the library cannot be built; the compiler has said why.
+            CalledProcessError: The library cannot be built; the compiler has printed the reason.
         """
         self._folder = folder
         self._library = build_library(SOURCE, folder)
 
     def environment(self, name: str, root: Path) -> dict[str, str]:
-        """What a process needs in its environment whose disk has the folder ``root``. It is sound until it is set."""
+        """Return the environment variables of a process whose disk has the folder ``root``. The disk works until a
+        fault is set.
+        """
         if not self._file(name).exists():
             self._file(name).write_bytes(bytes([Failing.NOTHING]))
         return {
@@ -41,8 +43,8 @@ class FailingDisks:
         }
 
     def set(self, name: str, failing: Failing) -> None:
-        """Let the disk of a process refuse these calls from now on."""
-        with self._file(name).open("r+b", buffering=0) as file:  # in place: the process has mapped it
+        """Make the disk of a process refuse these calls."""
+        with self._file(name).open("r+b", buffering=0) as file:  # in place, because the process has mapped it
             file.write(bytes([failing]))
 
     def _file(self, name: str) -> Path:

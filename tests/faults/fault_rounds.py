@@ -1,8 +1,8 @@
-"""Rounds of faults against a Dledger group of real processes in a network of their own, while clients write and read.
+"""Rounds of faults against a Dledger group of real processes on a separate network, with clients that write and read.
 
-Each round applies one fault that a seed chooses, keeps it for a while, heals it, and waits until the group acknowledges
-again. At the end, every acknowledged message must be stored once and in order, the messages that readers have received
-must be the stored ones, and the logs of the members must be byte-identical.
+Each round applies a fault that a seed selects, maintains it for some seconds, ends it, and waits until the group
+acknowledges again. At the end, every acknowledged message must be stored once and in order, the messages that readers
+received must equal the stored ones, and the logs of the members must be byte-identical.
 
     python -m tests.faults.fault_rounds --rounds 20 --seed 7 --report docs/explanation/fault-rounds.md
 """
@@ -49,14 +49,14 @@ from tests.faults.network import NamespacesRefused, Network, network
 
 MEMBERS = ("n0", "n1", "n2")
 _AFTER = 50
-"""Acknowledgements after which a round counts as survived."""
+"""Number of acknowledgements after a fault that complete a round."""
 _LONGEST_ROUND_S = 120.0
 _VOLUME = "192m"
 _SPARE_BYTES = 1 << 20
 
 
 class Group:
-    """The processes, their network, and clients of them. A fault returns what heals it."""
+    """The processes, their network and their clients. A method that applies a fault returns a function that ends it."""
 
     def __init__(self, processes: DledgerProcesses, net: Network, admin: AdminClient, random: Random) -> None:
         self.processes = processes
@@ -117,13 +117,13 @@ async def freeze_leader(group: Group) -> Heal:
 
 
 async def leader_alone(group: Group) -> Heal:
-    """Cut the leader off from the members; clients and the name server reach it."""
+    """Cut the leader off from the other members. Clients and the name server reach it."""
     group.net.isolate(await group.leader(), MEMBERS)
     return group.net.heal
 
 
 async def leader_deaf(group: Group) -> Heal:
-    """The members hear the leader, which does not hear them."""
+    """The members receive from the leader, but the leader does not receive from them."""
     leader = await group.leader()
     for other in MEMBERS:
         if other != leader:
@@ -132,7 +132,7 @@ async def leader_deaf(group: Group) -> Heal:
 
 
 async def leader_mute(group: Group) -> Heal:
-    """The leader hears the members, which do not hear it."""
+    """The leader receives from the members, but they do not receive from it."""
     leader = await group.leader()
     for other in MEMBERS:
         if other != leader:
@@ -141,7 +141,7 @@ async def leader_mute(group: Group) -> Heal:
 
 
 async def leader_off_the_network(group: Group) -> Heal:
-    """Nobody reaches the leader."""
+    """Isolate the leader from members, clients and the name server."""
     leader = await group.leader()
     group.net.isolate(leader, (*MEMBERS, NAME_SERVER))
     group.net.cut("client", leader)
@@ -155,21 +155,21 @@ async def follower_alone(group: Group) -> Heal:
 
 
 async def no_majority(group: Group) -> Heal:
-    """Nobody reaches anybody: there is no majority until the fault ends."""
+    """Isolate all members from each other, so that there is no majority until the fault ends."""
     for member, other in itertools.permutations(MEMBERS, 2):
         group.net.cut(member, other)
     return group.net.heal
 
 
 async def bridge(group: Group) -> Heal:
-    """Two members do not reach each other, and both reach the third."""
+    """Cut two members off from each other. Both reach the third."""
     one, two = group.random.sample(MEMBERS, 2)
     group.net.isolate(one, [two])
     return group.net.heal
 
 
 async def lossy(group: Group) -> Heal:
-    """Every host loses each tenth packet."""
+    """Make every host lose one packet in ten."""
     for name in (*MEMBERS, NAME_SERVER):
         group.net.lose(name, 0.1)
     return group.net.heal
@@ -207,14 +207,14 @@ FAULTS: tuple[Fault, ...] = (
     full_follower,
     kill_name_server,
 )
-"""All faults. A seed shuffles them, so each comes before any comes again."""
+"""All faults. A seed shuffles them, so that each is applied once before any is repeated."""
 
 
 def _fill(root: Path) -> Heal:
-    """Fill the volume of a member but for a little."""
+    """Fill the volume of a member except for a small rest."""
     ballast = root / "ballast"
     try:
-        with ballast.open("wb", buffering=0) as file:  # a buffer would be written again, and fail again, when it closes
+        with ballast.open("wb", buffering=0) as file:  # a buffer would be written again at close, and fail again
             while True:
                 file.write(bytes(1 << 16))
     except OSError as error:
@@ -228,13 +228,17 @@ def _remove(path: Path) -> None:
 
 
 class Reader:
-    """Reads all queues again and again, from its place in each, and keeps what it has seen by offset.
+    """Reads all queues repeatedly, each from its last position, and records the messages by offset.
 
-    It also asks each member whether there is more, as a consumer whose route is older than the last change of leader.
+    It also pulls from each member, like a consumer with an outdated route.
     """
 
     def __init__(self, consumer: PullConsumer, members: Sequence[str]) -> None:
-        """``members`` are the addresses of the members."""
+        """Create a reader that has read nothing.
+
+        Args:
+            members: addresses of the members.
+        """
         self._consumer = consumer
         self._members = members
         self._pool = ConnectionPool()
@@ -250,7 +254,7 @@ class Reader:
         self._tasks = [asyncio.ensure_future(way(queue)) for queue in range(QUEUES) for way in ways]
 
     async def _ask(self, queue_id: int) -> None:
-        """Ask where the queue ends, again and again."""
+        """Request the maximum offset repeatedly."""
         clock, history = asyncio.get_running_loop().time, self.history[queue_id]
         while True:
             invoked = clock()
@@ -259,10 +263,10 @@ class Reader:
                 history.append(End(end, invoked, clock()))
             except RaptorMQError:
                 pass
-            await asyncio.sleep(0.05)  # between two questions
+            await asyncio.sleep(0.05)  # between two requests
 
     async def _ask_for_more(self, member: str, queue_id: int) -> None:
-        """Ask one member for messages that the reader does not have, again and again."""
+        """Pull messages that the reader does not have from one member, repeatedly."""
         clock, queue = asyncio.get_running_loop().time, MessageQueue(TOPIC, BROKER, queue_id)
         while True:
             wanted = PullRequest("askers", queue, self._places[queue_id], 32, subscription_to(TOPIC, "*"), True)
@@ -271,7 +275,7 @@ class Reader:
                 self._keep(await pull(self._pool, member, wanted, 3.0), invoked, clock())
             except RaptorMQError:
                 pass
-            await asyncio.sleep(0.05)  # between two questions
+            await asyncio.sleep(0.05)  # between two requests
 
     async def _read(self, queue_id: int) -> None:
         clock, seen = asyncio.get_running_loop().time, self.seen[queue_id]
@@ -291,7 +295,7 @@ class Reader:
                 await asyncio.sleep(0.05)
 
     def _keep(self, result: PullResult, invoked: float, returned: float) -> None:
-        """Keep what a pull says about the queue. An answer that asks to pull again says nothing."""
+        """Record what the response to a pull shows about the queue. A response with a retry code shows nothing."""
         numbers = tuple(int(each.body) for each in result.messages())
         if numbers or result.status is PullStatus.NO_NEW_MESSAGE:
             self.history[result.queue.queue_id].append(Pull(result.offset, numbers, invoked, returned))
@@ -305,19 +309,19 @@ class Reader:
 
 @dataclass
 class Round:
-    """What happened in a round. Times are in seconds."""
+    """Results of a round. Times are in seconds."""
 
     fault: str
     lasted: float
     acknowledged: int
     refused: int
     gap: float
-    """The longest time between two acknowledgements, from the fault to the end of the round."""
+    """The longest time between two acknowledgements from the fault until the end of the round."""
 
 
 @dataclass
 class Result:
-    """What happened in all rounds, and what was found afterwards."""
+    """Results of all rounds, and of the final checks."""
 
     seed: int
     rounds: list[Round] = field(default_factory=list)
@@ -328,19 +332,19 @@ class Result:
     taken_back: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
     contradicting: list[str] = field(default_factory=list)
-    """What contradicts one queue that only grows, by :mod:`tests.faults.linearizable_log`."""
+    """Contradictions to a queue that only grows, found by :mod:`tests.faults.linearizable_log`."""
     empty: int = 0
-    """Number of pulls that found nothing, of any member."""
+    """Number of pulls without messages, from any member."""
 
     @property
     def violations(self) -> list[str]:
-        """Everything that must not be."""
+        """All violations."""
         return [*self.lost, *self.duplicated, *self.reordered, *self.taken_back, *self.different, *self.contradicting]
 
 
 @asynccontextmanager
 async def volumes(folder: Path) -> AsyncIterator[None]:
-    """A small volume for the store of each member."""
+    """Mount a small volume for the store of each member."""
     made: list[Path] = []
     try:
         for member in MEMBERS:
@@ -355,7 +359,7 @@ async def volumes(folder: Path) -> AsyncIterator[None]:
 
 
 def chosen(seed: int, rounds: int) -> list[Fault]:
-    """Return the faults of so many rounds: each before any comes again."""
+    """Return the faults of this number of rounds. Each occurs once before any is repeated."""
     random = Random(seed)
     order: list[Fault] = []
     while len(order) < rounds:
@@ -364,11 +368,11 @@ def chosen(seed: int, rounds: int) -> list[Fault]:
 
 
 async def run(folder: Path, seed: int, faults: Sequence[Fault], told: Callable[[str], None] = lambda _: None) -> Result:
-    """Play a round of each fault and return what was found. The seed chooses members and times.
+    """Run a round with each fault, and return the results. The seed selects members and times.
 
     Raises:
-        NamespacesRefused: this process may not create network namespaces.
-        TimeoutError: the group does not acknowledge within two minutes after a fault ended.
+        NamespacesRefused: This process may not create network namespaces.
+        TimeoutError: The group does not acknowledge within two minutes after the end of a fault.
     """
     result = Result(seed)
     async with AsyncExitStack() as opened:
@@ -413,7 +417,7 @@ async def _round(group: Group, ledger: Ledger, fault: Fault) -> Round:
     began = clock()
     async with asyncio.timeout(_LONGEST_ROUND_S):
         heal = await fault(group)
-        while clock() < began + lasts:  # the fault lasts so long
+        while clock() < began + lasts:  # the duration of the fault
             await asyncio.sleep(0.05)
         healed = heal()
         if healed is not None:
@@ -431,16 +435,16 @@ async def _round(group: Group, ledger: Ledger, fault: Fault) -> Round:
 
 
 async def _settled(group: Group) -> int:
-    """Wait until all members vote and have what the leader has, but for a little. Return the end of what all have.
+    """Wait until all members vote and are near the end of the leader's log. Return the offset up to which all have it.
 
-    Each member is asked: the leader does not know at once that a member has come back with an empty disk.
+    Each member is asked, because the leader learns only later that a member has returned with an empty disk.
     """
     processes = group.processes
     while True:
         try:
             leader = await group.leader()
             views = {member: await group.admin.replication(processes.address(member)) for member in MEMBERS}
-        except RaptorMQError:  # the leader changes, or a member starts
+        except RaptorMQError:  # the leader changes, or a member is starting
             await asyncio.sleep(0.1)
             continue
         led = views[leader]
@@ -452,7 +456,7 @@ async def _settled(group: Group) -> int:
 
 
 def _compare(result: Result, ledger: Ledger, reader: Reader, stored: dict[int, list[int]]) -> None:
-    """Hold what was acknowledged, and what was seen, against what is stored."""
+    """Compare the acknowledged and the received messages with the stored ones."""
     result.taken_back = list(reader.taken_back)
     for queue, numbers in stored.items():
         counted = Counter(numbers)
@@ -471,13 +475,13 @@ def _compare(result: Result, ledger: Ledger, reader: Reader, stored: dict[int, l
 
 
 def _different_logs(processes: DledgerProcesses, end: int) -> list[str]:
-    """Return the segments of the commit log, up to an offset, that differ from those of the first member."""
+    """Return the segments of the commit log up to an offset that differ from those of the first member."""
     different = []
     first, *others = (processes.root(member) / "commitlog" for member in MEMBERS)
     for other in others:
         common = {each.name for each in first.iterdir()} & {each.name for each in other.iterdir()}
         segments = sorted(name for name in common if name.isdecimal() and int(name) < end)
-        assert segments, f"{first} and {other} have no segment in common"
+        assert segments, f"{first} and {other} have no common segment"
         for name in segments:
             length = end - int(name)
             if (first / name).read_bytes()[:length] != (other / name).read_bytes()[:length]:
@@ -517,7 +521,7 @@ Without a majority (`kill all`, `no majority`) no message is acknowledged until 
 
 
 def report(result: Result) -> str:
-    """Return the page of the documentation."""
+    """Return the text of the documentation page."""
     by_fault: dict[str, list[float]] = {}
     for each in result.rounds:
         by_fault.setdefault(each.fault, []).append(each.gap)
@@ -556,7 +560,7 @@ def report(result: Result) -> str:
 )
 @click.option("--report", "page", type=click.Path(dir_okay=False, path_type=Path), help="Page to write.")
 def main(rounds: int, seed: int, names: Sequence[str], logs: Path | None, page: Path | None) -> None:
-    """Play rounds of faults against a Dledger group of real processes, and check what is left."""
+    """Run rounds of faults against a Dledger group of real processes, and check the result."""
     logging.getLogger("raptormq").addHandler(logging.NullHandler())
     by_name = {fault.__name__: fault for fault in FAULTS}
     faults = [by_name[name] for name in names] or chosen(seed, rounds)
@@ -565,7 +569,7 @@ def main(rounds: int, seed: int, names: Sequence[str], logs: Path | None, page: 
         try:
             result = asyncio.run(run(Path(folder), seed, faults, click.echo))
         except NamespacesRefused as error:
-            raise click.ClickException(f"rounds of faults need root and network namespaces: {error}") from error
+            raise click.ClickException(f"fault rounds require root and network namespaces: {error}") from error
         finally:
             if logs is not None:
                 logs.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A name server, a master and slaves in processes of their own, which tests kill, wipe and start again."""
+"""Processes of a name server, a master and slaves, which tests kill, wipe and restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MASTER, SLAVE = "master", "slave"
 
 
 class HaProcesses:
-    """The processes by name: ``master`` and ``slave``, or what a test calls them."""
+    """The processes by name, such as ``master`` and ``slave``."""
 
     def __init__(self, folder: Path, opened: AsyncExitStack, more: Mapping[str, str] | None = None) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class HaProcesses:
         await self._opened.enter_async_context(serving(command, log=self.folder / "namesrv.log"))
 
     async def start(self, name: str, role: str, broker_id: int = 0, more: Mapping[str, str] | None = None) -> None:
-        """Start a broker; again on the same port and store, if it ran before."""
+        """Start a broker. A restart uses the same port and store."""
         port = self.ports.setdefault(name, free_port_run(before=2, after=1))
         pairs = SMALL | {
             "brokerClusterName": "DefaultCluster",
@@ -65,23 +65,23 @@ class HaProcesses:
         self.running[name] = await self._opened.enter_async_context(serving(command, log=self.folder / f"{name}.log"))
 
     def kill(self, name: str) -> None:
-        """End a broker as ``kill -9`` does."""
+        """Kill a broker, like ``kill -9``."""
         process = self.running.pop(name)
         process.kill()
         process.wait()
 
     async def stop(self, name: str) -> None:
-        """End a broker cleanly."""
+        """Stop a broker cleanly."""
         process = self.running.pop(name)
         process.terminate()
         await asyncio.to_thread(process.wait)
 
     def wipe(self, name: str) -> None:
-        """Take the disk of a broker that does not run."""
+        """Delete the store of a stopped broker."""
         shutil.rmtree(self.root(name))
 
     async def caught_up(self, admin: AdminClient, slave: str = SLAVE, master: str | None = None) -> int:
-        """Wait until the log of a slave ends where that of its master does; return where."""
+        """Wait until the logs of a slave and of its master have the same end. Return it."""
         address = self.address(MASTER) if master is None else master
         while True:
             ends = [
@@ -94,7 +94,7 @@ class HaProcesses:
 
 @asynccontextmanager
 async def ha_processes(folder: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[HaProcesses]:
-    """A name server; brokers are started by the test, and killed at the end of the block."""
+    """Run a name server. The test starts brokers, which are killed at the end of the block."""
     async with AsyncExitStack() as opened:
         processes = HaProcesses(folder, opened, more)
         await processes.start_name_server()

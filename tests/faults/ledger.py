@@ -1,4 +1,4 @@
-"""What was acknowledged by a group of brokers, and what can be read of it."""
+"""A sender that records acknowledged messages, and checks of the stored messages."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TOPIC = "ledger"
 
 
 class Ledger:
-    """Sends numbers, each once, and keeps those that were acknowledged."""
+    """Sends numbers, each once, and records those that were acknowledged."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self.acknowledged: dict[int, list[int]] = {queue: [] for queue in range(QUEUES)}
         self.refused: list[str] = []
         self.times: list[float] = []
-        """When messages were acknowledged, in seconds of the event loop."""
+        """Times of the acknowledgements, in seconds of the event loop."""
         self.history: dict[int, list[Append]] = {queue: [] for queue in range(QUEUES)}
         self._grown = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -49,12 +49,12 @@ class Ledger:
                     self._grown.set()
             except RaptorMQError as error:
                 self.refused.append(str(error))
-                await asyncio.sleep(0.02)  # nobody leads; another number is tried
+                await asyncio.sleep(0.02)  # there is no leader; another number is sent
             history.append(append)
             number += QUEUES
 
     async def grow(self, more: int) -> None:
-        """Wait until so many more are acknowledged."""
+        """Wait until this many more messages are acknowledged."""
         wanted = self.count + more
         while self.count < wanted:
             self._grown.clear()
@@ -75,7 +75,7 @@ async def read_queue(consumer: PullConsumer, queue_id: int) -> list[int]:
 
 
 async def assert_whole(processes: DledgerProcesses, ledger: Ledger) -> None:
-    """Everything acknowledged can be read, once and in order."""
+    """Check that every acknowledged message can be read, once and in order."""
     consumer = PullConsumer(name_servers=processes.name_server)
     await consumer.start()
     try:

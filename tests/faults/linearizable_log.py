@@ -1,7 +1,7 @@
-"""Whether clients saw one queue that only grows: linearizability of appends and reads (Herlihy and Wing, 1990).
+"""Check whether clients saw one queue that only grows: linearizability of appends and reads (Herlihy and Wing, 1990).
 
-Each operation takes effect at one moment between its invocation and its response. For a log that only grows, the
-moments are easy to find. Offset ``p`` is written at a moment ``w(p)``, and ``w(0) <= w(1) <= ...``::
+Each operation takes effect at one time between its invocation and its response. For a log that only grows, these times
+are easy to find. Offset ``p`` is written at time ``w(p)``, and ``w(0) <= w(1) <= ...``::
 
     append, acknowledged at p       invoked <= w(p) <= returned
     append, not acknowledged        invoked <= w(p) where it was seen, or it never took effect
@@ -9,8 +9,8 @@ moments are easy to find. Offset ``p`` is written at a moment ``w(p)``, and ``w(
     pull at p that returned nothing invoked <= w(p)
     end of the queue is p           w(p - 1) <= returned and invoked <= w(p)
 
-So each offset has an earliest and a latest moment. A history is linearizable if and only if no offset, nor one before
-it, has an earliest moment after its latest. The check takes one pass over all offsets.
+So each offset has an earliest and a latest time. A history is linearizable if and only if no offset has an earliest
+time, its own or that of an earlier offset, after its latest time. The check takes one pass over all offsets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Append:
-    """A message was sent. Bodies are unique. Without an offset nobody knows whether it was stored."""
+    """A message was sent. Bodies are unique. Without an offset it is unknown whether the message was stored."""
 
     body: int
     invoked: float
@@ -32,7 +32,7 @@ class Append:
 
 @dataclass(frozen=True)
 class Pull:
-    """Messages from an offset on. An empty one says that the queue ends there, or before."""
+    """Messages from an offset on. An empty result means that the queue ends at or before this offset."""
 
     offset: int
     bodies: tuple[int, ...]
@@ -42,7 +42,7 @@ class Pull:
 
 @dataclass(frozen=True)
 class End:
-    """The answer to "maximum offset": where the next message goes."""
+    """The response to a request for the maximum offset, which is the offset of the next message."""
 
     offset: int
     invoked: float
@@ -53,7 +53,7 @@ Operation = Append | Pull | End
 
 
 def violations(history: Iterable[Operation]) -> list[str]:
-    """Return what contradicts one queue that only grows, or an empty list. Times are of one clock."""
+    """Return the contradictions to one queue that only grows; empty without one. All times are of the same clock."""
     bounds = _Bounds()
     for operation in history:
         bounds.add(operation)
@@ -61,7 +61,7 @@ def violations(history: Iterable[Operation]) -> list[str]:
 
 
 class _Bounds:
-    """What operations say of each offset: its body, and the earliest and the latest moment of its append."""
+    """Evidence of all operations for each offset: its body, and the earliest and the latest time of its append."""
 
     def __init__(self) -> None:
         self._appends: dict[int, Append] = {}
@@ -90,7 +90,9 @@ class _Bounds:
                     self._by(end - 1, operation)
 
     def contents(self) -> list[str]:
-        """Return what is wrong whatever the times are: two bodies at one offset, one at two, one that nobody sent."""
+        """Return the violations that do not depend on times: two bodies at one offset, one body at two offsets, a body
+        that was not sent.
+        """
         found = list(self._differing)
         places: dict[int, int] = {}
         for offset, body in self._bodies.items():
@@ -101,7 +103,7 @@ class _Bounds:
         return found
 
     def times(self) -> list[str]:
-        """Return the operations that come too late, each with one that contradicts it."""
+        """Return the operations that are too late, each with a contradicting one."""
         end = max((*self._bodies, *self._latest), default=-1) + 1
         seen = set(self._bodies.values())
         unseen = sorted(
@@ -113,7 +115,7 @@ class _Bounds:
         for offset in range(end):
             if offset in self._bodies:
                 append: Operation = self._appends[self._bodies[offset]]
-            elif unseen:  # nobody saw what is here; the oldest leaves most freedom
+            elif unseen:  # no read returned this offset; the oldest append is the least restrictive
                 append = unseen.pop()
             else:
                 return [*found.values(), f"nothing was sent that can be at offset {offset}"]

@@ -1,5 +1,4 @@
-"""An ordinary client that works all the time while something bad happens to the broker, and checks that it notices
-nothing."""
+"""A client that works during a fault of the broker or of another client, and fails if it is affected."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ class Neighbour:
         self.rounds = 0
 
     async def work(self) -> None:
-        """One round: a message goes in and comes out, unchanged and in its place."""
+        """Send a message and pull it back. It must be unchanged and at its offset."""
         body = b"message %d" % self.rounds
         sent = await self._peer.send(TOPIC, body)
         assert (sent.code, sent.ext_fields["queueOffset"]) == (0, str(self.rounds)), sent
@@ -29,14 +28,14 @@ class Neighbour:
         self.rounds += 1
 
     async def work_forever(self) -> None:
-        """Round after round, until cancelled."""
+        """Repeat rounds until cancelled."""
         while True:
             await self.work()
 
 
 @asynccontextmanager
 async def neighbour(broker: Broker) -> AsyncIterator[Neighbour]:
-    """A neighbour at work during the block; any failure of its own ends the test."""
+    """Run a neighbour during the block. Its failure fails the test."""
     async with connected(broker) as peer:
         worker = Neighbour(peer)
         await worker.work()

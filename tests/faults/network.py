@@ -1,11 +1,11 @@
-"""A network of hosts that tests cut, slow down and make lossy: network namespaces of Linux on one bridge.
+"""A network of hosts that tests cut, slow down or make lossy: network namespaces of Linux on one bridge.
 
     this process ── veth ──┐
     n0 ── veth ────────────┤ bridge, in a namespace of its own
     n1 ── veth ────────────┘
 
-Every host drops packets by iptables where they arrive, so a cut can have one direction. The kernel may have no netem,
-so a slow host has the token bucket filter of tc, which delays what exceeds its rate. Needs root.
+Every host drops arriving packets with iptables, so a cut can have one direction. The kernel may lack netem, so a slow
+host uses the token bucket filter of tc, which delays packets above its rate. Needs root.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from contextlib import contextmanager
 from tests.faults.dledger_processes import Host
 
 _SUBNET = "198.18"
-"""A network for benchmarks (RFC 2544), which no machine routes."""
+"""The network for benchmarks (RFC 2544), which is not routed."""
 _CLIENT = 254
 _BURST = "16kbit"
 _QUEUE = "2s"
 
 
 class NamespacesRefused(Exception):
-    """This process may not create network namespaces; the text says what the kernel or ip answered."""
+    """This process may not create network namespaces. The message contains the error of the kernel or of ip."""
 
 
 class Network:
-    """Hosts and the faults between them. ``client`` is the name of this process."""
+    """Hosts, and the faults between them. ``client`` is the name of this process."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._prefix = f"rq{os.getpid()}"
@@ -46,7 +46,7 @@ class Network:
         """Create the namespaces and connect them.
 
         Raises:
-            NamespacesRefused: this process may not.
+            NamespacesRefused: This process may not create them.
         """
         _run("ip", "netns", "add", self._hub)
         self._in(self._hub, "ip", "link", "add", "br0", "type", "bridge")
@@ -69,34 +69,36 @@ class Network:
         self._in(space, "ip", "link", "set", inner, "up")
 
     def delete(self) -> None:
-        """Delete the namespaces, and with them their links. Processes in them have to be dead."""
+        """Delete the namespaces and their links. Processes in them must have ended."""
         for space in (*(self._namespace(name) for name in self.hosts), self._hub):
             subprocess.run(["ip", "netns", "delete", space], check=False, capture_output=True)
 
     def cut(self, source: str, target: str) -> None:
-        """Drop what ``source`` sends to ``target``, one of the hosts."""
+        """Drop packets from ``source`` to ``target``, one of the hosts."""
         drop = ("-s", self.address(source), "-j", "DROP")
         self._in(self._namespace(target), "iptables", "-w", "-A", "INPUT", *drop)
 
     def isolate(self, name: str, others: Sequence[str]) -> None:
-        """Cut a host off from ``others``, in both directions; ``others`` may have the host itself."""
+        """Cut a host off from ``others``, in both directions. ``others`` may contain the host itself."""
         for other in others:
             if other != name:
                 self.cut(name, other)
                 self.cut(other, name)
 
     def cut_to_client(self, source: str) -> None:
-        """Drop what a host sends to this process."""
+        """Drop packets from a host to this process."""
         drop = ("-d", self.address("client"), "-j", "DROP")
         self._in(self._namespace(source), "iptables", "-w", "-A", "OUTPUT", *drop)
 
     def lose(self, name: str, probability: float) -> None:
-        """Drop a part of what arrives at a host."""
+        """Drop a share of the packets that arrive at a host."""
         lottery = ("-m", "statistic", "--mode", "random", "--probability", str(probability), "-j", "DROP")
         self._in(self._namespace(name), "iptables", "-w", "-A", "INPUT", *lottery)
 
     def slow(self, name: str, rate: str) -> None:
-        """Limit what a host sends, for instance to ``2mbit``; what exceeds it waits for up to 2 s, then is dropped."""
+        """Limit the send rate of a host, for example to ``2mbit``. Packets above the rate wait for up to 2 s and are
+        then dropped.
+        """
         shape = ("root", "tbf", "rate", rate, "burst", _BURST, "latency", _QUEUE)
         link = f"{self._prefix}e{self._numbers[name]}"
         self._in(self._namespace(name), "tc", "qdisc", "add", "dev", link, *shape)
@@ -108,7 +110,7 @@ class Network:
             self._in(space, "iptables", "-w", "-F")
             link = f"{self._prefix}e{self._numbers[name]}"
             command = ["ip", "netns", "exec", space, "tc", "qdisc", "delete", "dev", link, "root"]
-            subprocess.run(command, check=False, capture_output=True)  # an error if the host was not slow
+            subprocess.run(command, check=False, capture_output=True)  # an error if the host is not slow
 
     def _namespace(self, name: str) -> str:
         return f"{self._prefix}-{name}"
@@ -129,10 +131,10 @@ def _run(*command: str) -> None:
 
 @contextmanager
 def network(names: Sequence[str]) -> Iterator[Network]:
-    """A network of hosts, deleted at the end of the block.
+    """Run a network of hosts, which is deleted at the end of the block.
 
     Raises:
-        NamespacesRefused: this process may not create it.
+        NamespacesRefused: This process may not create it.
     """
     created = Network(names)
     try:

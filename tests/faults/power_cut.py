@@ -1,9 +1,9 @@
-"""A folder of which a power cut leaves only what its process has synced, to the letter of POSIX: contents by fsync or
-fdatasync of the file, names by fsync of their folder, everything by syncfs.
+"""A folder of which a power failure leaves only what its process has synced, exactly as POSIX specifies: contents by
+fsync or fdatasync of the file, names by fsync of their folder, everything by syncfs.
 
-``synced_only.c`` beside it is a library that is preloaded into a real server and keeps that aside. Where nothing fails,
-file systems of today leave more than POSIX says, and at any time some of what is not synced: that any part of it may
-come through is the matter of :mod:`tests.storage.memory_filesystem`.
+The library ``synced_only.c`` is preloaded into a real server and keeps a copy of the synced state. Current file systems
+keep more than POSIX requires, and may at any time keep a part of the unsynced data.
+:mod:`tests.storage.memory_filesystem` simulates this.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class PowerCutVolume:
     """The folder :attr:`root` for the files of one process at a time."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` is empty.
+        """``folder`` must be empty.
 
         Raises:
-            CalledProcessError: the library cannot be built; the compiler has said why.
+            CalledProcessError: The library cannot be built; the compiler has printed the reason.
         """
         self.root = folder / "volume"
         self.root.mkdir()
@@ -33,7 +33,7 @@ class PowerCutVolume:
         self._library = build_library(SOURCE, folder)
 
     def environment(self) -> dict[str, str]:
-        """What the process needs in its environment."""
+        """Environment variables of the process."""
         return {
             "LD_PRELOAD": str(self._library),
             "SYNCED_ONLY_ROOT": str(self.root),
@@ -41,8 +41,8 @@ class PowerCutVolume:
         }
 
     def cut(self) -> None:
-        """Leave only what is durable; the process is dead, or has ended."""
-        inode = (self._kept / "root").read_text()  # there unless the library was not in the process
+        """Leave only durable data. The process must have ended."""
+        inode = (self._kept / "root").read_text()  # missing if the library was not loaded into the process
         shutil.rmtree(self.root)
         self.root.mkdir()
         self._leave(self.root, inode)
@@ -50,7 +50,9 @@ class PowerCutVolume:
         self._kept.mkdir()
 
     def durable(self, place: str) -> bytes | None:
-        """Return what a cut would leave now of the file at ``place`` below :attr:`root`; None: nothing."""
+        """Return what a power failure would leave now of the file at ``place`` below :attr:`root`; None without a
+        file.
+        """
         inode = (self._kept / "root").read_text()
         for part in place.split("/"):
             found = [entry for entry, _, name in self._names(inode) if name == part]

@@ -1,4 +1,4 @@
-"""A broker under SYNC_FLUSH in a process of its own, each of whose lives ends with a power cut.
+"""A broker process with SYNC_FLUSH, each run of which ends with a power failure.
 
 See also: :mod:`~tests.faults.power_cut` has the volume, :mod:`~tests.faults.broker_process` the process.
 """
@@ -18,11 +18,11 @@ from tests.faults.broker_process import Client, process
 from tests.faults.power_cut import PowerCutVolume
 
 STORE = "deep/down/store"
-"""None of its folders is there before the first start."""
+"""The broker. None of its folders exists before the first start."""
 
 
 class PowerlessBroker:
-    """What is the same in all lives."""
+    """Settings of all runs."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.volume = PowerCutVolume(folder)
@@ -33,7 +33,7 @@ class PowerlessBroker:
 
     @contextlib.asynccontextmanager
     async def life(self) -> AsyncIterator[subprocess.Popen[bytes]]:
-        """The broker serves in the block, at whose end the power fails."""
+        """Run the broker during the block. The power fails at its end."""
         pairs = {"storePathRootDir": str(self.store), "flushDiskType": "SYNC_FLUSH"}
         preloaded = self.volume.environment()
         async with process(self.volume.root, self._port, pairs, environment=preloaded, log=self._log) as server:
@@ -41,16 +41,16 @@ class PowerlessBroker:
         self.volume.cut()
 
     async def send(self, topic: str, queue_id: int, body: bytes, properties: str = "") -> None:
-        """Send a message; it is acknowledged when this returns."""
+        """Send a message. When this returns, the message is acknowledged."""
         answer = await self.client.call(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, properties), body)
         assert answer.code == 0, answer
 
     def warnings(self) -> str:
-        """What the log of this life, or of the last one, has."""
+        """Log of the current or the last run."""
         return self._log.read_text()
 
     def checkpoint(self) -> Checkpoint:
-        """What the last cut has left of it."""
+        """What the last power failure has left of it."""
         data = (self.store / "checkpoint").read_bytes()
         assert len(data) == PAGE_BYTES
         return decode_checkpoint(data)
@@ -58,7 +58,7 @@ class PowerlessBroker:
 
 @contextlib.asynccontextmanager
 async def powerless_broker(folder: Path, port: int) -> AsyncIterator[PowerlessBroker]:
-    """The broker; its files are below ``folder``, which is empty."""
+    """The broker. Its files are below ``folder``, which is empty."""
     broker = PowerlessBroker(folder, port)
     try:
         yield broker

@@ -10,7 +10,7 @@ def build_library(source: Path, folder: Path) -> Path:
     """Build a library in ``folder``.
 
     Raises:
-        CalledProcessError: it cannot be built; the compiler has said why.
+        CalledProcessError: The library cannot be built; the compiler has printed the reason.
     """
     library = folder / f"{source.stem}.so"
     warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]

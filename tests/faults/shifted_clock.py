@@ -1,4 +1,4 @@
-"""A wall clock that tests set while the process that reads it runs: ``shifted_clock.c`` is preloaded."""
+"""A wall clock of a running process that tests set. The library ``shifted_clock.c`` is preloaded into the process."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ SOURCE = Path(__file__).with_name("shifted_clock.c")
 
 
 class ShiftedClocks:
-    """The clocks of some processes, by name."""
+    """The clocks of several processes, by name."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` is there.
+        """``folder`` must exist.
 
         Raises:
-            CalledProcessError: the library cannot be built; the compiler has said why.
+            CalledProcessError: The library cannot be built; the compiler has printed the reason.
         """
         self._folder = folder
         self._library = build_library(SOURCE, folder)
 
     def environment(self, name: str) -> dict[str, str]:
-        """What a process needs in its environment. Its clock is right as long as it was not set."""
+        """Return the environment variables of a process. Its clock is correct until it is set."""
         file = self._file(name)
         if not file.exists():
             file.write_bytes(struct.pack("q", 0))
         return {"LD_PRELOAD": str(self._library), "SHIFTED_CLOCK": str(file)}
 
     def set(self, name: str, ahead_s: int) -> None:
-        """Let the clock of a process be ahead by so many seconds, or behind by a negative number."""
-        with self._file(name).open("r+b", buffering=0) as file:  # in place: the process has mapped it
+        """Set the clock of a process this many seconds ahead; a negative number sets it back."""
+        with self._file(name).open("r+b", buffering=0) as file:  # in place, because the process has mapped it
             file.write(struct.pack("q", ahead_s))
 
     def _file(self, name: str) -> Path:

@@ -1,6 +1,6 @@
-"""Groups and queues of which the official client says how it divides them: `tests/golden/allocations.json`.
+"""Groups and queues with the allocation of the official client: `tests/golden/allocations.json`.
 
-python -m tests.interop.allocations      makes that file anew, with the newest client
+python -m tests.interop.allocations      writes this file again, with the newest client
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _utf16(text: str) -> bytes:
 
 
 def cases() -> list[dict[str, Any]]:
-    """Return cases of all strategies; queues and members are in the order of the client."""
+    """Return cases of all strategies. Queues and members are in the order of the client."""
     chosen = random.Random(SEED)
     made: list[dict[str, Any]] = []
     for number in range(140):
@@ -32,7 +32,7 @@ def cases() -> list[dict[str, Any]]:
         brokers = [_broker(chosen) for _ in range(chosen.randint(1, 4))]
         topic = chosen.choice(["orders", "%RETRY%g", "\U0001f600 orders", "über"])
         if strategy == "CONFIG":
-            topic = "orders"  # Java's list has queues of one topic only here
+            topic = "orders"  # Java's list contains queues of one topic
         queues = {(topic, broker, queue) for broker in brokers for queue in range(chosen.randint(1, 8))}
         ordered = sorted(queues, key=lambda queue: (_utf16(queue[0]), _utf16(queue[1]), queue[2]))
         names = {_member(chosen) for _ in range(chosen.choice([1, 2, 3, 3, 7, 20]))}
@@ -67,7 +67,7 @@ def _member(chosen: random.Random) -> str:
 
 
 def ask_java(built: JavaBuild, made: list[dict[str, Any]], folder: Path) -> list[list[list[int]]]:
-    """Return the shares of the members in each case, as indexes of queues."""
+    """Return the allocation of each case, as indexes of queues by member."""
     (folder / "cases.json").write_text(json.dumps(made), encoding="utf-8")
     process = java(
         PROGRAM,

@@ -1,7 +1,7 @@
-"""Programs that tests build once: folders in the user's cache, named by a hash of the sources they were built from.
+"""Programs for tests that are built once. They are in folders of the user's cache, named by a hash of their sources.
 
-A folder is `${XDG_CACHE_HOME:-~/.cache}/raptormq/<kind>-<hash>`; `complete` in it is written last, and a folder without
-it is built again. A file lock keeps two builders apart: the second waits and finds the work done.
+A folder is `${XDG_CACHE_HOME:-~/.cache}/raptormq/<kind>-<hash>`. The file `complete` is written last, and a folder
+without it is built again. A file lock makes a second builder wait for the first one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ OUTPUT_TAIL_CHARACTERS = 4000
 
 
 class BuildError(Exception):
-    """A build tool is missing or failed; the text holds the end of what it printed."""
+    """A build tool is missing or has failed. The message contains the end of its output."""
 
 
 def cached(kind: str, project: Path, sources: Iterable[Path], build: Callable[[Path], None]) -> Path:
-    """The folder built from `sources` (files below `project`) as they are now; `build` fills it if it is not there.
+    """Return the folder that is built from `sources` (files below `project`). If it does not exist, `build` fills it.
 
     Raises BuildError, or what `build` raises.
     """
@@ -51,7 +51,7 @@ def _hash(project: Path, sources: Iterable[Path]) -> str:
 
 
 def run_tool(command: Sequence[str], *, folder: Path | None = None) -> None:
-    """Run a build tool to its end; raises BuildError when it is missing, fails, or takes more than 15 minutes."""
+    """Run a build tool. Raises BuildError if it is missing, fails, or takes more than 15 minutes."""
     name = command[0]
     try:
         done = subprocess.run(

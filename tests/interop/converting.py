@@ -1,4 +1,4 @@
-"""Conversion of the queues of a topic of ours, for tests of what others find then."""
+"""Conversion of the queues of a topic of RaptorMQ, for tests of clients and tools afterwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.interop.raptormq_dev import RaptorMQDev
 
 
 async def convert(servers: RaptorMQDev, topic: str, queue_type: str) -> QueueConversionState:
-    """Convert the queues of a topic and return how that ended."""
+    """Convert the queues of a topic. Return the final state."""
     async with AdminClient(name_servers=servers.name_servers) as admin:
         address = f"127.0.0.1:{servers.broker_port}"
         state = await admin.convert_queue(address, topic, "start", queue_type)

@@ -1,4 +1,4 @@
-"""Which scenarios prove which feature: the rows of docs/reference/conformance.md, in its order."""
+"""Features and the scenarios that prove them: the rows of docs/reference/conformance.md, in their order."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ opens (`test_store_exchange.py`).
 
 
 def render(outcomes: Outcomes) -> str:
-    """The page for these outcomes."""
+    """Return the page for these outcomes."""
     found = {name: differences(name, entry.get("outcome") or {}) for name, entry in outcomes.items()}
     rows = [
         f"| {feature if number == 0 else ''} | {name.partition('/')[2]} | {_clients(name, found)} "
@@ -53,7 +53,7 @@ def render(outcomes: Outcomes) -> str:
 
 
 def _clients(name: str, found: dict[str, list[Difference]]) -> str:
-    """The clients that have played a scenario, the one before the newest too if it ended in the same way."""
+    """Return the clients that have run a scenario. The older client version is included if its outcome is the same."""
     client, _, scenario = name.partition("/")
     before = found.get(f"{client}{BEFORE}{scenario}")
     if before is None or _verdict(before) != _verdict(found[name]):

@@ -1,11 +1,11 @@
-"""Makes `tests/golden/`: real bytes of Apache RocketMQ 5.3.3, and what its own classes read in them.
+"""Makes `tests/golden/`: bytes of Apache RocketMQ 5.3.3, and how its own classes decode them.
 
     python -m tests.interop.make_golden
 
-A broker and a name server of Apache RocketMQ run behind recording proxies, once with JSON and once with binary headers,
-and the Java program GoldenSession talks to them. Of the recorded frames the first few of each kind are kept
-(`Selection`); of the first broker's store, once it has stopped, the used part. Every address in the files is 127.0.0.1,
-every path relative.
+A broker and a name server of Apache RocketMQ run behind recording proxies, once with JSON and once with binary headers.
+The Java program GoldenSession sends requests to them. The first few recorded frames of each kind are kept
+(`Selection`), and the used part of the first broker's store after its stop. Every address in the files is 127.0.0.1,
+and every path is relative.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def make(built: JavaBuild, scratch: Path, serialize_type: str, name: str) -> None:
-    """One session, client and servers with `serialize_type` headers; fills `client-` and `registration-<name>`."""
+    """Run one session with `serialize_type` headers. Its frames are in `client-` and `registration-<name>`."""
     client, registration = Recorder(), Recorder()
     namesrv_port, broker_port = _port(), free_port_run(before=2, after=1)
     broker_proxy = RecordingProxy("broker", ("127.0.0.1", broker_port), client.record)
@@ -109,7 +109,7 @@ def make(built: JavaBuild, scratch: Path, serialize_type: str, name: str) -> Non
 
 
 def _port() -> int:
-    """A free port of five digits, so that addresses can be replaced by addresses of the same length."""
+    """Return a free port of five digits, so that addresses can be replaced by addresses of the same length."""
     return next(port for port in iter(free_port, 0) if port >= 10_000)
 
 
@@ -125,7 +125,7 @@ def run_session(built: JavaBuild, scratch: Path, options: list[str], name_server
 
 
 def save_frames(built: JavaBuild, scratch: Path, name: str, frames: list[Frame]) -> None:
-    """Describe all frames with the Java classes, keep the selection as `name`.bin and `name`.json."""
+    """Describe all frames with the Java classes, and write the selection to `name`.bin and `name`.json."""
     entries: list[dict[str, Any]] = []
     offset = 0
     for frame in frames:
@@ -156,7 +156,9 @@ def save_frames(built: JavaBuild, scratch: Path, name: str, frames: list[Frame])
 
 
 def save_store(built: JavaBuild, scratch: Path, store: Path) -> None:
-    """The used part of the commit log and of every consume queue, checkpoint, index file and JSON configurations."""
+    """Copy the used part of the commit log and of every consume queue, the checkpoint, index files and JSON
+    configurations.
+    """
     target = GOLDEN / "store"
     target.mkdir()
     log = next((store / "commitlog").iterdir())
@@ -172,7 +174,9 @@ def save_store(built: JavaBuild, scratch: Path, store: Path) -> None:
 
 
 def save_queues(queues: Path, target: Path) -> dict[str, int]:
-    """All consume queues in one file; returns where each begins: {"topic/queue": byte}, in the order of the file."""
+    """Copy all consume queues to one file. Return the start of each as {"topic/queue": byte}, in the order of the
+    file.
+    """
     places: dict[str, int] = {}
     blob = b""
     for path in sorted(queues.glob("*/*/*")):
@@ -195,7 +199,7 @@ def describe(built: JavaBuild, scratch: Path, program: str, *paths: Path) -> Non
 
 
 def write_lines(path: Path, entries: list[dict[str, Any]]) -> None:
-    """A JSON list with one entry a line, so that a difference shows which entry changed."""
+    """Return a JSON list with one entry per line, so that a difference shows the changed entry."""
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False, sort_keys=True) for entry in entries)
     path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

@@ -1,5 +1,5 @@
-"""Writes `reference_mqadmin.json` and `reference_mqadmin_newest.json`: what mqadmin prints with Apache RocketMQ of the
-same release, and so has to print with ours.
+"""Writes `reference_mqadmin.json` and `reference_mqadmin_newest.json`: the output of mqadmin with Apache RocketMQ of
+the same release, which must be the same with RaptorMQ.
 
 python -m tests.interop.make_mqadmin_reference            both
 python -m tests.interop.make_mqadmin_reference newest     one of them: reference, newest

@@ -1,6 +1,7 @@
-"""Writes `reference_outcomes.json`: how every scenario ends on Apache RocketMQ, and so has to end on ours.
+"""Writes `reference_outcomes.json`: the outcome of every scenario with Apache RocketMQ, which must be the same with
+RaptorMQ.
 
-The servers are 5.3.3, and the newest ones for what 5.3.3 does not have (`NEWER`).
+The servers are 5.3.3, and the newest release for features that 5.3.3 does not have (`NEWER`).
 
 python -m tests.interop.make_reference                        all of them
 python -m tests.interop.make_reference --only SqlFilter,Pop   these, into what the file has
@@ -20,7 +21,7 @@ from tests.interop.scenarios import LOCK_LIVES, SETTINGS, Outcomes, play, play_s
 
 OUTCOMES = REFERENCE_FILE
 NEWER = ("json/Priorities",)
-# A busy machine (limits in ms) or a well-filled disk (per cent) must not make the reference shed load.
+# The reference must not refuse requests because the machine is busy (limits in ms) or the disk is full (per cent).
 PATIENCE = {
     "diskMaxUsedSpaceRatio": "95",
     "waitTimeMillsInSendQueue": "60000",

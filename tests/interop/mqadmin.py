@@ -1,8 +1,7 @@
-"""Plays mqadmin commands of one release, all in one JVM, and reduces what they print to what two brokers can be
-compared by.
+"""Runs mqadmin commands of one release in one JVM, and normalizes their output so that two brokers can be compared.
 
-Figures of a machine (times, addresses, rates, disk use) become words; the order of lines that the tool does not sort
-and the spacing of columns do not count.
+Words replace values of the machine (times, addresses, rates, disk use). The order of lines that the tool does not sort
+and the width of columns do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tests.interop.rocketmq_java import JavaBuild, Release, java
 
 RUN_TIMEOUT_S = 400.0
 SETTINGS = {"traceTopicEnable": "true"}
-"""What the commands want of either broker."""
+"""Settings of both brokers that the commands require."""
 
 
 _SCRIPT = """
@@ -140,10 +139,9 @@ deleteTopic|-c|DefaultCluster|-t|beta
 deleteTopic|-c|DefaultCluster|-t|nowhere
 """
 COMMANDS = [line.split("|") for line in _SCRIPT.split("\n") if line]
-"""What is played, in this order; arguments are separated by ``|``. ``{id}`` and ``{offset}`` are the ids of the first
-message that was sent; a command that never ends runs until it has printed what stands behind ``until=``. A line with a
-plus is no command but clients that come or go (`LiveClients`), ``{sent}`` and ``{place}`` are the ids of the last
-message that one of them sent.
+"""The commands, in this order; arguments are separated by ``|``. ``{id}`` and ``{offset}`` are the ids of the first
+message. A command that does not end runs until it has printed the text after ``until=``. A line with a plus starts or
+stops clients (`LiveClients`). ``{sent}`` and ``{place}`` are the ids of the last message that such a client has sent.
 """
 _NEWER_SCRIPT = """
 updateTopic|-b|{broker}|-t|urgent|-r|2|-w|2|-a|+message.type=PRIORITY
@@ -158,12 +156,12 @@ updateSubGroup|-b|{broker}|-g|hurried|--attributes|+priority.factor=101
 getConsumerConfig|-g|hurried
 """
 NEWEST_COMMANDS = COMMANDS + [line.split("|") for line in _NEWER_SCRIPT.split("\n") if line]
-"""The same for the newest release, with what is new in it."""
+"""The commands for the newest release, including its new ones."""
 OF_THE_SERVER = frozenset(
     {"topicList", "topicList -c", "clusterList", "wipeWritePerm -b broker-a", "addWritePerm -b broker-a"}
 )
-"""What the newest server says of itself: its version, and two topics for RocksDB. With ours, which does not have them,
-the newest tool prints what 5.3.3 prints.
+"""What only the newest server reports of itself: its version, and two topics for RocksDB. With RaptorMQ, which does not
+have them, the newest tool prints the output of 5.3.3.
 """
 REFERENCES = {
     Release.REFERENCE: Path(__file__).with_name("reference_mqadmin.json"),
@@ -175,17 +173,17 @@ ANSWERED = {
     "getBrokerConfig|-b|{broker}": ("brokerName=broker-a", "fileReservedTime=48", "autoCreateTopicEnable=true"),
     "getNamesrvConfig": ("configStorePath", "enableTopicList"),
 }
-"""What is played after that and answered with figures and keys of our own, among them these."""
+"""Commands that run afterwards, whose output contains figures and keys of RaptorMQ, including these."""
 _FILES = {
     "topics.json": '[{"topicName": "delta", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}]',
     "groups.json": '[{"groupName": "helpers", "retryMaxTimes": 5}]',
 }
-"""What some commands read, in the folder that they also write to."""
+"""Input files of some commands, in the folder for their output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the commands go."""
+    """Addresses and folder of the commands."""
 
     name_server: str
     broker: str
@@ -199,7 +197,7 @@ def run(
     options: Sequence[str] = (),
     release: Release = Release.REFERENCE,
 ) -> list[str]:
-    """Play ``commands`` in order, with these options of the JVM, and return what each printed."""
+    """Run ``commands`` in order, with these options of the JVM. Return the output of each."""
     for name, text in _FILES.items():
         (place.folder / name).write_text(text, encoding="utf-8")
     file = place.folder / "commands.txt"
@@ -214,7 +212,7 @@ def run(
         folder=place.folder,
         options=[
             "-Xmx256m",
-            "-Draptormq.log.level=OFF",  # clients of the commands before log into a command's output while they end
+            "-Draptormq.log.level=OFF",  # earlier clients may still write output while they end
             "-Drocketmq.client.rebalance.waitInterval=1000",
             f"-Duser.home={place.folder}",
             f"-Drocketmq.home.dir={place.folder}",
@@ -249,13 +247,13 @@ _CHANGES = (
     (r"(?m)^\d( +<host>@)", r"<n>\1"),
     (r"[ \t]+", " "),
 )
-"""Stack traces (also of clients that were woken to end) and the words of a refusal (its code stays), a topic
-that Apache RocketMQ takes for a group, then times, ids, addresses and rates.
+"""Replace stack traces (also those of interrupted clients), the text of a refusal except its code, a topic that Apache
+RocketMQ treats as a group, and times, ids, addresses and rates.
 """
 
 
 def reduced(output: str) -> list[str]:
-    """The lines of an output, sorted, without what differs from run to run or from broker to broker."""
+    """Return the sorted lines of an output, without differences between runs or between brokers."""
     for pattern, word in _CHANGES:
         output = re.sub(pattern, word, output)
     return sorted(line.strip() for line in output.splitlines() if line.strip())

@@ -1,6 +1,6 @@
-"""The commands of mqadmin 5.3.3 that manage users and what they may do, signed by a super user (``conf/tools.yml``).
+"""The commands of mqadmin 5.3.3 for users and permissions, signed by a super user (``conf/tools.yml``).
 
-`mqadmin` plays them; two brokers are needed, since users and policies are copied from one to the other.
+`mqadmin` runs them. Two brokers are needed, because users and policies are copied from one to the other.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ listUser|-b|{broker}
 listAcl|-b|{broker}
 """
 COMMANDS = [line.split("|") for line in _SCRIPT.split("\n") if line]
-"""What is played, in this order; ``{other}`` is the address of the second broker."""
+"""The commands, in this order; ``{other}`` is the address of the second broker."""
 NAMES = [
     " ".join(command) + (f" ({count})" if (count := COMMANDS[:index].count(command)) else "")
     for index, command in enumerate(COMMANDS)
 ]
-"""The commands as the reference names them; one that is played again has a number."""
+"""Names of the commands in the reference. A repeated command has a number."""
 PROVIDERS = {
     f"{kind}Provider": f"org.apache.rocketmq.auth.{kind}.provider.Default{kind.capitalize()}Provider"
     for kind in ("authentication", "authorization")
@@ -91,12 +91,12 @@ PROVIDERS = {
     f"{kind}MetadataProvider": f"org.apache.rocketmq.auth.{kind}.provider.Local{kind.capitalize()}MetadataProvider"
     for kind in ("authentication", "authorization")
 }
-"""Apache RocketMQ has no access control without these classes; ours takes no notice of them."""
+"""Apache RocketMQ has access control only with these classes; RaptorMQ ignores them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Where the commands go: the broker of the name server, and another one."""
+    """Addresses of the commands: the broker of the name server, and another one."""
 
     name_server: str
     broker: str
@@ -105,7 +105,9 @@ class Brokers:
 
 
 def printed(built: JavaBuild, brokers: Brokers, *, user: str, secret: str) -> dict[str, list[str]]:
-    """Play `COMMANDS`, signed by ``user``, and return the reduced outputs. Remarks of refusals and addresses stay."""
+    """Run `COMMANDS`, signed by ``user``. Return the normalized outputs, which keep remarks of refusals and
+    addresses.
+    """
     (brokers.folder / "conf").mkdir(exist_ok=True)
     tools = f"accessKey: {user}\nsecretKey: {secret}\n"
     (brokers.folder / "conf" / "tools.yml").write_text(tools, encoding="utf-8")
@@ -116,6 +118,6 @@ def printed(built: JavaBuild, brokers: Brokers, *, user: str, secret: str) -> di
 
 
 def _kept(output: str) -> list[str]:
-    output = re.sub(r"CODE: ?(\d+) +DESC: ?", r"CODE \1, ", output)  # what `reduced` would shorten to the code
-    output = re.sub(r"(\d+)\.(\d+)\.(\d+)\.(\d+)(?![\d:])", r"\1-\2-\3-\4", output)  # of a policy: not of a machine
+    output = re.sub(r"CODE: ?(\d+) +DESC: ?", r"CODE \1, ", output)  # `reduced` would replace it by the code
+    output = re.sub(r"(\d+)\.(\d+)\.(\d+)\.(\d+)(?![\d:])", r"\1-\2-\3-\4", output)  # address in a policy
     return reduced(output)

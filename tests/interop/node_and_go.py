@@ -1,7 +1,8 @@
-"""Node.js programs on ali-ons (`tests/interop/node`) and the Go program on rocketmq-client-go (`tests/interop/go`).
+"""Node.js programs with ali-ons (`tests/interop/node`), and the Go program with rocketmq-client-go
+(`tests/interop/go`).
 
-In their folders (see `build_cache`): `node_modules`, which the scenarios of the checkout find by NODE_PATH, and
-`interop`, the Go program. Locks pin every version with its hash: `package-lock.json`, `go.sum`.
+The folders (see `build_cache`) contain `node_modules`, where the scenarios of the checkout find modules by NODE_PATH,
+and `interop`, the Go program. Lock files pin every version by its hash: `package-lock.json`, `go.sum`.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ def start_go(arguments: Sequence[str], *, log: Path) -> WatchedProcess:
 
 
 def node_modules() -> Path:
-    """The installed modules of `package-lock.json`."""
+    """Return the folder with the installed modules of `package-lock.json`."""
     sources = [NODE_PROJECT / "package.json", NODE_PROJECT / "package-lock.json"]
     return cached("node", NODE_PROJECT, sources, _install_modules) / "node_modules"
 
 
 def go_program() -> Path:
-    """The program of the sources as they are now."""
+    """Return the program, built from the current sources."""
     return cached("go", GO_PROJECT, GO_PROJECT.glob("*.*"), _build_program) / "interop"
 
 

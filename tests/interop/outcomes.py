@@ -1,7 +1,7 @@
-"""How scenarios end on Apache RocketMQ, where ours may end otherwise, and what differs.
+"""Outcomes of scenarios with Apache RocketMQ, permitted differences of RaptorMQ, and a comparison.
 
-A part of an outcome is one entry of it, a question with its answer. The parts of the client "raw" are [code, remark] of
-an answer: both are compared, but where Apache RocketMQ says what exception Java has thrown, the words may be ours.
+A part of an outcome is one of its entries, a question with its answer. The parts of the client "raw" are [code, remark]
+of a response. Both are compared, but if Apache RocketMQ reports a Java exception, the text of RaptorMQ may differ.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ REFERENCE_FILE = Path(__file__).with_name("reference_outcomes.json")
 ALLOWED_FILE = Path(__file__).with_name("allowed_differences.json")
 
 REFERENCE: dict[str, dict[str, Any]] = json.loads(REFERENCE_FILE.read_text(encoding="utf-8"))
-"""Client and scenario ("go/Produce") -> part of the outcome -> what it is on Apache RocketMQ."""
+"""Client and scenario ("go/Produce") -> part of the outcome -> its value with Apache RocketMQ."""
 ALLOWED: dict[str, dict[str, dict[str, Any]]] = json.loads(ALLOWED_FILE.read_text(encoding="utf-8"))
-"""Client and scenario -> part of the outcome -> {"ours": what it is on ours (raw: the code), "reason": why}."""
+"""Client and scenario -> part of the outcome -> {"ours": its value with RaptorMQ (raw: the code), "reason": the
+reason}.
+"""
 OTHER_WORDS = "the remark describes the invalid field; the remark of Apache RocketMQ is the text of an exception"
 EXCEPTION = "<a Java exception>"
-"""What stands for its text in outcomes."""
+"""Replacement of a Java exception in outcomes."""
 
 
 class Difference(NamedTuple):
-    """A part that is not as on Apache RocketMQ."""
+    """A part that differs from Apache RocketMQ."""
 
     part: str
     ours: Any
     theirs: Any
     reason: str | None
-    """Why it may differ; None when it may not."""
+    """Reason of a permitted difference; None if it is not permitted."""
 
 
 BEFORE = "-53/"
-"""Ends the name of a client before the newest, which has the newest one's reference."""
+"""Suffix of the name of an older client, which has the reference of the newest one."""
 
 
 def reference_of(name: str) -> str:
-    """The name of the reference of a client and scenario."""
+    """Return the name of the reference of a client and scenario."""
     return name.replace(BEFORE, "/")
 
 
 def differences(name: str, outcome: Mapping[str, Any]) -> list[Difference]:
-    """The parts in which ours differs from the reference, in order."""
+    """Return the parts that differ from the reference, in order."""
     name = reference_of(name)
     found = []
     for part in sorted({*outcome, *REFERENCE[name]}):

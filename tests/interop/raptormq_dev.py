@@ -1,4 +1,4 @@
-"""`raptormq dev` as a child process on free ports: what the Java client talks to in tests and benchmarks."""
+"""`raptormq dev` as a child process on free ports, for clients in tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ANY_DISK = {
     "diskSpaceCleanForciblyRatio": "98",
     "diskSpaceWarningLevelRatio": "100",
 }
-"""Settings with which the broker has no opinion about how full the machine's disk is."""
+"""Settings that disable the limits of disk usage, which depends on the machine."""
 
 
 class RaptorMQDev:
-    """Name server and broker of ours in one process; a context manager that starts and stops it."""
+    """Context manager that runs name server and broker of RaptorMQ in one process."""
 
     def __init__(
         self,
@@ -32,7 +32,9 @@ class RaptorMQDev:
         prefix: Sequence[str] = (),
         host: str = "127.0.0.1",
     ) -> None:
-        """`folder` receives data and log, `settings` go to the broker, `prefix` before the command (taskset, nice)."""
+        """`folder` is for data and log, `settings` are for the broker, `prefix` precedes the command (taskset,
+        nice).
+        """
         self.folder = folder
         self._host = host
         self._settings = ANY_DISK | dict(settings or {})
@@ -61,7 +63,7 @@ class RaptorMQDev:
         return self.folder / "store"
 
     def start(self) -> None:
-        """Start, or start again on the same ports and data, and return when it serves; raises ProcessError."""
+        """Start or restart on the same ports and data, and wait until the server is ready; raises ProcessError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         conf = self.folder / "broker.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
@@ -95,19 +97,19 @@ class RaptorMQDev:
                 self._ports[name] = int(found[1])
 
     def stop(self) -> None:
-        """SIGTERM and wait for the end."""
+        """Send SIGTERM and wait for the end."""
         if self.broker is not None:
             self.broker.stop()
             self.broker = None
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process with SIGKILL."""
         if self.broker is not None:
             self.broker.kill()
             self.broker = None
 
     def restart(self) -> None:
-        """A clean stop and a new start on the same data and ports."""
+        """Stop cleanly and restart on the same data and ports."""
         self.stop()
         self.start()
 

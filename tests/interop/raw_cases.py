@@ -1,7 +1,7 @@
-"""Requests that no good client sends, and what servers answer: the scenarios of the client "raw".
+"""Malformed and unusual requests that no client library sends: the scenarios of the client "raw".
 
-A case is a request as header fields and body; its outcome is the code and the remark of the answer.
-See also: `raw_scenarios` plays them.
+A case is a request with header fields and body. Its outcome is the code and the remark of the response. See also:
+`raw_scenarios` runs them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Case(NamedTuple):
     fields: Mapping[str, object] = {}
     body: bytes = b""
     answered: bool = True
-    """False for one that gets no answer."""
+    """False for a oneway request."""
 
 
 TOPIC, GROUP, MISSING = "raw_topic", "raw_group", "raw_missing"
-"""A topic with two queues and ten messages in the first, a known group, and a name that nothing has."""
+"""Names of the cases: a topic with two queues and ten messages in the first, an existing group, and an unused name."""
 COUNT = 10
 HUGE = (1 << 63) - 1
 POP_GROUP = "raw_pops"
@@ -76,7 +76,7 @@ def back(**more: object) -> dict[str, object]:
 
 
 def pop(**more: object) -> dict[str, object]:
-    """By a group of its own, whose messages nobody else wants; a client that has just begun to wait."""
+    """Settings of a group that only this pop uses, from a client that has just started to wait."""
     return {
         "consumerGroup": POP_GROUP,
         "topic": TOPIC,

@@ -1,4 +1,6 @@
-"""Requests to one server as they are, field by field: for what no client sends, and for what none shows."""
+"""Single requests to a server with all fields, for requests that no client library sends and responses that none
+shows.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ TIMEOUT_S = 10.0
 
 
 class _Silent:
-    """Takes what a server asks and says nothing."""
+    """Receives requests of a server and does not respond."""
 
     def handle(self, _: Connection, requests: list[RemotingCommand]) -> None:
-        """Servers that ask get no answer."""
+        """Respond to no request of a server."""
 
     def closed(self, _: Connection) -> None:
-        """Nobody waits for it."""
+        """Send a oneway request."""
 
 
 class RawPeer:
@@ -48,6 +50,6 @@ async def connected(address: str) -> AsyncIterator[RawPeer]:
 
 
 async def broker_address(name_servers: str) -> str:
-    """The address of the one broker, `broker-a`."""
+    """Return the address of the only broker, `broker-a`."""
     async with AdminClient(name_servers=name_servers) as admin:
         return (await admin.cluster_info()).brokers["broker-a"].broker_addrs[0]

@@ -1,7 +1,7 @@
-"""Plays the cases of `raw_cases`, and transactions that are ended wrongly, against a broker: the client "raw".
+"""Runs the cases of `raw_cases`, and incorrectly ended transactions, against a broker: the client "raw".
 
-The outcome of a case is the code and the remark of the answer. What is different in every run (addresses, times) is
-replaced in remarks, and so is the text of a Java exception, of which only the code is compared.
+The outcome of a case is the code and the remark of the response. Parts of remarks that differ in every run (addresses,
+times) are replaced. Of a Java exception only the code is compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _VARYING = [
 
 
 def play_raw(name_servers: str, chosen: list[str]) -> dict[str, dict[str, Any]]:
-    """Play the scenarios named, or all; returns lines as other clients print them."""
+    """Run the named scenarios, or all. Return lines in the format of the other clients."""
     names = [*SCENARIOS, TRANSACTIONS] if chosen == ["all"] else chosen
     return asyncio.run(_play(name_servers, names))
 
@@ -66,7 +66,7 @@ async def _prepare(peer: RawPeer, name_servers: str) -> None:
         await admin.create_topic(TOPIC, 2, 2)
     await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps({"groupName": GROUP}).encode())
     end: RemotingCommand | None = None
-    while end is None or int(end.ext_fields.get("offset", 0)) < COUNT:  # sent, and in the queue
+    while end is None or int(end.ext_fields.get("offset", 0)) < COUNT:  # stored, and in the queue
         if end is None:
             for _ in range(COUNT):
                 await peer.call(RequestCode.SEND_MESSAGE_V2, raw_cases.send(), b"x")
@@ -88,7 +88,7 @@ async def _answer(
 
 
 def comparable(remark: str | None) -> str:
-    """A remark without what is different in every run."""
+    """Return a remark without the parts that differ in every run."""
     text = remark or ""
     for pattern, name in _VARYING:
         text = pattern.sub(name, text)
@@ -96,7 +96,7 @@ def comparable(remark: str | None) -> str:
 
 
 async def _transactions(peer: RawPeer) -> dict[str, list[Any] | str]:
-    """Ends of transactions that nobody began, of others' transactions, and one after the other."""
+    """End transactions that were not begun, transactions of other producers, and transactions twice."""
     ordinary = await peer.call(RequestCode.SEND_MESSAGE_V2, raw_cases.send(), b"x")
     outcome: dict[str, list[Any] | str] = {}
 
@@ -124,7 +124,7 @@ async def _transactions(peer: RawPeer) -> dict[str, list[Any] | str]:
 
 
 async def _half(peer: RawPeer) -> dict[str, object]:
-    """Begin a transaction; returns how its end names it."""
+    """Begin a transaction. Return the fields that identify it at its end."""
     properties = "TRAN_MSG\x01true\x02PGROUP\x01raw\x02UNIQ_KEY\x01raw\x02"
     return _place_of(await peer.call(RequestCode.SEND_MESSAGE_V2, raw_cases.send(f=_PREPARED, i=properties), b"half"))
 

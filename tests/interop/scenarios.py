@@ -1,11 +1,12 @@
-"""Plays the scenarios of all clients and collects their outcomes.
+"""Runs the scenarios of all clients and collects their outcomes.
 
-Side by side: two JVMs (`io.raptormq.interop.scenarios`), since the Java client chooses the encoding of its headers once
-per process: all scenarios with JSON headers, the part of them that brings other requests with binary ones. In each of
-them are two versions of the client (`io.raptormq.interop.versions`): the newest one plays all of that, 5.3.3 what is
-quick. One more with the client of RocketMQ 4 (`io.raptormq.interop.old`), which meets one of the first; Node.js with
-ali-ons (`tests/interop/node`); the Go client (`tests/interop/go`). Requests that no client sends (`raw_scenarios`)
-come before them. Then the broker is restarted, and some scenarios look what is left.
+Two JVMs (`io.raptormq.interop.scenarios`) run concurrently, because the Java client selects the encoding of its headers
+once per process: all scenarios with JSON headers, and those with further requests with binary headers. Each JVM has two
+versions of the client (`io.raptormq.interop.versions`): the newest one runs all of these scenarios, 5.3.3 the quick
+ones. Another JVM has the client of RocketMQ 4 (`io.raptormq.interop.old`), which exchanges messages with one of the
+first two. Further clients are Node.js with ali-ons (`tests/interop/node`) and the Go client (`tests/interop/go`).
+Requests that no client library sends (`raw_scenarios`) precede them. Afterwards the broker is restarted, and some
+scenarios check the stored messages.
 """
 
 from __future__ import annotations
@@ -48,20 +49,20 @@ BEFORE = (
     "PopConsumption",
     "TopicLife",
 )
-"""What the client before the newest plays with JSON headers: the requests that all applications make."""
+"""Scenarios of the older client with JSON headers: the requests that all applications send."""
 BEFORE_NAMES = [*(f"json-53/{name}" for name in BEFORE), *(f"binary-53/{name}" for name in BINARY)]
 SEQUELS = ("BrokerRestart.After", "Transactions.After")
-"""Played after the restart."""
+"""Scenarios after the restart."""
 _JAVA = {
     "json": ("JSON", Release.NEWEST),
     "json-53": ("JSON", Release.REFERENCE),
     "binary": ("ROCKETMQ", Release.NEWEST),
     "binary-53": ("ROCKETMQ", Release.REFERENCE),
 }
-"""Clients in Java: the encoding of their headers, and the version."""
+"""Java clients: the encoding of their headers, and the version."""
 RUN_TIMEOUT_S = 300.0
 LOCK_LIVES = {"rocketmq.broker.rebalance.lockMaxLiveTime": "6000"}
-"""A setting of our broker; a system property of Apache RocketMQ's JVM."""
+"""A setting of RaptorMQ's broker, which is a system property of the JVM of Apache RocketMQ."""
 SETTINGS = {
     "enablePropertyFilter": "true",
     "traceTopicEnable": "true",
@@ -72,12 +73,11 @@ SETTINGS = {
     "transactionOpBatchInterval": "100",
     **LOCK_LIVES,
 }
-"""What the scenarios want of either broker: features that are off by default, and quick clocks."""
+"""Settings of both brokers: features that are disabled by default, and short intervals."""
 REBALANCE_MS = 2_000
-"""How often consumers look which queues are theirs; as they are delivered, a retry topic may wait 20 s for the second
-look."""
+"""Interval at which consumers rebalance. With the default, a retry topic may wait 20 s for the second rebalance."""
 RENEWAL_MS = 1_000
-"""How often they renew the locks of queues that they consume in order, 20 s as they are delivered."""
+"""Interval at which consumers renew the locks of ordered queues, 20 s by default."""
 
 Outcomes = dict[str, dict[str, Any]]
 """Client and scenario ("json/SyncSend", "go/Produce") -> its line: {"scenario", "seconds", "outcome" or "error"}."""
@@ -93,11 +93,13 @@ class Servers(Protocol):
         """Address of the name server."""
 
     def restart(self) -> None:
-        """Stop the broker cleanly and start it again on the same data and address."""
+        """Stop the broker cleanly and restart it on the same data and address."""
 
 
 def play(built: JavaBuild, servers: Servers) -> Outcomes:
-    """Play everything; raises ProcessError when a client fails as a whole (a failed scenario says so in its line)."""
+    """Run all scenarios; raises ProcessError if a client fails as a whole. A failed scenario has an error in its
+    line.
+    """
     clients = ["json/all", *(f"binary/{name}" for name in BINARY), *BEFORE_NAMES, "old/all", "node/all", "go/all"]
     outcomes = play_some(built, servers, ["raw/all"]) | play_some(built, servers, clients)
     servers.restart()
@@ -105,7 +107,7 @@ def play(built: JavaBuild, servers: Servers) -> Outcomes:
 
 
 def play_some(built: JavaBuild, servers: Servers, scenarios: Sequence[str]) -> Outcomes:
-    """Play the named scenarios, each with its client: "go/Produce"; without one, in Java with JSON headers."""
+    """Run the named scenarios, each with its client: "go/Produce"; without a client, in Java with JSON headers."""
     chosen: dict[str, list[str]] = {}
     for name in scenarios:
         client, _, scenario = name.rpartition("/")
@@ -171,12 +173,12 @@ def _start_old(built: JavaBuild, servers: Servers, arguments: Sequence[str], log
 
 
 def system_properties(settings: Mapping[str, str]) -> list[str]:
-    """Options of a JVM."""
+    """Return the options of a JVM."""
     return [f"-D{key}={value}" for key, value in settings.items()]
 
 
 def _outcomes(client: str, run: WatchedProcess) -> Outcomes:
-    """The outcomes of a run; those of several clients in one name the client by their prefix."""
+    """Return the outcomes of a run. Several clients in one run have their names as prefixes."""
     lines = [line.removeprefix("outcome ") for line in run.finish(RUN_TIMEOUT_S) if line.startswith("outcome ")]
     entries = map(json.loads, lines)
     return {f"{entry.get('prefix', client).removesuffix('_')}/{entry['scenario']}": entry for entry in entries}

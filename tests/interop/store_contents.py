@@ -1,14 +1,14 @@
-"""What a store must hold after several brokers have had it, one after the other: filled by turns, looked through.
+"""Contents of a store that several brokers use alternately: messages are added in turns, and checked.
 
-Everything is expected from what the senders know (their messages and the places they were told), never from reading.
-Each turn adds to the same topics:
+The expected contents come only from the senders (their messages and the returned offsets), never from reads. Each turn
+adds to the same topics:
 
-    whole                             lists and single messages of a topic of queue.type=BatchCQ, and:
-    lists, single, deflated, packed   read by offset and compared: place, body, tag, keys, property, flag; packed holds
-                                      bodies in LZ4 and zstd
-    delayed, timers, decided          come when their time has come, or when the broker asked what became of their
-                                      transaction, in whichever turn that is: each body once
-    retried                           could not be consumed in one turn, delivered again in the next
+    whole                             lists and single messages of a topic of queue.type=BatchCQ
+    lists, single, deflated, packed   read by offset and compared: offset, body, tag, keys, property, flag; packed has
+        bodies in LZ4 and zstd
+    delayed, timers, decided          delivered when they are due, or when the broker has checked their transaction, in
+        any turn: each body once
+    retried                           not consumed in one turn, delivered again in the next
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PULL_COUNT = 1024
 SAMPLED = 50
 WAIT_S = 60.0
 LEVEL = 3
-"""Of the setting `messageDelayLevel` below; the level of a first retry too."""
+"""Delay of level 2 in the setting `messageDelayLevel` below, which is also the level of a first retry."""
 TIMER_S = 14
 SETTINGS = {
     "messageDelayLevel": "1s 5s 14s",
@@ -78,34 +78,36 @@ SETTINGS = {
     "maxTransferBytesOnMessageInMemory": "4194304",
     "mappedFileSizeCommitLog": str(32 << 20),
 }
-"""Times that pass while the brokers take turns, pulls that bring more, and a log of several segments."""
+"""Settings for delays that end while the brokers alternate, pulls that return more messages, and a log of several
+segments.
+"""
 
 Queue = tuple[str, int]
 
 
 @dataclass
 class StoreContents:
-    """What the turns so far have put into the store."""
+    """What the turns have added to the store."""
 
     queues: dict[Queue, dict[int, str]] = field(default_factory=dict)
-    """Queue -> offset -> what is compared of the message there, as text."""
+    """Queue -> offset -> compared fields of the message, as text."""
     later: dict[str, set[bytes]] = field(default_factory=dict)
-    """Topic -> bodies that must come, each once."""
+    """Topic -> bodies that must be delivered, each once."""
     failed: set[bytes] = field(default_factory=set)
     """Bodies that the group could not consume in the last turn."""
     committed: dict[Queue, int] = field(default_factory=dict)
-    """Progress of the group in `lists`, which it does not otherwise read."""
+    """Offsets of the group in `lists`, from which it does not consume."""
     samples: list[tuple[str, str, str, bytes]] = field(default_factory=list)
-    """Topic, key, unique key and body of messages that must be found by either."""
+    """Topic, key, unique key and body of messages that must be found by both."""
     next_due: float = 0.0
-    """Time of day, in seconds, before which nothing of the last turn that comes by itself is due."""
+    """Time of day in seconds before which no delayed message of the last turn is due."""
 
     @property
     def message_count(self) -> int:
         return sum(map(len, self.queues.values())) + sum(map(len, self.later.values()))
 
     def checksum(self) -> str:
-        """One digest over all that is read by offset."""
+        """Digest of everything that is read by offset."""
         return checksum(self.queues)
 
     def place(self, topic: str, queue_id: int, offset: int, message: Message) -> None:
@@ -135,11 +137,11 @@ async def create_topics(name_servers: str) -> None:
                 await asyncio.sleep(0.05)
 
 
-# --- filling ---
+# --- adding ---
 
 
 async def fill(contents: StoreContents, name_servers: str, turn: str) -> None:
-    """Put everything in once more; what comes later is sent last, so that the next broker has to bring it."""
+    """Add all kinds of messages. Delayed ones are sent last, so that the next broker must deliver them."""
     async with Producer("fillers", name_servers=name_servers) as producer:
         await _fill_lists(contents, producer, turn, "lists", LIST_COUNT)
         await asyncio.gather(
@@ -196,7 +198,7 @@ async def _fill_singles(
 
 
 async def _fill_packed(contents: StoreContents, name_servers: str, turn: str) -> None:
-    """Compressed as Java producers can be told to; ours never does it."""
+    """Compressed with algorithms that Java producers can be configured to use, but RaptorMQ's client does not."""
     packings = [
         (SysFlag.COMPRESSION_LZ4, lz4.frame.compress),
         (SysFlag.COMPRESSION_ZSTD, zstandard.ZstdCompressor().compress),
@@ -231,7 +233,7 @@ async def _fill_delayed(contents: StoreContents, producer: Producer, turn: str) 
 
 
 async def _open_transactions(contents: StoreContents, name_servers: str, turn: str) -> None:
-    """Leave transactions open; those with even numbers are to be committed when a broker asks."""
+    """Leave transactions open. Those with even numbers must be committed when a broker sends a check."""
     async with TransactionProducer("deciders", _undecided, name_servers=name_servers) as producer:
         for number in range(OPEN_COUNT):
             message = _message("decided", turn, number)
@@ -256,7 +258,7 @@ async def _commit_progress(contents: StoreContents, name_servers: str) -> None:
 
 
 async def _fail_once(contents: StoreContents, name_servers: str, producer: Producer, turn: str) -> None:
-    """Let the group fail to consume messages; they are due again when the next broker has the store."""
+    """Let the group fail to consume messages. They are due again when the next broker has the store."""
     sent = {message.body: message for message in (_message("retried", turn, each) for each in range(FAILED_COUNT))}
     await asyncio.gather(*(producer.send(message, timeout=30) for message in sent.values()))
     await _consume_retried(name_servers, lambda message: message.body in sent, ConsumeResult.RECONSUME_LATER, len(sent))
@@ -266,7 +268,9 @@ async def _fail_once(contents: StoreContents, name_servers: str, producer: Produ
 async def _consume_retried(
     name_servers: str, wanted: Callable[[MessageExt], bool], answer: ConsumeResult, count: int
 ) -> list[MessageExt]:
-    """Consume with the group until it had `count` wanted messages, to which it answers so; the others succeed."""
+    """Consume with the group until it has received `count` wanted messages, which get this result; all others
+    succeed.
+    """
     received: dict[bytes, MessageExt] = {}
     enough = asyncio.Event()
 
@@ -285,12 +289,12 @@ async def _consume_retried(
     return list(received.values())
 
 
-# --- looking through ---
+# --- checking ---
 
 
 async def look_through(contents: StoreContents, name_servers: str, *, twice: Collection[str]) -> dict[str, Any]:
-    """What the broker that has the store now serves of it, in the form of `expected`; topics in `twice` may have
-    messages that came twice.
+    """Return the contents that the current broker serves, in the form of `expected`. Topics in `twice` may have
+    duplicates.
     """
     decided = TransactionProducer("deciders", _decide, topics=["decided"], name_servers=name_servers)
     async with decided:
@@ -312,7 +316,7 @@ async def look_through(contents: StoreContents, name_servers: str, *, twice: Col
 
 
 def expected(contents: StoreContents) -> dict[str, Any]:
-    """What `look_through` has to find."""
+    """Return the expected result of `look_through`."""
     bodies = sorted(body for _, _, _, body in contents.samples)
     return {
         "counts": {queue: len(items) for queue, items in sorted(contents.queues.items())},
@@ -347,7 +351,7 @@ async def _read_all(name_servers: str) -> dict[Queue, dict[int, str]]:
 
 
 async def _await_later(contents: StoreContents, name_servers: str, topic: str) -> list[bytes]:
-    """Read a topic from its start until all is there that must come; twice what came twice."""
+    """Read a topic from its start until all expected messages are found. Duplicates are returned twice."""
     bodies: list[bytes] = []
     async with PullConsumer(name_servers=name_servers) as consumer:
         queues = await consumer.queues(topic)
@@ -375,9 +379,10 @@ async def _committed(name_servers: str) -> dict[Queue, int | None]:
 
 
 async def _found(contents: StoreContents, name_servers: str, *, unique: bool) -> list[bytes]:
-    """The bodies that the samples' keys lead to.
+    """Return the bodies that are found by the keys of the samples.
 
-    Apache RocketMQ's broker compares hashes and leaves the keys to its clients: of so many, some have another's hash.
+    Apache RocketMQ's broker compares hashes and leaves the comparison of keys to clients, so it also returns messages
+    whose keys have the same hash.
     """
     bodies = []
     async with connected(await broker_address(name_servers)) as peer:

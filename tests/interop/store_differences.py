@@ -1,4 +1,4 @@
-"""Two descriptions of a store (`store_contents`) against each other, in what a person can read of a failure."""
+"""Comparison of two descriptions of a store (`store_contents`), readable in the output of a failed test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHOWN_COUNT, SHOWN_CHARACTERS = 5, 120
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs, small enough to be read: of lists and tables what is missing and what there is too much."""
+    """Return the differences in short form: missing and additional items of lists and tables."""
     shown: dict[str, Any] = {}
     for name in sorted({*found, *wanted}):
         ours, theirs = found.get(name), wanted.get(name)

@@ -1,4 +1,4 @@
-"""Made-up results for the tests of goals and of the command."""
+"""Sample results for the tests of goals and of the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(
     cpu: float = 2.0,
     number: int = 1,
 ) -> Run:
-    """Ten seconds at some messages per second."""
+    """Return a run of ten seconds at a rate."""
     publish = LoadResult(10.0, round(sent * 10), 0, p99 / 4, p99)
     load = publish
     if consumed is not None:

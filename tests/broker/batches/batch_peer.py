@@ -1,4 +1,4 @@
-"""What tests of BatchCQ topics send and ask."""
+"""Requests to BatchCQ topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMEOUT = 10.0
 
 
 async def create_topic(peer: Peer, topic: str = "b", attributes: str = "+queue.type=BatchCQ") -> RemotingCommand:
-    """Make a topic with two queues."""
+    """Create a topic with two queues."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -37,7 +37,7 @@ async def send_batch(
     body: bytes | None = None,
     **more: object,
 ) -> RemotingCommand:
-    """Send bodies with their properties as one request (320)."""
+    """Send bodies with their properties as one batch (320)."""
     if body is None:
         body = encode_batch([(3, each, text.encode()) for each, text in messages])
     fields = send_fields(topic, queue_id, properties) | {"m": "true"} | more
@@ -45,12 +45,12 @@ async def send_batch(
 
 
 def named(*names: str) -> list[tuple[bytes, str]]:
-    """Messages with a unique key each."""
+    """Return messages with a unique key each."""
     return [(name.encode(), f"UNIQ_KEY\x01{name.upper()}\x02") for name in names]
 
 
 async def old_pull(peer: Peer, offset: int, queue_id: int = 0, **more: object) -> RemotingCommand:
-    """Pull like a client that knows nothing of inner batches."""
+    """Pull like a client that does not support inner batches."""
     fields = pull_fields("b", offset, queue_id) | more
     text = {name: str(value) for name, value in fields.items()}
     command = RemotingCommand(RequestCode.PULL_MESSAGE, text, language=Language.GO, version=317)

@@ -20,7 +20,7 @@ FAST = {"haSendHeartbeatInterval": "100", "haHousekeepingInterval": "2000"}
 
 @asynccontextmanager
 async def name_server(folder: Path) -> AsyncIterator[str]:
-    """A name server; yields its address."""
+    """Run a name server and yield its address."""
     pairs = {
         "listenPort": "0",
         "bindAddress": "127.0.0.1",
@@ -36,7 +36,7 @@ async def name_server(folder: Path) -> AsyncIterator[str]:
 
 
 class Pair:
-    """Brokers of one name, which a test starts and stops."""
+    """The brokers with the same broker name, started and stopped by a test."""
 
     def __init__(self, folder: Path, opened: AsyncExitStack, address: str, ports: tuple[int, int]) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Pair:
         return await self._start("master", pairs | (more or {}), filesystem)
 
     def slave_settings(self, broker_id: int = 1) -> dict[str, str]:
-        """Return settings that make a broker a slave."""
+        """Return the settings of a slave."""
         return self._common() | {"brokerRole": "SLAVE", "brokerId": str(broker_id)}
 
     async def slave(
@@ -80,7 +80,7 @@ class Pair:
 
 @asynccontextmanager
 async def pair(folder: Path, ports: list[int]) -> AsyncIterator[Pair]:
-    """Nothing runs but a name server; ``ports`` are those of the master, for clients and for slaves."""
+    """Run a name server, without brokers. ``ports`` are the ports of the master for clients and for slaves."""
     folder.mkdir(exist_ok=True)
     async with name_server(folder) as address, AsyncExitStack() as opened:
         yield Pair(folder, opened, address, (ports[0], ports[1]))

@@ -1,4 +1,4 @@
-"""A load balancer in front of the members of a group, which plays the Service of their leader."""
+"""A load balancer in front of the members of a group, which represents the Service of the leader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from contextlib import suppress
 
 
 class Balancer:
-    """Passes connections on to one port, as a Service does whose selector matches one pod; to none it refuses them."""
+    """Forwards connections to one port, like a Service whose selector matches one pod. Without a port it refuses
+    connections.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -21,7 +23,7 @@ class Balancer:
     async def stop(self) -> None:
         assert self._server is not None
         self._server.close()
-        for _ in range(5):  # a connection that was accepted before has its task then
+        for _ in range(5):  # a connection that was accepted before already has its task
             await asyncio.sleep(0)
         for task in list(self._tasks):
             task.cancel()

@@ -1,8 +1,8 @@
-"""A group of members in one process: real stores on volumes in memory, a network that a seed decides about.
+"""A group of members in one process, with real stores on in-memory volumes and a network that a seed determines.
 
 Each member is a :class:`~raptormq.broker.replication.group_member.GroupMember` with its tables. Messages pass through
-the codec. Nothing happens by itself: :meth:`Group.step` lets one thing happen, and the members' tasks run up to where
-they wait for something.
+the codec. Nothing happens spontaneously: :meth:`Group.step` executes one event, and the tasks of the members run until
+they wait.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tests.storage.stores import Clock, bodies, message, read_queue, small_confi
 
 HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
 TURNS = 6
-"""Turns of the loop in which the tasks of a member do what they can."""
+"""Iterations of the event loop in which the tasks of a member make progress."""
 
 
 async def inline(work: Callable[[], Any]) -> Any:
-    """Do at once what a thread would do, after others had their turn."""
+    """Run a function of a thread on the event loop, after other tasks have run."""
     await asyncio.sleep(0)
     return work()
 
@@ -86,7 +86,9 @@ class Member:
         )
         member.tables_offset = lambda: self.tables.kept_offset
         with suppress(StopIteration):
-            self.tables.catch_up(progress.tables_offset).send(None)  # everything is in memory: it waits for nothing
+            self.tables.catch_up(progress.tables_offset).send(
+                None
+            )  # everything is in memory, so the call does not wait
             raise AssertionError("the tables wait for the disk")
         self.replica.metadata_topic = TABLES_TOPIC
         self.replica.attach(self.tables)
@@ -98,14 +100,14 @@ class Member:
         self.saved_topics.clear()
 
     def start_alone(self) -> None:
-        """Open the store as that of a broker without copies."""
+        """Open the store like a broker without replication."""
         self.store = MessageStore(small_config(), fs=self.volume, clock=Clock())
         self.store.open()
         self.topics = TopicTable(TopicConfigTable(dict(self.saved_topics)), Clock())
         self._know_types()
 
     def _know_types(self) -> None:
-        """Do what the broker does when a topic is made."""
+        """Do what the broker does when a topic is created."""
         topics, store = self.topics, self.store
 
         def made(topic: str) -> None:
@@ -123,7 +125,9 @@ class Member:
         return self.store.replica
 
     def kill(self, *, power: bool = False) -> None:
-        """End the process wherever it is; with ``power`` the machine, and what was not flushed."""
+        """End the process at any point. With ``power`` the machine loses power, and with it data that is not
+        flushed.
+        """
         assert self.member is not None
         member = self.member
         for task in (member._persisting, member._flushing, member._saving, member._learning):
@@ -136,37 +140,37 @@ class Member:
         self.volume = self.volume.after_power_cut(self.group.rng) if power else self.volume.after_kill()
 
     def send(self, message: Message) -> None:
-        """Outbox: hand the message to the network, as bytes."""
+        """Outbox: pass the encoded message to the network."""
         body = encode_head(message)
         if isinstance(message, Append) and message.previous.offset < message.end.offset:
             try:
                 body += b"".join(map(bytes, self.replica.read(message.previous.offset, message.end.offset, wait=True)))
             except ValueError:
-                return  # retention has just deleted it
+                return  # retention has deleted it meanwhile
         self.group.network.append((self.id, message.to, body))
 
     def discard_pending(self) -> None:
-        """Outbox: nothing waits here."""
+        """Outbox: no effect, because nothing is queued here."""
 
     async def history(self, member: str) -> LogHistory:
-        """Outbox: ask the leader, unless the network is cut."""
+        """Outbox: send a request to the leader, unless the network is cut."""
         target = self.group.members[member].member
         if target is None or frozenset((self.id, member)) in self.group.cut:
-            raise RequestTimeout(f"{member} does not answer")
+            raise RequestTimeout(f"{member} does not respond")
         asked = asyncio.ensure_future(target.history())
         for _ in range(20 * TURNS):
             if asked.done():
                 return LogHistory.from_json(asked.result().to_json())
             await asyncio.sleep(0)
         asked.cancel()
-        raise RequestTimeout(f"{member} does not answer in time")
+        raise RequestTimeout(f"{member} does not respond in time")
 
     def _reset(self) -> None:
         self.wants_restart = True
 
     @property
     def is_busy(self) -> bool:
-        """Whether a task of the member has something to do."""
+        """Return whether a task of the member can make progress."""
         member = self.member
         assert member is not None
         tasks = (member._persisting, member._flushing, member._saving, member._learning)
@@ -180,7 +184,7 @@ class Member:
 
 
 class Group:
-    """The members, the network between them, and what was acknowledged."""
+    """The members, the network between them, and the acknowledged messages."""
 
     def __init__(self, seed: int, size: int = 3, *, sync: bool = False) -> None:
         self.rng = random.Random(seed)
@@ -192,7 +196,7 @@ class Group:
         self.members = {f"n{number}": Member(self, f"n{number}") for number in range(size)}
         self.acknowledged: list[str] = []
         self.places: dict[str, int] = {}
-        """Where in the log those are."""
+        """Log offsets of the acknowledged messages."""
         self.refused = 0
         self.delivered: list[Message] = []
         self._number = 0
@@ -207,12 +211,12 @@ class Group:
 
     @property
     def leader(self) -> Member | None:
-        """The member that takes messages, of those that think so the one of the latest term."""
+        """Return the member that accepts messages; of several, the one with the latest term."""
         leading = [each for each in self.alive if each.member is not None and each.member.leads]
         return max(leading, key=_term_of, default=None)
 
     def send(self, member: Member) -> None:
-        """Append a group of messages at a member; they count as acknowledged when it says so."""
+        """Append messages at a member. They are acknowledged when the member confirms them."""
         texts = [
             f"{self._number + each}".ljust(self.rng.choice([1, 90, 400]), ".") for each in range(self.rng.randint(1, 3))
         ]
@@ -231,7 +235,7 @@ class Group:
             self.places |= places
 
     async def settle(self) -> None:
-        """Let all tasks do what they can, for a few turns of the loop."""
+        """Run all tasks for a few iterations of the event loop."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
             for each in self.alive:
@@ -259,7 +263,7 @@ class Group:
             each.tables.tick()
 
     async def calm(self, until: Callable[[], bool], ticks: int = 600) -> None:
-        """Heal everything and let time pass, until something is so."""
+        """End all faults, and let time pass until a condition is true."""
         self.cut.clear()
         for each in self.members.values():
             if each.member is None:
@@ -276,11 +280,11 @@ class Group:
             if until():
                 return
         raise AssertionError(
-            f"it never came to that: {[each.member and each.member.status() for each in self.members.values()]}"
+            f"the condition is still false: {[each.member and each.member.status() for each in self.members.values()]}"
         )
 
     def is_whole(self) -> bool:
-        """All members have one log, all of it in the queues."""
+        """Return whether all members have the same log, and have dispatched all of it."""
         if self.leader is None or any(each.member is None for each in self.members.values()):
             return False
         ends = {(each.store.end_offset, each.replica.dispatched_offset) for each in self.alive}
@@ -296,5 +300,5 @@ def _term_of(each: Member) -> int:
 
 
 def messages_of(member: Member) -> list[str]:
-    """The messages in the queue of a member."""
+    """Return the messages in the queue of a member."""
     return bodies(read_queue(member.store))

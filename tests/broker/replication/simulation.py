@@ -1,14 +1,14 @@
 """A seeded simulation of a whole group: real stores, member files, tables and codec; fake clock, disks and network.
 
-One seed decides everything: the flush mode, which faults come together, every delay. The network loses, duplicates,
-delays and reorders messages and is partitioned. Processes are killed in the middle of what they do, machines lose power
-with what was not flushed, disks refuse writes or are replaced by empty ones, retention deletes segments, leadership is
-transferred. :mod:`tests.raft.simulation` does the same with the Raft library alone, several times as fast.
+One seed determines everything: the flush mode, the combinations of faults, and every delay. The network loses,
+duplicates, delays and reorders messages and is partitioned. Processes are killed at any point, machines lose power with
+unflushed data, disks refuse writes or are replaced by empty ones, retention deletes segments, and leadership is
+transferred. :mod:`tests.raft.simulation` does the same with the Raft library alone and is several times as fast.
 
-Checked all the while: a term has one leader; what a consumer has seen at an offset of the queue is there for ever and
-on every member; a read sees all that was acknowledged before it. At the end, after all faults are healed: the group has
-a leader, all members have its log, and everything acknowledged is in it once and in order, but for what retention
-deleted.
+Invariants that are checked continuously: a term has one leader. A message that a consumer has read at an offset of the
+queue stays at this offset on every member. A read returns everything that was acknowledged before it. At the end, after
+all faults are healed, the group must have a leader and all members must have its log. Everything acknowledged must be
+in the log once and in order, except for what retention has deleted.
 
 A failing seed is replayed by::
 
@@ -34,7 +34,7 @@ from tests.storage.stores import Inline, read_queue
 
 STEPS = 350
 _NEVER_S = 3600.0
-"""Reads wait for the group's clock, which is not that of the loop."""
+"""Reads time out by the clock of the group instead of that of the event loop."""
 PROFILES = (
     ("kill", "start", "start", "cut", "heal", "flush"),
     ("kill_leader", "start", "start", "cut_leader", "heal"),
@@ -45,15 +45,15 @@ PROFILES = (
     ("refuse_writes", "kill_leader", "start", "start"),
     ("kill", "power", "cut", "heal", "start", "start", "retire", "transfer", "wipe", "refuse_writes", "flush"),
 )
-"""Kinds of faults that come together: names of methods of :class:`Simulation`."""
+"""Combinations of faults, as names of methods of :class:`Simulation`."""
 
 
 class SimulationFailed(AssertionError):
-    """A promise was broken; the text ends with the command that replays it."""
+    """An invariant is violated. The message ends with the command that replays the seed."""
 
 
 async def retire(member: Member) -> None:
-    """Let retention delete all segments but the last one."""
+    """Let retention delete all segments except the last one."""
     assert member.store._opened is not None
     maintenance = member.store._opened.maintenance
     maintenance.flush_all()
@@ -79,15 +79,15 @@ class Simulation:
         self.reordering = rng.choice((0.0, 0.2))
         self.leaders: dict[int, str] = {}
         self.seen: dict[int, str] = {}
-        """What a consumer has read, by offset of the queue."""
+        """Messages that a consumer has read, by offset of the queue."""
         self.passed_reads = 0
         self._reads: list[asyncio.Task[bool]] = []
 
     def run(self) -> None:
-        """Run it.
+        """Run the simulation.
 
         Raises:
-            SimulationFailed: a promise was broken.
+            SimulationFailed: An invariant is violated.
         """
         try:
             asyncio.run(self._run())
@@ -135,7 +135,7 @@ class Simulation:
             await group.settle()
 
     async def _end(self) -> None:
-        """Heal everything, and check what is left."""
+        """Heal all faults, and check the final state."""
         group = self.group
         for each in group.alive:
             self._allow_writes(each)
@@ -143,7 +143,7 @@ class Simulation:
         assert not group.halted(), group.halted()
         last = [asyncio.ensure_future(self._linearizable_read(each)) for each in group.alive]
         await group.calm(lambda: all(each.done() for each in last))
-        assert all(await asyncio.gather(*last)), "a read on a healed group is not answered"
+        assert all(await asyncio.gather(*last)), "a read on a healed group does not complete"
         for read in self._reads:
             if not read.done():
                 read.cancel()  # its member was killed meanwhile
@@ -165,7 +165,7 @@ class Simulation:
             self._reads.append(asyncio.ensure_future(self._linearizable_read(self.rng.choice(self.group.alive))))
 
     async def _linearizable_read(self, each: Member) -> bool:
-        """Read everything at a member, and return whether it has answered."""
+        """Read all messages from a member. Return whether it has responded."""
         group, process = self.group, each.member
         known = list(group.acknowledged)
         if process is None or not await process.reads.passed(_NEVER_S) or each.member is not process:
@@ -174,11 +174,11 @@ class Simulation:
         found = self._see_queue(each)
         start = each.store.start_offset
         stale = [text for text in known if text not in found and group.places[text] >= start]
-        assert not stale, f"a read of {each.id} does not see {stale}, which were acknowledged before it"
+        assert not stale, f"a read of {each.id} lacks {stale}, which were acknowledged before it"
         return True
 
     def _see_queue(self, each: Member) -> set[str]:
-        """Read the queue of a member as a consumer, and return what is in it."""
+        """Read the queue of a member like a consumer. Return the messages."""
         found = set()
         for message in read_queue(each.store):
             text = message.body.decode()
@@ -226,7 +226,7 @@ class Simulation:
                     await done
 
     def power(self, each: Member) -> None:
-        """Cut the power of a machine. Under ASYNC_FLUSH only a minority may lose what is not flushed."""
+        """Cut the power of a machine. With ASYNC_FLUSH only a minority may lose unflushed data."""
         group = self.group
         if not group.sync:
             if len(group.alive) < len(group.members) or not group.is_whole() or self._is_recovering():
@@ -241,13 +241,13 @@ class Simulation:
         return any(state is None or state.recovering for state in states)
 
     def wipe(self, each: Member) -> None:
-        """Replace the disk of a member, while the others have everything."""
+        """Replace the disk of a member while the others have the whole log."""
         if len(self.group.alive) == len(self.group.members) and self.group.is_whole() and not self._is_recovering():
             each.kill()
             each.volume = MemoryFileSystem()
 
     def transfer(self, to: Member) -> None:
-        """Ask the leader to transfer leadership."""
+        """Request a transfer of leadership from the leader."""
         leader = self.group.leader
         if leader is not None and leader is not to and leader.member is not None:
             try:
@@ -256,7 +256,7 @@ class Simulation:
                 return
 
     def refuse_writes(self, each: Member) -> None:
-        """Let the disk of a follower have no room until the faults are healed."""
+        """Make the disk of a follower refuse writes until the faults are healed."""
         if each is not self.group.leader:
             each.replica.write = no_room  # type: ignore[method-assign,assignment]
 

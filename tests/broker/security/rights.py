@@ -1,7 +1,8 @@
-"""What each request to a broker needs with access control on, from the sources of Apache RocketMQ 5.3.3
-(``DefaultAuthorizationContextBuilder``; ``RocketMQAction`` and ``RocketMQResource`` of the request headers).
+"""Permissions that each request to a broker requires with access control, according to the sources of Apache RocketMQ
+5.3.3 (``DefaultAuthorizationContextBuilder``; ``RocketMQAction`` and ``RocketMQResource`` of the request headers).
 
-Each row has a request about :data:`TOPIC`, :data:`GROUP` and the cluster, to be tried with and without what it says.
+Each row has a request about :data:`TOPIC`, :data:`GROUP` and the cluster, which is sent with and without the listed
+permissions.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def heartbeat(*consumers: str) -> bytes:
 
 
 def its_part_passes(answer: RemotingCommand) -> bool:
-    """Whether the only part of a request for several queues does."""
+    """Return whether the only entry of a request for several queues succeeds."""
     return decode_part_responses(answer.body, 1)[0].code != ResponseCode.NO_PERMISSION
 
 
@@ -80,7 +81,7 @@ HANDLE = "0 1700000000000 60000 0 0 broker-a 0 0"
 ACL = by_json(policies=[{"entries": [{"resource": "Topic:x", "actions": ["Pub"], "decision": "Allow"}]}])
 RETRY = f"%RETRY%{GROUP}"
 POPPED = f"%RETRY%{GROUP}+{TOPIC}"
-"""Where what was popped and not acknowledged comes again."""
+"""Topic to which popped and unacknowledged messages return."""
 BY_RECORD = "in addition, the topic of the stored message is checked"
 NOT_SHOWN = "RocketMQ returns messages of any topic by their position"
 
@@ -161,7 +162,7 @@ ROWS = (
     Row(C.QUERY_ASSIGNMENT, "queues of a member", SUB_BOTH, NO_RULE,
         "members have these permissions; RocketMQ's proxies require the same",
         body=by_json(topic=TOPIC, consumerGroup=GROUP, clientId="c", strategyName="AVG", messageModel="CLUSTERING")),
-    # --- looking messages up ---
+    # --- queries for messages ---
     Row(C.QUERY_MESSAGE, "messages by key", {"topic": "Sub or Get"},
         fields={"topic": TOPIC, "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1 << 50}),
     Row(C.VIEW_MESSAGE_BY_ID, "one message by its position", GET_TOPIC, "Get on the topic, if the request names one",

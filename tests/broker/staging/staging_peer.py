@@ -1,4 +1,4 @@
-"""What tests of staged messages send, and what they find."""
+"""Requests for staged messages, and their expected results."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ async def staged(peer: Peer, found: Sequence[bytes], queue_id: int = 0, **more: 
 async def commit(
     peer: Peer, offsets: Sequence[int], query: str = "q", batch: int = 0, others: Mapping[str, list[int]] | None = None
 ) -> RemotingCommand:
-    """Commit these lists of broker-a."""
+    """Commit these lists at broker-a."""
     decision = {"broker-a": to_ranges(offsets)} | {name: to_ranges(each) for name, each in (others or {}).items()}
     return await peer.call(RequestCode.COMMIT_STAGED, {"query": query, "batch": batch}, encode_decision(decision))
 
 
 async def committed(peer: Peer, offsets: Sequence[int], query: str = "q", batch: int = 0) -> RemotingCommand:
-    """Commit until the batch is published, as a driver does."""
+    """Repeat the commit until the batch is published, like a driver."""
     for _ in range(GIVEN_UP):
         answer = await commit(peer, offsets, query, batch)
         assert answer.code == 0, answer
         if answer.ext_fields["isPublished"] == "true":
             return answer
-    raise AssertionError("the batch is never published")
+    raise AssertionError("the batch was not published")
 
 
 async def visible(peer: Peer, topic: str = "t", queues: int = 2) -> list[list[bytes]]:
-    """All bodies of the first queues of a topic."""
+    """Return all bodies of the first queues of a topic."""
     found: list[list[bytes]] = []
     for queue_id in range(queues):
         of_queue: list[bytes] = []
@@ -62,5 +62,5 @@ async def visible(peer: Peer, topic: str = "t", queues: int = 2) -> list[list[by
 
 
 def once(found: list[list[bytes]]) -> Counter[bytes]:
-    """How often each body is there."""
+    """Return the number of occurrences of each body."""
     return Counter(body for queue in found for body in queue)

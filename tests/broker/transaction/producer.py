@@ -1,4 +1,4 @@
-"""A producer of transactions: it prepares, decides, and answers questions."""
+"""A producer of transactions: it sends half messages, commits or rolls back, and answers checks."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ LOGBACK_NAMES = ("rmq.namesrv.logback.xml", "rmq.broker.logback.xml", "rmq.clien
 
 
 class Release(Enum):
-    """Releases of Apache RocketMQ; their versions are in the Maven project."""
+    """Releases of Apache RocketMQ. The Maven project has their versions."""
 
     REFERENCE = "5.3.3"
-    """Outcomes and outputs of it are recorded."""
+    """The release whose outcomes and outputs are recorded."""
     NEWEST = "5.5.0"
-    """The newest one that Maven Central serves whole."""
+    """The newest release that Maven Central serves completely."""
     OLD = "4.9"
 
 
@@ -41,12 +41,12 @@ class JavaBuild:
     folder: Path
 
     def client_class_path(self, release: Release) -> str:
-        """Our programs on a client of RocketMQ 5."""
+        """Class path of the programs with the client of RocketMQ 5."""
         library = {Release.REFERENCE: "client/lib/*", Release.NEWEST: "newest-client/lib/*"}[release]
         return os.pathsep.join(map(str, (self.folder / "conf", self.folder / "client/classes", self.folder / library)))
 
     def server_class_path(self, release: Release) -> str:
-        """Name server and broker."""
+        """Class path of name server and broker."""
         if release is Release.OLD:
             return str(self.folder / "old-server/lib/*")
         library = {Release.REFERENCE: "server/lib/*", Release.NEWEST: "newest-server/lib/*"}[release]
@@ -58,17 +58,17 @@ class JavaBuild:
 
     @property
     def mixed_class_path(self) -> str:
-        """Programs written for the client of RocketMQ 5, on that of RocketMQ 4."""
+        """Class path of the programs for RocketMQ 5 with the client of RocketMQ 4."""
         return os.pathsep.join(map(str, (self.folder / "client/classes", self.folder / "old-client/lib/*")))
 
     @property
     def logging(self) -> Path:
-        """The logging configuration, for servers that look for it in their own folder."""
+        """Folder with the logging configuration, for servers that search in their own folder."""
         return self.folder / "conf" / LOGBACK_NAMES[0]
 
 
 def build() -> JavaBuild:
-    """The build of the sources as they are now, made first if the cache does not hold it; raises BuildError."""
+    """Return the build of the current sources. It is made if the cache lacks it; raises BuildError."""
     sources = [path for path in PROJECT.rglob("*") if path.is_file() and path.suffix in {".xml", ".java"}]
     return JavaBuild(cached("java", PROJECT, sources, _build_into))
 

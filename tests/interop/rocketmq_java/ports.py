@@ -1,4 +1,4 @@
-"""Free TCP ports of the loopback interface. A broker needs several in a fixed arrangement (see `servers`)."""
+"""Free TCP ports of the loopback interface. A broker needs several ports in a fixed arrangement (see `servers`)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import threading
 
 _TRIES = 200
 _BELOW = 32_768
-"""Where Linux begins with the ports that it gives to outgoing connections."""
+"""First port that Linux assigns to outgoing connections."""
 _guard = threading.Lock()
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, of those below."""
+    """Return a free port of 127.0.0.1 below those of outgoing connections."""
     return free_port_run(before=0, after=0)
 
 
 def free_port_run(before: int, after: int) -> int:
-    """A free port p whose neighbours p - before … p + after are free as well; raises OSError when none is found.
+    """Return a port p with free ports p - before … p + after; raises OSError if there is none.
 
-    Below those of outgoing connections: it takes a broker seconds until it binds all of them, and when it starts again
-    they still have to be free. No port is given out twice by one process.
+    The ports are below those of outgoing connections, because a broker takes seconds to bind all of them, and they must
+    still be free at its restart. A process never returns a port twice.
     """
     numbers = random.SystemRandom()
     for _ in range(_TRIES):

@@ -1,9 +1,9 @@
 """A TCP proxy on loopback that records every remoting frame of both directions.
 
-    client --> RecordingProxy(port) --> target
-Frames (4-byte big-endian length, then that many bytes) are forwarded unchanged and kept in the order in which they were
-read. To make a client that asks a name server for routes come through a proxy as well, an address text inside the
-frames that go back can be replaced by one of the same length; what is recorded is what the server really sent.
+client --> RecordingProxy(port) --> target
+Frames (4 bytes of big-endian length, then that many bytes) are forwarded unchanged and recorded in the order in which
+they were read. To make a client that requests routes from a name server use a proxy for the broker as well, an address
+in the returned frames can be replaced by one of the same length. The recorded frame is the original one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Frame:
-    """One recorded frame, length prefix included. `connection` numbers the TCP connections of a proxy from 0."""
+    """One recorded frame with its length prefix. `connection` is the number of the TCP connection of a proxy,
+    from 0.
+    """
 
     peer: str
     connection: int
@@ -25,7 +27,7 @@ class Frame:
 
 
 class RecordingProxy:
-    """Forwards connections on `port` to `target` and hands each frame to `record` (called from several threads)."""
+    """Forwards connections on `port` to `target`, and passes each frame to `record` (called from several threads)."""
 
     def __init__(
         self,
@@ -35,9 +37,9 @@ class RecordingProxy:
         *,
         replace: tuple[bytes, bytes] = (b"", b""),
     ) -> None:
-        """`replace` = (old, new) of the same length, applied to what the server sends."""
+        """`replace` = (old, new) of the same length, applied to frames of the server."""
         if len(replace[0]) != len(replace[1]):
-            raise ValueError("a replacement inside a frame must keep its length")
+            raise ValueError("a replacement in a frame must have the same length")
         self._peer, self._target, self._record, self._replace = peer, target, record, replace
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -45,7 +47,7 @@ class RecordingProxy:
         threading.Thread(target=self._accept, name=f"proxy of {peer}", daemon=True).start()
 
     def close(self) -> None:
-        """Close the listener and every connection; the threads end by themselves."""
+        """Close the listener and every connection. The threads then end."""
         for each in [self._listener, *self._sockets]:
             _shut(each)
 
@@ -70,7 +72,7 @@ class RecordingProxy:
                     self._record(Frame(self._peer, number, to_server, data))
                     sink.sendall(data if to_server or not self._replace[0] else data.replace(*self._replace))
         except OSError:
-            pass  # the other side went away: the connection ends here as well
+            pass  # the other side has closed the connection, so this side closes it, too
         finally:
             _shut(sink)
 
@@ -79,5 +81,5 @@ def _shut(each: socket.socket) -> None:
     try:
         each.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # already gone
+        pass  # already closed
     each.close()

@@ -1,4 +1,4 @@
-"""Waits until a name server lists a broker, with GET_BROKER_CLUSTER_INFO (106) in a hand-made frame::
+"""Waits until a name server lists a broker, with GET_BROKER_CLUSTER_INFO (106) in a manually encoded frame::
 
 4 bytes length | 4 bytes: top byte 0 (JSON), header length | header JSON | body
 """
@@ -22,12 +22,12 @@ _POLL_S = 0.1
 def wait_until_listed(
     namesrv_port: int, timeout: float, broker_name: str = "broker-a", tls: ssl.SSLContext | None = None
 ) -> None:
-    """Ask (over `tls`) until the reply names the broker; raises ProcessError after `timeout` seconds."""
+    """Send requests (over `tls`) until a response lists the broker; raises ProcessError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while f'"{broker_name}"'.encode() not in _cluster_info(namesrv_port, tls):
         if time.monotonic() > deadline:
             raise ProcessError(f"the name server does not list {broker_name} after {timeout:g} s")
-        time.sleep(_POLL_S)  # there is nothing to wait for: the name server announces no registration
+        time.sleep(_POLL_S)  # polled, because the name server does not notify of registrations
 
 
 def _cluster_info(port: int, tls: ssl.SSLContext | None) -> bytes:
@@ -39,4 +39,4 @@ def _cluster_info(port: int, tls: ssl.SSLContext | None) -> bytes:
                 stream.flush()
                 return stream.read(int.from_bytes(stream.read(4), "big"))
     except OSError:
-        return b""  # not listening yet
+        return b""  # it does not listen yet

@@ -1,7 +1,7 @@
-"""Apache RocketMQ's name server and broker as child processes with a folder of their own.
+"""Apache RocketMQ's name server and broker as child processes with separate folders.
 
-Ports of a broker: listenPort p, fast port p - 2, HA port p + 1. RocketMQ binds every interface; the broker announces
-127.0.0.1 (`brokerIP1`).
+Ports of a broker: listenPort p, fast port p - 2, HA port p + 1. RocketMQ binds every interface, and the broker
+registers 127.0.0.1 (`brokerIP1`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPENED_MODULES = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.
 
 
 class RocketMQServers:
-    """A name server and one broker, `broker-a` of `DefaultCluster`; a context manager that starts and stops both."""
+    """Context manager that runs a name server and one broker, `broker-a` of `DefaultCluster`."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class RocketMQServers:
         tls: ssl.SSLContext | None = None,
         release: Release = Release.REFERENCE,
     ) -> None:
-        """`folder` receives the store, the configuration and the logs. `settings` are added to broker.conf.
+        """`folder` is for the store, the configuration and the logs. `settings` are added to broker.conf.
 
-        `options` go to both JVMs, `prefix` before `java` of the broker (taskset, nice). `registration_address` is where
-        the broker finds its name server when that is not the name server itself (a recording proxy). `tls` is for the
-        question whether the broker is registered.
+        `options` are for both JVMs, `prefix` precedes `java` of the broker (taskset, nice). `registration_address` is
+        the address of the name server for the broker, if it differs (a recording proxy). `tls` is for the check whether
+        the broker is registered.
         """
         self.folder = folder
         self.namesrv_port = namesrv_port or free_port()
@@ -70,7 +70,7 @@ class RocketMQServers:
         return self.folder / "store"
 
     def start(self) -> None:
-        """Start both and return when the broker has registered; raises ProcessError."""
+        """Start both, and wait until the broker is registered; raises ProcessError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._release is Release.OLD:
             self._write_logging()
@@ -82,7 +82,9 @@ class RocketMQServers:
             raise
 
     def start_broker(self) -> None:
-        """Start the broker alone (again, on the same store, after `stop_broker`) and wait until it is registered."""
+        """Start the broker alone, for example on the same store after `stop_broker`, and wait until it is
+        registered.
+        """
         conf = self._write("broker.conf", self._broker_settings() | self._settings)
         arguments = ["-c", str(conf), "-n", self._registration_address]
         self.broker = self._jvm("org.apache.rocketmq.broker.BrokerStartup", arguments, self._heap, self._prefix)
@@ -95,7 +97,7 @@ class RocketMQServers:
             self.broker = None
 
     def restart(self) -> None:
-        """Stop the broker cleanly and start it again on the same store and ports."""
+        """Stop the broker cleanly and restart it on the same store and ports."""
         self.stop_broker()
         self.start_broker()
 
@@ -107,7 +109,7 @@ class RocketMQServers:
             self.namesrv = None
 
     def kill(self) -> None:
-        """End both at once, where nobody needs the store any more: a clean stop takes some ten seconds."""
+        """Kill both when the store is not needed any more, because a clean stop takes about ten seconds."""
         for process in (self.broker, self.namesrv):
             if process is not None:
                 process.kill()
@@ -153,7 +155,7 @@ class RocketMQServers:
 
     def _jvm(self, main_class: str, arguments: Sequence[str], heap: str, prefix: Sequence[str]) -> WatchedProcess:
         opened = [f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED_MODULES]
-        # A server without certificates of its own makes one in the folder for temporary files, and leaves it there.
+        # A server without certificates creates one in the folder for temporary files and does not delete it.
         folders = f"-Duser.home={self.folder}", f"-Djava.io.tmpdir={self.folder}"
         options = [f"-Xms{heap}", f"-Xmx{heap}", *folders, *opened, *self._options]
         environment = {**os.environ, "ROCKETMQ_HOME": str(self.folder)}

@@ -1,6 +1,6 @@
-"""A child process watched through its output, and stopped by its process id; `java` makes one of a Java class.
+"""A child process that is observed through its output and stopped by its process id; `java` runs a Java class.
 
-Everything it prints goes to a log file as well; the tail of that file explains a failure.
+Its output is also written to a log file, whose end is part of errors.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import IO
 STOP_TIMEOUT_S = 90.0
 LOG_TAIL_CHARACTERS = 3000
 CONNECT_PATIENCE = "-Dcom.rocketmq.remoting.client.connect.timeout=30000"
-"""Ms that a RocketMQ client takes to connect, 3,000 by default: its own threads may take as long on a busy machine."""
+"""Connect timeout of RocketMQ clients in ms, 3,000 by default. On a busy machine their threads may need longer."""
 
 
 class ProcessError(Exception):
-    """The process ended early, failed, or did not say in time what was expected of it."""
+    """The process ended early, failed, or did not print the expected text in time."""
 
 
 class WatchedProcess:
-    """A running process whose output and standard error threads copy into `log`.
+    """A running process whose output and standard error are copied to `log` by threads.
 
-    Each has a pipe of its own: in a common one, a warning may come in the middle of a long line.
+    Each has its own pipe, because in a common pipe a warning may interrupt a long line.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class WatchedProcess:
         folder: Path | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> None:
-        """`name` is for messages; `environment` and working `folder` replace the inherited ones.
+        """`name` is for errors; `environment` and working `folder` replace the inherited ones.
 
-        `on_line` is called with each line as it comes, on the thread that reads it.
+        `on_line` is called with each line, on the thread that reads it.
         """
         self.name = name
         self.log = log
@@ -73,9 +73,9 @@ class WatchedProcess:
         return self.process.pid
 
     def wait_for(self, text: str, timeout: float) -> str:
-        """Wait for the first line of output that holds `text` and return it.
+        """Wait for the first line of output that contains `text`, and return it.
 
-        Raises ProcessError after `timeout` seconds or when the process ends before.
+        Raises ProcessError after `timeout` seconds, or if the process ends before.
         """
         with self._lock:
             self._wanted = text
@@ -92,7 +92,7 @@ class WatchedProcess:
         raise ProcessError(f"{self.name} {happened} and did not print {text!r}:\n{self.tail()}")
 
     def finish(self, timeout: float) -> list[str]:
-        """Wait for the end of the process and return its lines; raises ProcessError when it takes too long or fails."""
+        """Wait for the end of the process and return its lines; raises ProcessError if it takes too long or fails."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -104,8 +104,8 @@ class WatchedProcess:
         return self.lines()
 
     def finish_after(self, text: str, timeout: float, patience: float) -> list[str]:
-        """As `finish`, of a process that may stay when its work is done: it has `patience` seconds after the line that
-        holds `text`, and is killed then.
+        """Like `finish`, for a process that may continue after its work. It has `patience` seconds after the line that
+        contains `text`, and is then killed.
         """
         self.wait_for(text, timeout)
         try:
@@ -116,7 +116,7 @@ class WatchedProcess:
         return self.finish(patience)
 
     def stop(self) -> None:
-        """SIGTERM, and return when the process is gone; raises ProcessError when it had to be killed after 90 s."""
+        """Send SIGTERM and wait for the end; raises ProcessError if the process had to be killed after 90 s."""
         self.process.terminate()
         try:
             self.process.wait(STOP_TIMEOUT_S)
@@ -128,7 +128,7 @@ class WatchedProcess:
         self._close()
 
     def kill(self) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """Kill the process with SIGKILL and wait for its end."""
         self.process.kill()
         self.process.wait()
         self._close()
@@ -157,7 +157,7 @@ class WatchedProcess:
                 self._seen.set()
 
     def _close(self) -> None:
-        """What the process printed last is read to its end."""
+        """Wait until the last output of the process is read."""
         for reader in self._readers:
             reader.join(STOP_TIMEOUT_S)
         for stream in self._streams:
@@ -176,7 +176,7 @@ def java(
     prefix: Sequence[str] = (),
     on_line: Callable[[str], None] | None = None,
 ) -> WatchedProcess:
-    """Start a Java class; `options` go to the JVM, `prefix` before `java` (nice, taskset)."""
+    """Run a Java class. `options` are for the JVM, `prefix` precedes `java` (nice, taskset)."""
     return WatchedProcess(
         main_class.rpartition(".")[2],
         [*prefix, "java", CONNECT_PATIENCE, *options, "-cp", class_path, main_class, *arguments],
