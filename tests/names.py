@@ -1,4 +1,4 @@
-"""Names for what a test writes to a server that outlives it, so that no test finds what another one has left there."""
+"""Unique names for data on a server with a longer lifetime than a test, so that tests do not share it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _numbers = itertools.count(1)
 
 
 def unique(stem: str) -> str:
-    """Return a name that begins with `stem` and that no other call returns, in no process of this run.
+    """Return a name that begins with `stem` and that no other call returns, in any process of this run.
 
-    A fixed name is a fault that seldom shows: pytest sets a fixture up again when work stealing or a random order takes
-    its tests apart, and then its messages are stored twice.
+    A fixed name fails rarely: with work stealing or a random order, pytest sets up a fixture several times, and its
+    messages are then stored twice.
     """
     return f"{stem}-{next(_numbers)}-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"

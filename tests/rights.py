@@ -1,8 +1,8 @@
-"""What each request to a server needs with access control on, as a table, and how a server is tried by it.
+"""Permissions that each request to a server requires with access control, as a table, and a test of a server against
+it.
 
-The tables of brokers and of name servers are :mod:`tests.broker.security.rights` and :mod:`tests.namesrv.rights`; both
-are written by hand, and never from the servers' own rules, which are tested by them.
-``docs/reference/access-control.md`` shows them.
+The tables of brokers and of name servers are :mod:`tests.broker.security.rights` and :mod:`tests.namesrv.rights`. Both
+are independent of the rules in the servers, which they test. ``docs/reference/access-control.md`` contains both.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ Grants = dict[str, set[str]]
 
 
 def is_allowed(answer: RemotingCommand) -> bool:
-    """Whether a request was not refused for want of rights."""
+    """Return whether a request was not refused for lack of permissions."""
     return answer.code != ResponseCode.NO_PERMISSION
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row; ``needs`` is ``{"topic": "Sub or Get"}``, empty for what every user may do who signs. A code may have
-    several rows, for what it may be about."""
+    """One row. ``needs`` is ``{"topic": "Sub or Get"}``, and empty if every user with a valid signature may send the
+    request. A code may have several rows for different resources.
+    """
 
     code: RequestCode
     about: str
@@ -47,7 +48,7 @@ class Row:
     fields: Mapping[str, object] = field(default_factory=dict)
     body: bytes = b""
     passes: Callable[[RemotingCommand], bool] = is_allowed
-    """What an answer tells."""
+    """Code that the response must have."""
     judged_by_handler: bool = False
 
     def __str__(self) -> str:
@@ -55,25 +56,25 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row as the page has it."""
+        """Return the row in the format of the documentation page."""
         needed = "; ".join(f"{actions} on the {kind}" for kind, actions in self.needs.items())
         needed = needed.replace("the every cluster", "`Cluster:*`").replace("the everything", "`*`")
         return str(int(self.code)), self.about, needed or "only a signature", self.apache, self.why
 
     def command(self) -> RemotingCommand:
-        """The request, unsigned."""
+        """Return the unsigned request."""
         return RemotingCommand(self.code, {name: str(value) for name, value in self.fields.items()}, self.body)
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows for one kind of server, and the resources that they speak of."""
+    """The rows for one kind of server, and their resources."""
 
     rows: Sequence[Row]
     resources: Mapping[str, str]
 
     def page(self) -> str:
-        """The table as the page has it."""
+        """Return the table in the format of the documentation page."""
         head = ("code", "request", "needs", "in Apache RocketMQ", "reason for the difference; additional checks")
         text = [f"| {' | '.join(cells)} |" for cells in (head, *(row.cells for row in self.rows))]
         return "\n".join([text[0], "|---" * len(head) + "|", *text[1:]])
@@ -82,18 +83,18 @@ class Table:
         return [(self.resources[kind], actions.split(" or ")) for kind, actions in row.needs.items()]
 
     def exact(self, row: Row) -> Iterator[Grants]:
-        """Every set of rights that has one action for each demand."""
+        """Return every set of permissions that has one action for each requirement."""
         named = [[(resource, action) for action in actions] for resource, actions in self._demands(row)]
         for choice in itertools.product(*named):
             yield {resource: {action} for resource, action in choice}
 
     def with_another_action(self, row: Row) -> Iterator[Grants]:
-        """All that is needed but for one resource, on which everything else is allowed."""
+        """Return all required permissions except one, with all other actions on its resource."""
         for resource, actions in self._demands(row):
             yield next(self.exact(row)) | {resource: EVERY_ACTION - set(actions)}
 
     def with_another_resource(self, row: Row) -> Iterator[Grants]:
-        """All that is needed but for one resource, and everything on others of its kind."""
+        """Return all required permissions except one, with permissions on other resources of its kind."""
         for missing, _ in self._demands(row):
             others = {resource: granted for resource, granted in next(self.exact(row)).items() if resource != missing}
             kind = missing.partition(":")[0]
@@ -102,9 +103,9 @@ class Table:
 
 
 class Trial:
-    """A server with access control on, of which nothing but ``table`` is known, and what its handlers got to see.
+    """A server with access control, of which only ``table`` is known, and the requests that reached its handlers.
 
-    ``user`` is one without rights; ``before`` is done before each request.
+    ``user`` has no permissions; ``before`` is called before each request.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Trial:
         return noted
 
     def _allow(self, grants: Grants) -> None:
-        """Let the user do this and nothing else."""
+        """Set the permissions of the user."""
         subject = f"User:{self._user.access_key}"
         self._acls.delete(subject)
         entries = [
@@ -147,7 +148,9 @@ class Trial:
             self._acls.put(subject, parse_policies({"policies": [{"entries": entries}]}))
 
     async def _passes(self, row: Row, grants: Grants) -> bool:
-        """Whether the user may send the row's request with these rights; one that is refused has reached no handler."""
+        """Return whether the user may send the request of the row with these permissions. A refused request must not
+        reach a handler.
+        """
         if self._before is not None:
             await self._before()
         self._allow(grants)
@@ -160,7 +163,9 @@ class Trial:
         return passed
 
     async def unsigned_that_pass(self) -> list[str]:
-        """Rows whose request reaches a handler, or is answered otherwise than by 16, without a good signature."""
+        """Return the rows whose request reaches a handler, or is not answered with code 16, without a valid
+        signature.
+        """
         passed: list[str] = []
         for row in self._table.rows:
             unsigned, named, guessed = (row.command() for _ in range(3))
@@ -176,16 +181,18 @@ class Trial:
         return passed
 
     async def otherwise_without_rights(self) -> list[str]:
-        """Rows that need nothing and are refused to a user without rights, or need something and are not."""
+        """Return the rows that require nothing but are refused without permissions, and those that require permissions
+        but are not refused.
+        """
         return [str(row) for row in self._table.rows if await self._passes(row, {}) is bool(row.needs)]
 
     async def passing_with(self, lacking: Callable[[Table, Row], Iterator[Grants]]) -> list[str]:
-        """Rows that pass with less than they need."""
+        """Return the rows that are accepted with insufficient permissions."""
         rows = [(row, grants) for row in self._table.rows for grants in lacking(self._table, row)]
         return [f"{row} with {grants}" for row, grants in rows if await self._passes(row, grants)]
 
     async def refused_with_what_they_need(self) -> list[str]:
-        """Rows that do not pass with exactly what they need."""
+        """Return the rows that are refused with exactly the required permissions."""
         rows = [(row, grants) for row in self._table.rows for grants in self._table.exact(row)]
         return [f"{row} with {grants}" for row, grants in rows if not await self._passes(row, grants)]
 

@@ -1,4 +1,4 @@
-"""Turns of the event loop, counted: who else would have been served while something was worked off."""
+"""Counts iterations of the event loop, in which other tasks can run during a long operation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def counted_turns() -> Iterator[Callable[[], int]]:
-    """How many turns the loop has had: what it yields says so when it is called."""
+    """Context that counts iterations of the event loop. It yields a function that returns the number."""
     turns = 0
 
     async def count() -> None:
@@ -26,6 +26,6 @@ def counted_turns() -> Iterator[Callable[[], int]]:
 
 
 async def some_turns(count: int = 20) -> None:
-    """Let everybody who can go on do so: what still waits after that waits for something else."""
+    """Let all tasks run that are ready. Those that still wait afterwards wait for another event."""
     for _ in range(count):
         await asyncio.sleep(0)

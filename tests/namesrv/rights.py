@@ -1,7 +1,7 @@
-"""What each request to a name server needs with access control on. Those of Apache RocketMQ ask for nothing; where
-their headers have a ``RocketMQAction`` (``header.namesrv``), it is the one of this table.
+"""Permissions that each request to a name server requires with access control. Name servers of Apache RocketMQ require
+none. If their headers have a ``RocketMQAction`` (``header.namesrv``), it is in this table.
 
-Each row has a request about the broker ``broker-a`` of cluster ``c``; ``broker-b`` is of cluster ``d``.
+Each row has a request about the broker ``broker-a`` of cluster ``c``; ``broker-b`` belongs to cluster ``d``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""How the API server takes and writes objects: specs that a definition accepts, and manifests as they are stored.
+"""Simulation of how the API server validates and stores objects: specs that a definition accepts, and manifests as they
+are stored.
 
-`tests/api/test_convergence.py` puts the same specs to a real one.
+`tests/api/test_convergence.py` submits the same specs to a real API server.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ TOLERATIONS = st.lists(
     ),
     max_size=3,
 )
-"""What the definition takes and a pod does as well."""
+"""Affinities and tolerations that both the definition and a pod accept."""
 SPECIAL = {"affinity": AFFINITIES, "tolerations": TOLERATIONS}
 NAMES = st.from_regex(r"[a-z]([a-z0-9]{0,8})", fullmatch=True)
 FOR_NAMES = {
@@ -72,12 +73,12 @@ FOR_NAMES = {
     "annotations": st.dictionaries(WORDS, st.text("ab \u00e9\n", max_size=5), max_size=2),
     "config": st.dictionaries(st.sampled_from(["fileReservedTime", "maxMessageSize"]), st.sampled_from(["48", ""])),
 }
-"""Where the definition leaves to the API server what else holds for a text."""
+"""Values of fields whose format the definition does not specify, but the API server checks."""
 
 
 @st.composite
 def specs(draw: st.DrawFn, kind: str) -> dict[str, Any]:
-    """What the definition of a kind accepts, with the rules of CEL."""
+    """Specs that the definition of a kind accepts, including its CEL rules."""
     spec: dict[str, Any] = draw(_values(schema(kind)["properties"]["spec"], ""))
     if kind == "BrokerCluster":
         spec["replication"], spec["replicas"] = {"mode": "none"}, 1
@@ -130,8 +131,9 @@ def _values(part: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
 
 
 def as_stored(manifest: Manifest, random: Random) -> Manifest:
-    """The object as the API server answers: without what is empty, quantities in its own form, with what others and its
-    defaults have added."""
+    """Return an object as the API server returns it: without empty fields, with normalized quantities, and with fields
+    of other managers and defaults.
+    """
     stored: Manifest = _stored(manifest, "", random)
     return stored
 
@@ -167,8 +169,9 @@ _DECIMAL = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E", -3: "m", -
 
 
 def canonical(value: Any) -> str:
-    """A quantity as the API server writes it (apimachinery, resource.Quantity): without a fraction, in the largest unit
-    with which there is none."""
+    """Normalize a quantity like the API server (apimachinery, resource.Quantity): no fraction, and the largest unit
+    that permits this.
+    """
     text = str(value)
     amount = quantity(text)
     assert amount is not None

@@ -1,8 +1,7 @@
-"""The brokers of a BrokerCluster of one Dledger group, with pods, disruption budget and membership, in place of a
-Kubernetes cluster.
+"""Simulation of the brokers of a BrokerCluster with one Dledger group: pods, disruption budget and membership.
 
-A pod takes its peers from the ConfigMap when it starts, and keeps them. It is ready when it votes. The leader refuses
-what a leader of the group refuses; `controllers` fails when a rule of `raptormq_operator.membership` is broken.
+A pod reads its peers from the ConfigMap at its start. It is ready when it votes. The leader refuses what a real leader
+refuses. `controllers` fails if a rule of `raptormq_operator.membership` is violated.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from tests.operator.test_reconcile_cluster import Operator
 
 EVERYONE = range(5)
 BEGINNING = 3 * CLOSE_BYTES
-"""How far a new learner is behind. It gets a CLOSE_BYTES with each step of the controllers."""
+"""Lag of a new learner in bytes. Each step of the controllers reduces it by CLOSE_BYTES."""
 
 
 @dataclass
 class Pod:
-    """A broker that runs."""
+    """A running broker."""
 
     revision: str
     peers: int
 
 
 class GroupAdmin(FakeAdmin):
-    """Answers changes of members as the leader of the group does."""
+    """Answers membership changes like the leader of the group."""
 
     def __init__(self, group: DledgerGroup) -> None:
         super().__init__()
@@ -61,7 +60,7 @@ class GroupAdmin(FakeAdmin):
 
 
 class DledgerGroup(Operator):
-    """An operator, and the controllers and brokers of its cluster."""
+    """An operator with the controllers and brokers of its cluster."""
 
     def __init__(self, replicas: int = 3, **spec: Any) -> None:
         super().__init__(replicas=replicas, replication={"mode": "dledger"}, **spec)
@@ -70,19 +69,19 @@ class DledgerGroup(Operator):
         self.pods: dict[int, Pod] = {}
         self.voters: set[int] = set()
         self.learners: dict[int, int] = {}
-        """How many bytes each learner lacks."""
+        """Lag of each learner in bytes."""
         self.changed: list[tuple[str, str]] = []
-        """What leaders did, in order."""
+        """Actions of the leaders, in order."""
         self.leader: int | None = None
         self.term = 0
         self.down: set[int] = set()
-        """Members that do not answer, whatever their pod does."""
+        """Members that do not respond, in any state of their pods."""
         self.largest = 0
         for server in self.cluster.name_server_addresses:
             self.admin.listings[server] = {}
 
     def renew(self) -> None:
-        """Another operator process takes over."""
+        """Start another operator process."""
         self.parts = replace(self.parts, admin=self.admin)
         self.reconcile = ClusterReconciler(
             self.parts, self._look_at_topics, clock=lambda: self.time, vary=lambda: 0.5, now=lambda: self.now
@@ -92,7 +91,7 @@ class DledgerGroup(Operator):
         return Member("demo", self.cluster.zone, 0, index)
 
     def resize(self, replicas: int) -> None:
-        """Someone changes the spec."""
+        """Change the spec of the cluster."""
         body = self.kube.objects["BrokerCluster", NAMESPACE, "demo"]
         metadata = body["metadata"] | {"generation": body["metadata"]["generation"] + 1}
         self.kube.put(body | {"metadata": metadata, "spec": body["spec"] | {"replicas": replicas}})
@@ -116,7 +115,11 @@ class DledgerGroup(Operator):
         return len(self.voters & self.serving() - {index}) > len(self.voters) // 2
 
     def change(self, broker: str, action: str, index: int) -> None:
-        """Raises ServerError for what a leader refuses."""
+        """Apply a membership change.
+
+        Raises:
+            ServerError: The leader refuses the change.
+        """
         assert self.leader is not None
         assert broker == self.member(self.leader).address
         if index >= self.pods[self.leader].peers:
@@ -125,18 +128,18 @@ class DledgerGroup(Operator):
             if index not in self.serving():
                 raise ServerError(604, f"n{index} has not contacted the leader", broker)
             if index in self.voters | self.learners.keys():
-                raise ServerError(604, f"n{index} is a member of the group already", broker)
-            assert not self.learners, "one member of a group changes at a time"
+                raise ServerError(604, f"n{index} is already a member of the group", broker)
+            assert not self.learners, "two changes at a time"
             self.learners[index] = BEGINNING
         elif action == "promote":
             if self.learners.get(index, 1):
                 raise ServerError(604, f"n{index} lacks committed data", broker)
             grown = self.voters | {index}
-            assert len(self.voters & self.serving()) > len(grown) // 2, "the new voter would be needed"
+            assert len(self.voters & self.serving()) > len(grown) // 2, "there is no majority without the new voter"
             del self.learners[index]
             self.voters = grown
         else:
-            assert index != self.leader, "the leader is never removed"
+            assert index != self.leader, "the leader must not be removed"
             self.learners.pop(index, None)
             self.voters.discard(index)
             assert self.has_majority(self.voters)
@@ -144,12 +147,12 @@ class DledgerGroup(Operator):
     # --- the controllers ---
 
     def controllers(self) -> None:
-        """StatefulSets, brokers and the disruption budget do their work once."""
+        """Execute one step of the StatefulSet controller, of the brokers and of the disruption budget."""
         self.kube.settle()
         for index in EVERYONE:
             workload = self.kube.objects.get(("StatefulSet", NAMESPACE, self.member(index).name))
             if workload is None:
-                assert index not in self.voters | self.learners.keys(), "a member lost its StatefulSet"
+                assert index not in self.voters | self.learners.keys(), "the StatefulSet of a member is deleted"
                 self.pods.pop(index, None)
                 self.kube.objects.pop(("Pod", NAMESPACE, f"{self.member(index).name}-0"), None)
             else:
@@ -160,7 +163,7 @@ class DledgerGroup(Operator):
         is_whole = all(ready.values())
         self.kube.protected = {f"{self.member(index).name}-0" for index in self.pods if ready[index] and not is_whole}
         for index in (self.voters | self.learners.keys()) & self.pods.keys():
-            assert self.pods[index].peers > max(self.voters | self.learners.keys()), "the list lacks a member"
+            assert self.pods[index].peers > max(self.voters | self.learners.keys()), "dLegerPeers lacks a member"
         self.largest = max(self.largest, len(self.voters))
 
     def _control(self, index: int, workload: dict[str, Any]) -> None:
@@ -225,7 +228,7 @@ class DledgerGroup(Operator):
         return CopyState(f"n{index}", "", role, self.learners.get(index, 0), 0, index in self.serving())
 
     async def until(self, reason: str = "Ready", turns: int = 80) -> None:
-        """The operator and the controllers take turns."""
+        """Execute steps of the operator and of the controllers alternately."""
         for _ in range(turns):
             self.controllers()
             await self.turn()

@@ -1,4 +1,4 @@
-"""Name servers and brokers that answer from tables, in place of `raptormq_operator.admin.ClientAdmin`."""
+"""Fake of `raptormq_operator.admin.ClientAdmin` with name servers and brokers that respond from tables."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ from raptormq_operator.model.cluster import Cluster, Member, Tls
 
 @dataclass
 class FakeAdmin:
-    """`listings` by name server, `topics` by broker. Who is in `down` does not answer, who is in `stubborn` refuses."""
+    """`listings` is by name server, `topics` by broker. Servers in `down` do not respond, servers in `stubborn` refuse
+    requests.
+    """
 
     listings: dict[str, dict[tuple[str, str, int], str]] = field(default_factory=dict)
     topics: dict[str, dict[str, TopicAnswer]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     stubborn: set[str] = field(default_factory=set)
     demanding: set[str] = field(default_factory=set)
-    """Who wants a signature with one of the passwords in `taken`."""
+    """Servers that require a signature with one of the passwords in `taken`."""
     taken: set[str] = field(default_factory=set)
     keys: Keys = ()
-    """What the last one signed with."""
+    """Keys of the last signed request."""
     changes: list[tuple[str, str]] = field(default_factory=list)
     bulk_questions: list[str] = field(default_factory=list)
-    """Brokers that were asked for all their topics."""
+    """Brokers whose complete topic table was requested."""
     asked: list[str] = field(default_factory=list)
-    """Whoever was asked anything."""
+    """Servers that received any request."""
     unresolved: set[str] = field(default_factory=set)
-    """Addresses to which no new connection can be opened; those that are there go on."""
+    """Addresses that refuse new connections. Existing connections continue to work."""
     max_offsets: dict[str, int] = field(default_factory=dict)
-    """Where the commit logs of brokers end."""
+    """Ends of the commit logs by broker."""
     certificate: datetime | None = None
-    """When the certificate of all servers ends."""
+    """Expiry of the certificate of all servers."""
     complaint: str = ""
-    """What all brokers say of their settings."""
+    """Warning of all brokers about their settings."""
 
     replicas: dict[str, ReplicationState] = field(default_factory=dict)
-    """How the brokers of groups see them."""
+    """State of each group according to its brokers."""
     restartable: set[str] = field(default_factory=set)
     """Addresses of the members that may be restarted."""
     transferred: list[str] = field(default_factory=list)
-    """Leaders that were asked to hand leadership over."""
+    """Leaders that were requested to transfer leadership."""
 
     def serve(self, cluster: Cluster) -> None:
-        """All name servers and brokers of a cluster are up and know each other."""
+        """Add all name servers and brokers of a cluster, registered with each other."""
         ids = {member: member.index + cluster.is_dledger for member in cluster.members}
         everyone = {(cluster.name, member.broker_name, ids[member]): member.address for member in cluster.members}
         self.listings = {server: dict(everyone) for server in cluster.name_server_addresses}
@@ -58,7 +60,7 @@ class FakeAdmin:
             self.lead(cluster, cluster.members[0])
 
     def lead(self, cluster: Cluster, leader: Member | None) -> None:
-        """A member of the first group leads it, or nobody; the others may be restarted."""
+        """Make a member the leader of the first group, or none. The others may be restarted."""
         members = cluster.group(0)
         copies = tuple(
             CopyState(member.id, member.host, "leader" if member == leader else "follower", 7 * member.index)
@@ -150,6 +152,6 @@ class FakeAdmin:
     def _reach(self, address: str, known: Mapping[str, object]) -> None:
         self.asked.append(address)
         if address in self.down or address not in known:
-            raise ConnectError(f"nobody answers at {address}")
+            raise ConnectError(f"no server responds at {address}")
         if address in self.demanding and not self.taken & {key.secret_key for key in self.keys}:
             raise ServerError(16, "check signature failed.", address)

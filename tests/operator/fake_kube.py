@@ -1,7 +1,8 @@
-"""A table of objects in place of the Kubernetes API, with the parts of its behaviour that the operator relies on.
+"""In-memory replacement for the Kubernetes API, with the behaviour that the operator relies on.
 
-Server-side apply keeps what others have set and removes what its manager no longer names; the generation counts
-changes of the spec; deletion takes the owned objects along. `settle` plays the StatefulSet controller.
+Server-side apply keeps the fields of other managers and removes those that its manager no longer applies. The
+generation counts changes of the spec. Deletion includes the owned objects. `settle` simulates the StatefulSet
+controller.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Place = tuple[str, str, str]
 class FakeKube:
     """`raptormq_operator.kube.client.KubeApi` in memory.
 
-    `refuse` and `refuse_lists` map a kind to the error that its writes and its lists get.
+    `refuse` and `refuse_lists` map a kind to the error of its writes and of its lists.
     """
 
     def __init__(self) -> None:
@@ -29,16 +30,16 @@ class FakeKube:
         self.writes: list[tuple[str, str, str]] = []
         self.reads = 0
         self.rewrite: Callable[[Manifest], Manifest] = lambda manifest: manifest
-        """How the API server writes what was applied."""
+        """Converts applied objects into their stored form."""
         self.refuse: dict[str, KubeError] = {}
         self.refuse_lists: dict[str, KubeError] = {}
         self.protected: set[str] = set()
-        """Pods that a disruption budget does not let go."""
+        """Pods whose eviction a disruption budget forbids."""
         self._applied: dict[tuple[Place, str], Manifest] = {}
         self._versions = 0
 
     def put(self, manifest: Manifest) -> Manifest:
-        """Someone else writes an object."""
+        """Write an object as another manager."""
         stored = copy.deepcopy(manifest)
         metadata = stored["metadata"]
         self._versions += 1
@@ -49,7 +50,7 @@ class FakeKube:
         return stored
 
     def settle(self) -> None:
-        """All StatefulSets reach what their specs say."""
+        """Make all StatefulSets ready with the replicas of their specs."""
         for (kind, _, _), manifest in self.objects.items():
             if kind == "StatefulSet":
                 replicas = manifest["spec"]["replicas"]
@@ -147,7 +148,7 @@ class FakeKube:
             del self.objects[(kind, namespace, name)]
 
     def events(self) -> list[tuple[str, str]]:
-        """(type, reason) of every Event, in the order of their first writing."""
+        """(type, reason) of every Event, in the order of creation."""
         return [(event["type"], event["reason"]) for (kind, _, _), event in self.objects.items() if kind == "Event"]
 
     def _write(self, verb: str, manifest: Manifest) -> None:
@@ -167,7 +168,7 @@ def _merged(base: Any, patch: Any) -> Any:
 
 
 def _without(base: Any, before: Any, now: Any) -> Any:
-    """`base` without the fields that were applied before and are named no longer."""
+    """Return `base` without the fields that were applied before and are no longer applied."""
     if not (isinstance(base, dict) and isinstance(before, dict)):
         return base
     kept = {}

@@ -1,7 +1,7 @@
-"""The brokers of a BrokerCluster of masters and slaves, with pods, claims and logs, in place of a Kubernetes cluster.
+"""Simulation of the brokers of a BrokerCluster of masters and slaves: pods, claims and logs.
 
-A pod takes its role from the ConfigMap when it starts, and keeps it. A log is as long as a number; a slave takes what
-its master has, unless its own log is longer.
+A pod reads its role from the ConfigMap at its start. A log is represented by its length. A slave copies the log of its
+master, unless its own log is longer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.operator.test_reconcile_cluster import Operator
 
 @dataclass
 class Pod:
-    """A broker that runs."""
+    """A running broker."""
 
     revision: str
     role: str
@@ -29,7 +29,7 @@ class Pod:
 
 
 class Pairs(Operator):
-    """An operator, and the controllers and brokers of its cluster. `turn_all` lets both work until nothing moves."""
+    """An operator with the controllers and brokers of its cluster. `turn_all` runs both until nothing changes."""
 
     def __init__(self, **spec: Any) -> None:
         super().__init__(**{"replicas": 2, "replication": {"mode": "masterSlave"}} | spec)
@@ -37,9 +37,9 @@ class Pairs(Operator):
         self.logs: dict[str, int] = {}
         self.claims: dict[str, int] = {}
         self.cut_off: set[str] = set()
-        """Members whose node is lost: their pods neither answer nor end."""
+        """Members whose node is lost. Their pods neither respond nor end."""
         self.unschedulable: set[str] = set()
-        """Members whose new pods find no node."""
+        """Members whose new pods cannot be scheduled."""
         self.terminating: set[str] = set()
         """Members whose volume claim is being deleted."""
         self.evicted: list[str] = []
@@ -50,21 +50,21 @@ class Pairs(Operator):
     def member(self, group: int, index: int) -> Member:
         return self.cluster.group(group)[index]
 
-    # --- what happens to pods ---
+    # --- events of pods ---
 
     def delete_pod(self, member: Member) -> None:
-        """The pod ends, unless its node is lost; the next step of the controllers makes another."""
+        """Delete the pod, which ends unless its node is lost. The next step of the controllers creates another pod."""
         if member.name not in self.cut_off:
             self.pods.pop(member.name, None)
 
     def delete_claim(self, member: Member) -> None:
-        """Claim and pod are deleted: the next pod has an empty disk."""
+        """Delete claim and pod, so that the next pod has an empty disk."""
         self.delete_pod(member)
         self.logs[member.name] = 0
         self.claims[member.name] = self.claims.get(member.name, 0) + 1
 
     def controllers(self) -> None:
-        """StatefulSets and brokers do their work once."""
+        """Execute one step of the StatefulSet controller and of the brokers."""
         self.kube.settle()
         for member in self.cluster.members:
             workload = self.kube.objects.get(("StatefulSet", NAMESPACE, member.name))
@@ -75,7 +75,7 @@ class Pairs(Operator):
     def _control(self, member: Member, workload: dict[str, Any]) -> None:
         revision = digest(workload["spec"]["template"])
         known = self.kube.objects.get(("Pod", NAMESPACE, f"{member.name}-0"))
-        if known is None and member.name in self.pods and member.name not in self.cut_off:  # it was evicted
+        if known is None and member.name in self.pods and member.name not in self.cut_off:  # evicted
             self.evicted.append(member.name)
             self.pods.pop(member.name)
         if member.name not in self.pods:
@@ -166,11 +166,11 @@ class Pairs(Operator):
     # --- the operator ---
 
     def restart(self) -> None:
-        """The operator is killed, and another one begins."""
+        """Kill the operator, and start another one."""
         self.reconcile = ClusterReconciler(self.parts, clock=lambda: self.time, vary=lambda: 0.5, now=lambda: self.now)
 
     async def round(self) -> None:
-        """The operator looks once, and the controllers work."""
+        """Run one reconciliation and one step of the controllers."""
         await self.turn()
         self.controllers()
 
@@ -184,7 +184,7 @@ class Pairs(Operator):
         assert self.ready["status"] == "True", self.ready
 
     def patch(self, **spec: Any) -> None:
-        """The user changes the spec; what is in `replication` is changed within it."""
+        """Change the spec as a user. Fields of `replication` are merged."""
         body = self.kube.objects["BrokerCluster", NAMESPACE, "demo"]
         replication = body["spec"]["replication"] | spec.pop("replication", {})
         replication = {name: value for name, value in replication.items() if value is not None}
@@ -194,14 +194,14 @@ class Pairs(Operator):
         self.kube.put(body | {"spec": after, "metadata": metadata})
 
     def roles(self) -> dict[str, str]:
-        """Roles by member, as the status has them."""
+        """Return the roles by member according to the status."""
         return {each["name"]: each.get("role", "") for each in self.status["brokers"]}
 
     def condition(self, kind: str) -> str:
-        """The message of a condition; empty without it."""
+        """Return the message of a condition; empty without the condition."""
         return next((each["message"] for each in self.status["conditions"] if each["type"] == kind), "")
 
     def settings(self, member: Member) -> dict[str, str]:
-        """The broker.conf of a member."""
+        """Return the broker.conf of a member."""
         file = self.kube.objects["ConfigMap", NAMESPACE, member.name]["data"][config.BROKER_FILE]
         return dict(line.partition("=")[::2] for line in file.splitlines())

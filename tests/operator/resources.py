@@ -1,4 +1,4 @@
-"""Resources for tests, with the defaults that the API server would fill in, read from the definitions in crds/."""
+"""Resources for tests, with the defaults of the definitions in crds/ that the API server would add."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ SURROUNDINGS = Surroundings("raptormq:test", "cluster.local")
 
 @cache
 def schema(kind: str) -> dict[str, Any]:
-    """The structural schema of a kind."""
+    """Return the structural schema of a kind."""
     definition = yaml.safe_load((CRDS / FILES[kind]).read_text(encoding="utf-8"))
     found: dict[str, Any] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return found
 
 
 def with_defaults(value: Any, part: dict[str, Any]) -> Any:
-    """`value` with the defaults of the schema `part`, filled in from the outside in, as the API server does it."""
+    """Return `value` with the defaults of the schema `part`, added from outer to inner fields, like in the API
+    server.
+    """
     if isinstance(value, dict):
         for name, inner in part.get("properties", {}).items():
             if name not in value and "default" in inner:
@@ -37,7 +39,7 @@ def with_defaults(value: Any, part: dict[str, Any]) -> Any:
 
 
 def resource(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
-    """A resource as the API server returns it."""
+    """Return a resource as the API server returns it."""
     body = {
         "apiVersion": "raptormq.io/v1alpha1",
         "kind": kind,
@@ -57,17 +59,17 @@ def resource(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dic
 
 
 def cluster_body(name: str = "demo", /, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A BrokerCluster."""
+    """Return a BrokerCluster."""
     return resource("BrokerCluster", name, spec, **(metadata or {}))
 
 
 def topic_body(name: str = "orders", /, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A Topic of the cluster `demo`."""
+    """Return a Topic of the cluster `demo`."""
     return resource("Topic", name, {"clusterRef": {"name": "demo"}, **spec}, **(metadata or {}))
 
 
 def pipeline_body(name: str = "delays", /, *, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A SparkPipeline that reads topic `flights` of the cluster `demo`."""
+    """Return a SparkPipeline that reads topic `flights` of the cluster `demo`."""
     given = {
         "clusterRef": {"name": "demo"},
         "topics": ["flights"],

@@ -38,7 +38,7 @@ def decode(frame: bytes) -> command.RemotingCommand:
 
 
 def frames_of(code: int, *, response: bool) -> list[Any]:
-    """Parameters for the requests with a code, or for the successful responses to them."""
+    """Return parameters for the requests with a code, or for the successful responses to them."""
     return [
         each
         for each in all_frames()

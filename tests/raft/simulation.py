@@ -1,12 +1,14 @@
 """A seeded simulation of a whole group: the real state machines, a fake clock, disks and network.
 
-One seed decides everything: how many members, which faults, every delay. The network loses, duplicates, delays and
-reorders messages and is partitioned; processes are killed, stopped and continued, also in the middle of a write;
-machines lose power with what was not flushed; disks are wiped; members are added and removed; leadership is moved.
+One seed determines everything: the number of members, the combinations of faults, and every delay. The network loses,
+duplicates, delays and reorders messages and is partitioned. Processes are killed, stopped and continued, also in the
+middle of a write. Machines lose power with unflushed data, disks are wiped, members are added and removed, and
+leadership is transferred.
 
-Checked all the while: at most one leader per term; what is committed anywhere is the same everywhere and for ever;
-a read-index is not older than what was acknowledged before it; the invariants of the library. At the end, after all
-faults are healed: there is a leader, it commits, all members have its log, everything acknowledged is in it once.
+Invariants that are checked continuously: a term has at most one leader. Committed records are the same on all members
+and do not change. A read-index is not older than an acknowledgement before it. The invariants of the library hold. At
+the end, after all faults are healed, there must be a leader that commits, all members must have its log, and every
+acknowledged record must be in it once.
 
 A record is one integer at one offset. A failing seed is replayed by::
 
@@ -55,7 +57,7 @@ FORMING_MS, FAULTY_MS, HEALED_MS = 400, 900, 4000
 
 
 FALSE_REPORTS = 0.1
-"""How often a fault comes with the false report that the process of the leader has ended."""
+"""Frequency of faults with a false report that the process of the leader has ended."""
 PROFILES = (
     (
         "kill",
@@ -82,20 +84,20 @@ PROFILES = (
     ("change", "shrink", "shrink", "cut_leader"),
     ("wipe", "retain", "kill_leader", "cut"),
 )
-"""Kinds of faults that come together: names of methods of :class:`Simulation`."""
+"""Combinations of faults, as names of methods of :class:`Simulation`."""
 
 
 class SimulationFailed(AssertionError):
-    """A promise was broken; the text ends with the command that replays it."""
+    """An invariant is violated. The message ends with the command that replays the seed."""
 
 
 class Disk:
-    """What survives a kill; of it, what was flushed survives a power cut.
+    """Data that survives a kill. The flushed part of it survives a power failure.
 
     Attributes:
-        records: the commit log; None where retention has deleted or a reset has skipped.
-        durable: how many of them are flushed.
-        lowest: the shortest length since the flush that is under way began.
+        records: the commit log; None for records that retention has deleted or a reset has skipped.
+        durable: number of flushed records.
+        lowest: the shortest length since the start of the flush in progress.
     """
 
     def __init__(self, incarnation: int) -> None:
@@ -109,14 +111,14 @@ class Disk:
         self.may_have_lost_data = False
 
     def do(self, effect: Any) -> None:
-        """Do one effect on the log."""
+        """Apply one effect on the log."""
         if isinstance(effect, AppendData):
             assert effect.start == len(self.records), (
                 f"write at {effect.start}, but the log ends at {len(self.records)}"
             )
             news = effect.data[effect.skip : effect.skip + effect.end - effect.start]
-            assert len(news) == effect.end - effect.start, "bytes are missing in an append"
-            assert None not in news, "deleted bytes in an append"
+            assert len(news) == effect.end - effect.start, "an append has too few bytes"
+            assert None not in news, "an append contains deleted bytes"
             self.records += news
         elif isinstance(effect, AppendEntry):
             assert effect.entry.offset == len(self.records)
@@ -134,7 +136,7 @@ class Disk:
 
 
 class Node:
-    """A member's shell: its disk, and its state machine while the process runs."""
+    """The shell of a member: its disk, and its state machine while the process runs."""
 
     def __init__(self, group: Simulation, member_id: str) -> None:
         self.group = group
@@ -172,7 +174,7 @@ class Node:
         group.later(group.rng.randrange(TICK_MS), self.tick, self.process)
 
     def kill(self) -> None:
-        """End the process, perhaps in the middle of what it was doing."""
+        """Kill the process, possibly in the middle of a write."""
         doing, self.doing = self.doing, None
         if doing is not None and (doing.hard_state is None or self.group.rng.random() < 0.5):
             self.disk.state = doing.hard_state or self.disk.state
@@ -182,7 +184,7 @@ class Node:
         self.process += 1
 
     def cut_power(self) -> None:
-        """Kill it, and lose some of what was not flushed."""
+        """Cut the power, and lose a part of the unflushed data."""
         self.kill()
         disk = self.disk
         kept = self.group.rng.randint(disk.durable, len(disk.records))
@@ -249,7 +251,7 @@ class Node:
                 )
 
     def check_stored(self, raft: Raft) -> None:
-        """What a member counts as stored is in its file as it is to stay, and flushed if it has to be."""
+        """Check that what a member counts as stored is written, and flushed if required."""
         stored = raft._stored().offset
         for effect in (*(self.doing.log if self.doing else ()), *raft._effects):
             touched = 0
@@ -259,13 +261,15 @@ class Node:
                 touched = effect.start
             elif isinstance(effect, Truncate):
                 touched = effect.end.offset
-            assert stored <= touched, f"{self.id} counts {stored}, but has yet to do: {effect}"
+            assert stored <= touched, f"{self.id} counts {stored}, before it has executed {effect}"
         if self.group.sync:
             assert stored <= self.disk.durable, f"{self.id} counts {stored}, but only {self.disk.durable} is flushed"
         if raft._truncations != self.truncations:
             self.truncations = raft._truncations
             last = next((entry.configuration for entry in reversed(raft.entries) if entry.configuration), None)
-            assert raft.status().configuration.members == (last.members if last else ()), f"{self.id} has another group"
+            assert raft.status().configuration.members == (last.members if last else ()), (
+                f"{self.id} belongs to another group"
+            )
 
     def flush_done(self, flush: tuple[int, Any, int]) -> None:
         process, mark, length = flush
@@ -339,7 +343,9 @@ class Simulation:
         self.verbose = verbose
         self.rng = rng = Random(seed)
         self.reports = Random(seed)
-        """Chooses who hears of ended processes; a source of its own leaves the other choices of a seed as they are."""
+        """Selects the members that are told of ended processes. It has its own random source, so that other choices of
+        a seed do not change.
+        """
         self.reported = self.reports.choice((0.0, 0.5, 1.0))
         self.now = 0
         self.count = 0
@@ -371,7 +377,7 @@ class Simulation:
         self.first_healed = 0
         self.client_gap = rng.choice((3, 8, 25))
         self.flush_ms = rng.choice((3, 15, 60, 250))
-        # Few kinds of faults at a time lead deeper than all of them together.
+        # Runs with few kinds of faults reach deeper states than runs with all of them.
         self.kinds = rng.choice(PROFILES)
         self.fault_gap = rng.choice((30, 90))
 
@@ -379,10 +385,10 @@ class Simulation:
         return limit
 
     def run(self) -> None:
-        """Run it.
+        """Run the simulation.
 
         Raises:
-            SimulationFailed: a promise was broken.
+            SimulationFailed: An invariant is violated.
         """
         try:
             self._run()
@@ -478,14 +484,14 @@ class Simulation:
             self.kill(leader)
 
     def cut_leader(self, _: Node) -> None:
-        """Cut the leader off, perhaps together with one other member."""
+        """Cut the leader off, possibly together with one other member."""
         if (leader := self.leader()) is not None:
             ids = list(self.nodes)
             side = {leader.id} | ({self.rng.choice(ids)} if self.rng.random() < 0.3 else set())
             self.block(side, self.rng.randint(20, 200))
 
     def kill_voter(self, node: Node) -> None:
-        """Restart whoever may just have voted."""
+        """Restart members that may just have voted."""
         if any(other.raft is not None and other.raft.role is Role.CANDIDATE for other in self.nodes.values()):
             if node.raft is not None:
                 node.kill()
@@ -495,7 +501,7 @@ class Simulation:
             self.later(self.rng.randint(50, 110), self.kill_voter, self.rng.choice(list(self.nodes.values())))
 
     def forget(self, node: Node) -> None:
-        """A member lags, another one loses power behind its confirmation, then the leader dies."""
+        """Let a member lag, let another one lose power after its confirmation, then kill the leader."""
         leader = self.leader()
         others = [other for other in self.nodes.values() if other is not leader and other.raft is not None]
         if leader is None or node not in others or len(others) < 2 or not (self.sync or self.may_forget(node)):
@@ -514,7 +520,7 @@ class Simulation:
             self.later(self.rng.randint(0, 12), self.kill, leader)
 
     def shrink(self, _: Node) -> None:
-        """A leader that is cut off with one other member takes several members out at once."""
+        """Let a leader that is cut off with one other member remove several members at once."""
         leader = self.leader()
         if leader is None or leader.raft is None:
             return
@@ -534,7 +540,7 @@ class Simulation:
             self.rumour(node)
 
     def rumour(self, node: Node) -> None:
-        """Tell members that the process of a node has ended, whether it has or not."""
+        """Report to members that the process of a node has ended, whether this is true or not."""
         for other in self.nodes.values():
             if other is not node and self.reports.random() < self.reported:
                 self.later(self.reports.randint(1, 5), other.hear_of_end, node.id)
@@ -548,7 +554,7 @@ class Simulation:
             node.start()
 
     def cut(self, node: Node) -> None:
-        """Cut the network: one way, a member, or in two."""
+        """Cut the network: one direction, one member, or into two parts."""
         rng = self.rng
         ids = list(self.nodes)
         kind = rng.random()
@@ -581,7 +587,7 @@ class Simulation:
             self.later(self.rng.randint(1, 60), self.revive, node)
 
     def may_forget(self, node: Node) -> bool:
-        """Return whether nobody else has forgotten anything: only the loss of a minority is survived."""
+        """Return whether no other member has lost data. The group must survive only the loss of a minority."""
         leader = self.leader()
         if leader is None or leader.raft is None or not leader.raft.accepts_data:
             return False
@@ -594,7 +600,8 @@ class Simulation:
             forgets = other.disk.may_have_lost_data or state.recovering or state.incarnation != member.incarnation
             if forgets or member.suffrage != "voter" or not state.group:
                 return False
-        # Who was swapped in or has recovered is known as that to everybody, or an older leader may count it wrongly.
+        # All members must know that a member was replaced or has recovered, because an older leader may count it
+        # wrongly.
         configurations = [other.raft.status() for other in self.nodes.values() if other.raft is not None]
         if any(other.configuration != status.configuration for other in configurations if other.group):
             return False
@@ -603,7 +610,7 @@ class Simulation:
     def pause(self, node: Node) -> None:
         duration = self.rng.randint(10, 200)
         node.paused_until = self.now + duration
-        self.later(duration, self.read, node)  # before it has heard what has happened meanwhile
+        self.later(duration, self.read, node)  # before it has received the changes
 
     def leader(self) -> Node | None:
         leaders = [node for node in self.nodes.values() if node.raft is not None and node.raft.role is Role.LEADER]
@@ -630,7 +637,9 @@ class Simulation:
             self.ask_leader(AddMember(node.id))
 
     def has_all_disks(self, voters: list[str], leader: Node | None) -> bool:
-        """Return whether no voter's disk was wiped: to remove another one then leaves a group that cannot go on."""
+        """Return whether no voter's disk was wiped. Otherwise the removal of another voter may leave a group without a
+        majority.
+        """
         if leader is None or leader.raft is None:
             return False
         members = leader.raft.status().configuration.members
@@ -686,7 +695,7 @@ class Simulation:
         self.truth_entries += disk.entries[len(self.truth_entries) : commit.entries]
 
     def check_majority(self, leader: Raft, commit: Position) -> None:
-        """What a leader confirms is on a majority of the disks, unless they have forgotten it since."""
+        """Check that a majority of the disks has what a leader confirms, except those that have lost it since."""
         configuration = leader.status().configuration
         holders = 0
         for member in configuration.members:
@@ -701,7 +710,7 @@ class Simulation:
     def check_read(self, context: str, position: Position) -> None:
         if context in self.reads:
             expected = self.reads.pop(context)
-            assert position.offset >= expected, f"a read got {position}, but {expected} was acknowledged before"
+            assert position.offset >= expected, f"a read returned {position}, but {expected} was acknowledged before it"
 
     def is_formed(self) -> bool:
         leader = self.leader()
@@ -734,8 +743,8 @@ class Simulation:
         for record in self.truth:
             counts[record] = counts.get(record, 0) + 1
         for record, end in self.acknowledged.items():
-            assert self.truth[end - 1] == record, f"acknowledged record {record} is not at {end - 1}"
-            assert counts[record] == 1, f"record {record} is there {counts[record]} times"
+            assert self.truth[end - 1] == record, f"the acknowledged record {record} is not at {end - 1}"
+            assert counts[record] == 1, f"record {record} is stored {counts[record]} times"
 
 
 def shorter(view: Status) -> str:

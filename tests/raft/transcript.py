@@ -1,5 +1,5 @@
-"""Scenarios as text: commands, and below each what the members did. The files in ``scenarios/`` are the golden
-transcripts.
+"""Scenarios as text: commands, and below each command the actions of the members. The files in ``scenarios/`` are the
+golden transcripts.
 
 A file is a sequence of blocks. A block is a command, a line of dashes and its output::
 
@@ -10,8 +10,8 @@ A file is a sequence of blocks. A block is a command, a line of dashes and its o
     n0->n1 VoteRequest term 1 pre log 0@0+0
     ...
 
-Messages that a command sends wait in the network until ``deliver`` takes them out, so that a scenario decides about
-their order. Commands:
+Messages of a command wait in the network until ``deliver`` delivers them, so that a scenario determines their order.
+Commands:
 
     group n0 n1 n2 [sync]       members that have formed a group in term 1 with n0 as the leader, and have all of its
     log fresh n3 [peers n0 n1 n3]   start a member on an empty disk
@@ -31,8 +31,8 @@ their order. Commands:
     deleted n0 OFFSET           retention deletes what is before an offset
     status                      one line for each member
 
-Incarnations are 1, 2, … in the order of the disks. ``python -m tests.raft.transcript`` writes the outputs anew; read
-the difference before it is committed.
+Incarnations are 1, 2, … in the order of the disks. ``python -m tests.raft.transcript`` writes the outputs again. Review
+the difference before a commit.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ RECORD = 10
 
 
 class Member:
-    """A member, and what is on its disk."""
+    """A member and the data on its disk."""
 
     def __init__(self, member_id: str, incarnation: int, options: Options) -> None:
         self.id = member_id
@@ -128,7 +128,7 @@ def align(start: int, limit: int) -> int:
 
 
 class Transcript:
-    """Runs commands, and collects what is shown."""
+    """Runs commands and collects their output."""
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
@@ -153,7 +153,7 @@ class Transcript:
 
     def raft(self, member_id: str) -> Raft:
         raft = self.members[member_id].raft
-        assert raft is not None, f"{member_id} does not run"
+        assert raft is not None, f"{member_id} is not running"
         return raft
 
     # Commands
@@ -366,7 +366,7 @@ class Transcript:
 
 
 def outcome(text: str) -> str:
-    """Return a scenario with the outputs as they are now."""
+    """Return a scenario with its current outputs."""
     transcript = Transcript()
     lines: list[str] = []
     inside = False

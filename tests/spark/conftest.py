@@ -1,6 +1,6 @@
-"""What the tests of the Spark source share: one local session and one real broker for all of them.
+"""Fixtures of the Spark source: one local session and one real broker for all tests.
 
-A session takes about ten seconds to start and a broker two; topics are what keeps tests apart.
+A session takes about ten seconds to start and a broker two. Each test uses its own topics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from demo.broker_process import running_broker
 
 @pytest.fixture(scope="session")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of the name server of a `raptormq dev` that runs as a process of its own."""
+    """Address of the name server of a `raptormq dev` process."""
     settings = {"enablePropertyFilter": "true", "stagedMessagesEnable": "true"}
     with running_broker(tmp_path_factory.mktemp("broker"), **settings) as address:
         yield address

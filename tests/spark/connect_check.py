@@ -1,10 +1,10 @@
-"""The connector through Spark Connect: reading, writing, streaming and listeners from a client without a JVM.
+"""Test of the connector through Spark Connect: reads, writes, streams and listeners of a client without a JVM.
 
     make test-spark-connect
 
-Not a test of `make test-spark`: the client needs packages (gRPC, pandas) that nothing else here does, and it runs in an
-environment of its own. Server and client are one machine and one environment; on a cluster the package is installed
-where the server, its driver and the executors run, and on the client only for its listeners.
+It is not part of `make test-spark`, because the client needs packages (gRPC, pandas) that no other test needs, and
+therefore runs in its own environment. Server and client share the machine and the environment. On a cluster the package
+must be installed where the server, its driver and the executors run, and at the client only for listeners.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ COUNT = 500
 
 
 def read(session: SparkSession, name_server: str, topic: str) -> DataFrame:
-    """Return a topic as a table."""
+    """Return a topic as a DataFrame."""
     reader = session.read.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
     return reader.load()
 
 
 def check(session: SparkSession, name_server: str, checkpoint: Path) -> None:
-    """Write, read and stream; raises what is wrong."""
+    """Write, read and stream; raises an error for a wrong result."""
     rows = session.range(COUNT).selectExpr("concat('b', id) AS value", "array(concat('k', id)) AS keys")
     writer = rows.write.format("raptormq").mode("append").option("nameServer", name_server)
     writer.option("topic", "first").save()

@@ -1,7 +1,7 @@
-"""A name server and broker in memory, on a thread of the test: what a real one cannot be made to do, this one can.
+"""A name server and broker in memory, on a thread of the test, for faults that cannot be caused at a real broker.
 
-It answers the nine request codes that readers use and can lose the beginning or the end of a queue, renumber a topic or
-refuse to answer. Tests of ordinary reading use `raptormq dev` instead.
+It serves the nine request codes of readers, and can lose the beginning or the end of a queue, assign new offsets in a
+topic, and refuse requests. Tests of ordinary reads use `raptormq dev`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BROKER = "broker-a"
 
 @dataclass
 class MemoryQueue:
-    """Messages with consecutive offsets from `first` on."""
+    """Return messages with consecutive offsets from `first` on."""
 
     first: int = 0
     messages: list[StoredMessage] = field(default_factory=list)
@@ -52,7 +52,7 @@ class MemoryBroker:
     """Serves name server and broker requests on one port of 127.0.0.1.
 
     Args:
-        pull_count: most messages in one answer; real brokers have such a limit too.
+        pull_count: maximum number of messages in a response, as for real brokers.
     """
 
     def __init__(self, pull_count: int = 32, tls: ServerTls | None = None) -> None:
@@ -67,7 +67,7 @@ class MemoryBroker:
 
     @property
     def address(self) -> str:
-        """`host:port`, of the name server as of the broker."""
+        """`host:port` of the name server and of the broker."""
         return f"127.0.0.1:{self._server.port}"
 
     @property
@@ -89,7 +89,7 @@ class MemoryBroker:
         self._loop.close()
 
     def create(self, topic: str, queues: int, first: int = 0) -> list[MemoryQueue]:
-        """Make a topic, or make it anew, empty; its queues begin at offset `first`."""
+        """Create a topic, or recreate it without messages. Its queues begin at offset `first`."""
         self.topics[topic] = [MemoryQueue(first) for _ in range(queues)]
         return self.topics[topic]
 

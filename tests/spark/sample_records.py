@@ -1,6 +1,6 @@
-"""Stored records for the tests of the Spark source, as hypothesis strategies and as plain buffers.
+"""Stored records for the tests of the Spark source, as hypothesis strategies and as byte buffers.
 
-See also: `raptormq.protocol.record`, whose decoder is the reference that the columns are compared with.
+See also: `raptormq.protocol.record`, whose decoder is the reference for the columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPRESSIONS: dict[int, Callable[[bytes], bytes]] = {
     int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4): lz4.frame.compress,
     int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD): zstandard.ZstdCompressor().compress,
 }
-"""How a body is compressed, by the bits of SYSFLAG that say so."""
+"""Compression of the bodies, by the bits of SYSFLAG."""
 
 
 def message(offset: int, body: bytes = b"body", properties: str = "", **fields: object) -> StoredMessage:
@@ -35,12 +35,12 @@ def message(offset: int, body: bytes = b"body", properties: str = "", **fields: 
 
 
 def buffer_of(*messages: StoredMessage) -> bytes:
-    """The messages as a pull response has them."""
+    """Return the messages in the format of a pull response."""
     return b"".join(map(encode_record, messages))
 
 
 def properties_text(**properties: str) -> str:
-    """The text form of properties."""
+    """Return the text form of properties."""
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
 
 
@@ -56,7 +56,7 @@ _LONG = st.integers(-(2**63), 2**63 - 1)
 
 @st.composite
 def stored_messages(draw: st.DrawFn) -> StoredMessage:
-    """Any message of any queue; about a third of the bodies are compressed."""
+    """Strategy for messages of any queue. About a third of the bodies are compressed."""
     body = draw(st.binary(max_size=300))
     sys_flag = draw(st.sampled_from([0, 0, 0, 2, *COMPRESSIONS]))
     return StoredMessage(

@@ -12,7 +12,7 @@ BROKER = "broker-a"
 
 
 def create_topic(name_server: str, topic: str, queues: int, attributes: dict[str, str] | None = None) -> None:
-    """Create a topic, or give it more queues."""
+    """Create a topic, or add queues to it."""
 
     async def create() -> None:
         async with AdminClient(name_servers=name_server) as admin:
@@ -33,7 +33,9 @@ def make_again(name_server: str, topic: str, queues: int) -> None:
 
 
 def send(name_server: str, messages: Sequence[Message], queues: int) -> None:
-    """Send messages of one topic, number n to queue n modulo `queues`; singly, so that large bodies are deflated."""
+    """Send messages of one topic, number n to queue n modulo `queues`. Each is sent separately, so that large bodies
+    are compressed.
+    """
     client_config = ClientConfig(name_servers=name_server, request_timeout=20.0)
 
     async def send_all() -> None:
@@ -48,7 +50,7 @@ def send(name_server: str, messages: Sequence[Message], queues: int) -> None:
 
 
 def sample_messages(topic: str, count: int, seed: int = 1) -> list[Message]:
-    """Messages with keys k0, k1, ..., one of three tags, and every tenth with a body that producers deflate."""
+    """Return messages with keys k0, k1, ..., one of three tags, and a body that producers compress in every tenth."""
     random_bytes = random.Random(seed).randbytes
     return [
         Message(

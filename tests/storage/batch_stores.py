@@ -1,4 +1,4 @@
-"""Batches for tests of BatchCQ topics, and helpers that read them."""
+"""Batches for tests of BatchCQ topics, and functions that read them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SMALL: dict[str, Any] = {
     "index_slots": 50,
     "index_entries": 500,
 }
-"""Queue files of five items, and an index that is written in no time."""
+"""Settings with queue files of five items and a small index."""
 
 
 def batch(
     bodies: Sequence[str], topic: str = "batches", queue_id: int = 0, tag: str = "", own_tags: Sequence[str] = ()
 ) -> PendingRecord:
-    """A batch as the broker would pass it; `own_tags` are those of the messages."""
+    """Return a batch as the broker appends it; `own_tags` are the tags of the messages."""
     records = []
     for number, body in enumerate(bodies):
         own = f"TAGS\x01{own_tags[number]}\x02" if own_tags else ""
@@ -39,14 +39,14 @@ def batch(
 
 
 def open_batch_store(volume: FileSystem | None = None, clock: Clock | None = None, **settings: Any) -> MessageStore:
-    """An open store with the BatchCQ topic `batches`."""
+    """Open a store with the BatchCQ topic `batches`."""
     store = open_store(volume, clock, **(SMALL | settings))
     store.set_batch_topic("batches")
     return store
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a call returns that has nothing to wait for: a store without threads."""
+    """Return the result of a coroutine that does not wait, because the store has no threads."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -58,7 +58,7 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 def read_batches(
     store: MessageStore, queue_id: int = 0, offset: int | None = None, max_count: int = 7, *, whole: bool = False
 ) -> list[StoredMessage]:
-    """All records of a queue from an offset on, as a consumer would get them."""
+    """Return all records of a queue from an offset on, as a consumer receives them."""
     records: list[StoredMessage] = []
     low, end = queue_bounds(store, "batches", queue_id)
     offset = low if offset is None else offset
@@ -75,7 +75,7 @@ def read_batches(
 
 
 def items_of(volume: FileSystem, name: int = 0, queue_id: int = 0) -> list[tuple[int, ...]]:
-    """The items of a queue file, read with nothing but the description of the format."""
+    """Return the items of a queue file, decoded only from the description of the format."""
     data = volume.open(f"/store/batchconsumequeue/batches/{queue_id}/{name:020d}").read_at(0, BATCH_FILE_BYTES)
     widths = (8, 4, 8, 8, 8, 2, 4, 4)
     items = []

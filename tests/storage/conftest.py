@@ -11,7 +11,7 @@ from raptormq.storage.conversion import verify as queue_comparison
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conversions of queues give way to the loop after every 16 items, and pause no longer than that."""
+    """Make conversions of queues yield to the event loop after every 16 items, without a pause."""
     for name in ("_SLICE_S", "_PAUSE_S"):
         monkeypatch.setattr(conversion_run, name, 0.0)
     for module in (queue_conversion, queue_comparison):

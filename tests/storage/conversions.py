@@ -1,4 +1,4 @@
-"""Conversions of queues in stores on an in-memory volume, run like the broker does but without its threads."""
+"""Conversions of queues in stores on an in-memory volume, run as in the broker but without threads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from tests.storage.stores import Clock, Inline, message, put, read_queue, small_
 SIMPLE, BATCH = "consumequeue", "batchconsumequeue"
 TOPIC = "converted"
 SETTINGS: dict[str, Any] = {"segment_size": 1 << 13, "batch_queue_file_size": 46 * 20, "index_enabled": False}
-"""Queue files of 20 items of either type, several segments, and nothing that is not the matter here."""
+"""Return a configuration with queue files of 20 items of both types, several segments, and other features disabled."""
 
 
 class Table:
-    """The broker's topic table with the one topic; what it says of a new topic is in its file already."""
+    """Return the broker's topic table with one topic. The file of the table already has the attributes of a new
+    topic.
+    """
 
     def __init__(self, volume: FileSystem, *, is_batch: bool | None = None) -> None:
         self._volume = volume
@@ -52,7 +54,7 @@ def declare(volume: FileSystem, *, is_batch: bool) -> None:
 
 
 def open_store(volume: FileSystem, clock: Clock | None = None, **settings: Any) -> MessageStore:
-    """A store whose converter can be given orders."""
+    """Open a store whose converter can be used."""
     merged: dict[str, Any] = SETTINGS | settings
     store = MessageStore(small_config(**merged), fs=volume, clock=clock or Clock())
     store.open()
@@ -62,13 +64,13 @@ def open_store(volume: FileSystem, clock: Clock | None = None, **settings: Any) 
 
 
 async def order(store: MessageStore, *, to_batch: bool) -> None:
-    """Order a conversion where the topic table says what counts."""
+    """Order a conversion with the topic table as the source of queue types."""
     table = Table(store._fs, is_batch=store.is_batch_topic(TOPIC))
     await store.converter.order(TOPIC, table, to_batch=to_batch)
 
 
 async def finish(store: MessageStore, table: Table) -> ConversionProgress | None:
-    """Let the converter work until it has nothing to do; return how the conversion ended."""
+    """Run the converter until it is idle. Return the final state of the conversion."""
     while (topic := store.converter.next_topic()) is not None:
         await store.converter.convert(topic, table)
     with contextlib.suppress(StorageError):
@@ -77,7 +79,7 @@ async def finish(store: MessageStore, table: Table) -> ConversionProgress | None
 
 
 def convert(store: MessageStore, volume: FileSystem, *, to_batch: bool) -> ConversionProgress:
-    """Convert the queues of the topic from beginning to end."""
+    """Convert the queues of the topic completely."""
 
     async def run() -> ConversionProgress | None:
         await order(store, to_batch=to_batch)
@@ -89,7 +91,7 @@ def convert(store: MessageStore, volume: FileSystem, *, to_batch: bool) -> Conve
 
 
 def queue_bytes(volume: MemoryFileSystem, folder: str) -> dict[str, bytes]:
-    """All files of the topic's queues of one type."""
+    """Return all files of the topic's queues of one type."""
     root = f"/store/{folder}/{TOPIC}"
     return {path: bytes(node.data) for path, node in volume.now.files.items() if path.startswith(f"{root}/")}
 
@@ -99,7 +101,7 @@ def one(body: str, queue_id: int = 0) -> PendingRecord:
 
 
 def filled(volume: MemoryFileSystem, *, is_batch: bool, count: int = 70, clock: Clock | None = None) -> MessageStore:
-    """A store with two queues of the topic and messages of another one in between."""
+    """Open a store with two queues of the topic and messages of another topic between theirs."""
     declare(volume, is_batch=is_batch)
     store = open_store(volume, clock)
     for number in range(count):

@@ -1,8 +1,8 @@
-"""A file system that fails on purpose: an errno, or the end of the process, at a chosen operation.
+"""A file system that fails at a chosen operation, with an errno or with the end of the process.
 
-See also: wraps any :mod:`~raptormq.storage.fs.filesystem`; crash-point tests wrap the one in memory and ask it for
-what survived. Operations that change something are counted from 1 and listed in :attr:`FaultyFileSystem.operations`, so
-that a test can visit each of them.
+See also: it wraps any :mod:`~raptormq.storage.fs.filesystem`. Crash-point tests wrap the in-memory one and then use its
+durable state. Modifying operations are counted from 1 and listed in :attr:`FaultyFileSystem.operations`, so that a test
+can visit each of them.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from raptormq.storage.fs.filesystem import Buffer, DiskUsage, File, FileSystem, 
 
 
 class SimulatedCrash(Exception):
-    """The process ends here; not an OSError, so that nothing handles it."""
+    """The process ends at this operation. Not an OSError, so that nothing handles it."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """What goes wrong, and when: at the ``nth`` operation of the given kind on a path that contains ``path``."""
+    """A fault at the ``nth`` operation of a kind on a path that contains ``path``."""
 
     nth: int = 1
     kind: str = ""
     """``write allocate truncate sync create remove replace sync_directory sync_volume make_folders``; empty: any."""
     path: str = ""
     error: int | None = None
-    """The errno; None: the process crashes."""
+    """The errno; None ends the process."""
     torn_bytes: int = 0
-    """A failing write has written this many bytes."""
+    """Bytes that a failing write has written."""
     repeats: bool = False
-    """Later operations that match fail as well."""
+    """Whether later matching operations fail, too."""
 
 
 class FaultyFileSystem:
-    """``inner`` with ``faults``; after a crash every operation crashes."""
+    """The file system ``inner`` with ``faults``. After the end of the process every operation fails with it."""
 
     def __init__(self, inner: FileSystem, *faults: Fault) -> None:
         self.inner = inner
         self.faults = list(faults)
         self.operations: list[str] = []
-        """``"kind path"`` of every operation that changed something or should have."""
+        """``"kind path"`` of every modifying operation, successful or not."""
         self.crashed = False
 
     def check(self, kind: str, path: str) -> Fault | None:
-        """Count an operation and return the fault that hits it now, if any."""
+        """Count an operation, and return the fault that applies to it; None without one."""
         if self.crashed:
             raise SimulatedCrash(f"{kind} {path}")
         self.operations.append(f"{kind} {path}")
@@ -58,14 +58,14 @@ class FaultyFileSystem:
         return hit
 
     def strike(self, fault: Fault, kind: str, path: str) -> None:
-        """Raise what ``fault`` says."""
+        """Raise the error of ``fault``."""
         if fault.error is not None:
             raise OSError(fault.error, os.strerror(fault.error), path)
         self.crashed = True
         raise SimulatedCrash(f"{kind} {path}")
 
     def run(self, kind: str, path: str) -> None:
-        """Pass an operation that either happens whole or not at all."""
+        """Execute an operation that takes effect completely or not at all."""
         if fault := self.check(kind, path):
             self.strike(fault, kind, path)
 

@@ -9,7 +9,7 @@ from raptormq.storage.fs.real import RealFile, RealFileSystem
 
 
 class CountedFile(RealFile):
-    """Gives its descriptor back when it is closed."""
+    """A file that releases its descriptor at close."""
 
     __slots__ = ("_owner",)
 
@@ -23,7 +23,7 @@ class CountedFile(RealFile):
 
 
 class FewDescriptors(RealFileSystem):
-    """Opens no more than ``limit`` files at a time, as a process under ``ulimit -n``."""
+    """Opens at most ``limit`` files at a time, like a process under ``ulimit -n``."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

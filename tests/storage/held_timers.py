@@ -1,4 +1,4 @@
-"""Timers of a store that a test advances by hand, so that tests do not depend on the speed of the machine."""
+"""Timers of a store that a test advances, so that tests do not depend on the speed of the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class HeldTimers(Background):
-    """Does what is due when time is moved, one after the other, and at once what threads would do."""
+    """Runs due timers in order when the time is advanced, and functions for threads immediately."""
 
     def __init__(self, store: MessageStore) -> None:
         self.now_ms = 0
@@ -40,7 +40,7 @@ class HeldTimers(Background):
         return work(*args, **kwargs)
 
     async def advance(self, ms: int) -> None:
-        """Let so much time go by."""
+        """Advance the time."""
         end = self.now_ms + ms
         while (due := min(self._due)) <= end:
             self.now_ms = due
@@ -52,5 +52,5 @@ class HeldTimers(Background):
                 if inspect.iscoroutine(result):
                     await result
             except StorageError:
-                pass  # the gate tells of it
+                pass  # the gate logs it
         self.now_ms = end

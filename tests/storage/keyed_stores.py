@@ -1,4 +1,4 @@
-"""Stores with small index files, and helpers that list messages that are not found."""
+"""Stores with small index files, and functions that list messages that a query does not find."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ async def lost(store: MessageStore, numbers: range) -> list[int]:
 def written_after_checkpoints(
     store: MessageStore, clock: Clock, settled: int, more: int, put: Callable[[MessageStore, range], None] = append
 ) -> None:
-    """Messages 0 to `settled` in a checkpoint, ten in the next one a minute later, and so many without any."""
+    """Store messages 0 to `settled` before a checkpoint, ten before another one a minute later, and `more`
+    without one.
+    """
     put(store, range(settled))
     checkpoint(store)
     clock.now += MINUTE

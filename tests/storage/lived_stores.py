@@ -1,4 +1,4 @@
-"""Stores with history: a log of many segments, queues of several files, idle and active queues."""
+"""Stores with a history: a log of many segments, queues of several files, idle and active queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def opened(volume: FileSystem, clock: Clock | None = None) -> tuple[MessageStore
 
 
 def declare(volume: FileSystem, *topics: str) -> None:
-    """Let the broker's table have these topics."""
+    """Write these topics to the broker's topic table."""
     types = {topic: {"queue.type": "BatchCQ"} if topic in BATCHES else {} for topic in topics}
     table = {topic: {"topicName": topic, "attributes": attributes} for topic, attributes in types.items()}
     volume.make_folders("/store/config")
@@ -39,7 +39,7 @@ def send(store: MessageStore, clock: Clock, numbers: range, *topics: str) -> Non
 
 
 def lived(clock: Clock, *, clean: bool) -> MemoryFileSystem:
-    """A log of many segments, queues of several files, two topics that have long been idle, and a checkpoint."""
+    """Return a store with a log of many segments, queues of several files, two idle topics and a checkpoint."""
     volume = MemoryFileSystem()
     declare(volume, *TOPICS)
     store, _ = opened(volume, clock)
@@ -59,7 +59,7 @@ def folder(topic: str) -> str:
 
 
 def everything(store: MessageStore) -> dict[str, list[tuple[int, str]]]:
-    """Offset and body of every message that a consumer gets."""
+    """Return offset and body of every message that a consumer receives."""
 
     def of(messages: list[StoredMessage]) -> list[tuple[int, str]]:
         return [(each.queue_offset, each.body.decode()) for each in messages]

@@ -1,11 +1,11 @@
-"""A volume in memory that knows what would survive a crash.
+"""An in-memory volume that knows what would survive a crash.
 
-See also: :mod:`~raptormq.storage.fs.filesystem` (the promises), :mod:`~tests.storage.faulty_filesystem` (when things
-go wrong).
+See also: :mod:`~raptormq.storage.fs.filesystem` has the guarantees, :mod:`~tests.storage.faulty_filesystem` injects
+faults.
 
-Each file has its contents now and its contents at the last ``sync``; names are durable after ``sync_directory`` of
-their folder, strictly as POSIX says. :meth:`MemoryFileSystem.after_kill` is the volume after the process died,
-:meth:`MemoryFileSystem.after_power_cut` after the machine did.
+Each file has its current contents and its contents at the last ``sync``. Names are durable after ``sync_directory`` of
+their folder, exactly as POSIX specifies. :meth:`MemoryFileSystem.after_kill` is the volume after the end of the
+process, :meth:`MemoryFileSystem.after_power_cut` after a power failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import lru_cache
 from raptormq.storage.fs.filesystem import Buffer, DiskUsage
 
 _SECTOR_BYTES = 512
-"""What a disk writes whole; a power cut tears between such pieces."""
+"""Size of a sector, which a disk writes atomically. A power failure can tear a write at multiples of it."""
 
 
 class _Node:
@@ -41,7 +41,7 @@ class _Node:
         self.unsynced.clear()
 
     def torn(self, chance: random.Random) -> bytes:
-        """Return the contents when a power cut lets any part of the un-synced writes through, sector by sector."""
+        """Return the contents after a power failure that keeps any part of the unsynced writes, sector by sector."""
         data = bytearray(self.durable)
         if len(self.data) != len(data) and chance.random() < 0.5:
             data = bytearray(data[: len(self.data)].ljust(len(self.data), b"\0"))
@@ -54,7 +54,7 @@ class _Node:
 
 
 class _Names:
-    """Files and folders of a volume, now or as far as durable."""
+    """Files and folders of a volume, current or durable."""
 
     def __init__(self) -> None:
         self.files: dict[str, _Node] = {}
@@ -74,7 +74,9 @@ class MemoryFile:
         return bytes(self._node.data[offset : offset + size])
 
     def read_cached(self, offset: int, size: int) -> bytes | None:
-        """See :class:`~raptormq.storage.fs.filesystem.File`; None as :attr:`MemoryFileSystem.non_resident` says."""
+        """See :class:`~raptormq.storage.fs.filesystem.File`; None for files in
+        :attr:`MemoryFileSystem.non_resident`.
+        """
         cold = self._volume.non_resident
         return None if cold is not None and cold in self._path else self.read_at(offset, size)
 
@@ -144,18 +146,18 @@ class MemoryLock:
 
 
 class MemoryFileSystem:
-    """A volume of ``capacity`` bytes (counting the lengths of files)."""
+    """A volume of ``capacity`` bytes; the lengths of files count."""
 
     def __init__(self, capacity: int = 1 << 40, clock: Callable[[], int] = lambda: 0) -> None:
         self.capacity = capacity
         self.clock = clock
         self.non_resident: str | None = None
-        """No page of files with this in their path is in memory: ``read_cached`` answers None."""
+        """Part of the paths of files without resident pages. ``read_cached`` returns None for them."""
         self.now = _Names()
         self.durable = _Names()
 
     def used(self) -> int:
-        """Bytes of all files."""
+        """Size of all files in bytes."""
         return sum(len(node.data) for node in self.now.files.values())
 
     def take(self, size: int) -> None:
@@ -164,7 +166,7 @@ class MemoryFileSystem:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def after_kill(self) -> MemoryFileSystem:
-        """Return the volume as a new process finds it: nothing that was written is lost, no lock is held."""
+        """Return the volume as a new process sees it: all writes are kept, no lock is held."""
         copies = {id(node): _copy_node(node) for names in (self.now, self.durable) for node in names.files.values()}
         survivor = MemoryFileSystem(self.capacity, self.clock)
         for names, copied in ((self.now, survivor.now), (self.durable, survivor.durable)):
@@ -173,8 +175,8 @@ class MemoryFileSystem:
         return survivor
 
     def after_power_cut(self, chance: random.Random | None = None) -> MemoryFileSystem:
-        """Return the volume with what was durable; with ``chance`` any part of the un-synced writes made it to the disk
-        as well, and any folder's names with the lengths of its files: file systems write those by themselves.
+        """Return the volume with its durable state. With ``chance`` it also has any part of the unsynced writes, and
+        any folder's names with the lengths of its files, because file systems write these spontaneously.
         """
         if chance is None:
             return self._durable(None)
@@ -243,7 +245,7 @@ class MemoryFileSystem:
     def sync_directory(self, path: str) -> None:
         """See :class:`~raptormq.storage.fs.filesystem.FileSystem`."""
         for folder in [each for each in self.durable.folders - self.now.folders if _folder(each) == path]:
-            durable = self.durable  # without its name, nothing in it is found again
+            durable = self.durable  # files in it are not found without its name
             durable.files = {each: node for each, node in durable.files.items() if folder not in _parents(each)}
             durable.folders = {each for each in durable.folders if folder not in _parents(each)}
         for known in [each for each in self.durable.files if _folder(each) == path and each not in self.now.files]:
@@ -280,7 +282,9 @@ class MemoryFileSystem:
 
 @lru_cache(maxsize=4096)
 def _folder(path: str) -> str:
-    """Return the folder that ``path`` is in; remembered, since simulations ask for the same few paths all the time."""
+    """Return the folder of ``path``. The result is cached, because simulations request the same few paths
+    repeatedly.
+    """
     return os.path.dirname(path)
 
 
@@ -295,7 +299,7 @@ def _parents(path: str) -> frozenset[str]:
 
 
 def _moved(path: str, source: str, target: str) -> str:
-    """Return the name of ``path`` once ``source``, which may be a folder above it, is called ``target``."""
+    """Return the name of ``path`` after ``source``, which may be a folder above it, was renamed to ``target``."""
     return target + path[len(source) :] if path == source or source in _parents(path) else path
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Unloading(MemoryFile):
-    """A file that tells its volume what it need not keep in memory."""
+    """A file that reports evicted ranges to its volume."""
 
     def evict(self, offset: int, size: int) -> None:
         assert isinstance(self._volume, Volume)
@@ -36,14 +36,14 @@ class Volume(MemoryFileSystem):
 
 
 class Here:
-    """Runs at once."""
+    """Runs functions immediately."""
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return work(*args, **kwargs)
 
 
 def pages_in_memory(path: Path) -> list[bool]:
-    """For each page of a file whether it is in the page cache (mincore)."""
+    """Return for each page of a file whether it is in the page cache (mincore)."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
         flags = (ctypes.c_ubyte * (len(mapping) // mmap.PAGESIZE))()
         here = ctypes.c_char.from_buffer(mapping)
@@ -56,7 +56,7 @@ def pages_in_memory(path: Path) -> list[bool]:
 
 
 def leaves_memory(folder: Path) -> bool:
-    """Whether a volume's pages can be given back: those of a volume that is memory itself cannot."""
+    """Return whether pages of the volume can be evicted. Those of a memory-based volume cannot."""
     file = RealFileSystem().open(str(folder / "page"), create=True)
     file.write_at(0, [bytes(4096)], 4096)
     file.sync()

@@ -11,7 +11,7 @@ SEGMENT = 1 << 14
 
 
 class Released:
-    """A store with a releaser, under a clock that is moved by hand."""
+    """A store with a releaser, with a clock that the test advances."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self.volume = Volume()
@@ -36,7 +36,9 @@ class Released:
         durable: bool = True,
         pause: float = RECHECK_S,
     ) -> None:
-        """Grow the log by about so many bytes, with a look of the releaser at every 500 and so many seconds."""
+        """Append about `size` bytes to the log, and run the releaser after every 500 bytes or so, with `pause` seconds
+        between.
+        """
         end = self.store.end_offset + size
         while self.store.end_offset < end:
             put(self.store, message("x" * 400, topic=topic, queue_id=queue_id))
@@ -47,7 +49,7 @@ class Released:
             await self.look(pause)
 
     async def look(self, pause: float = RECHECK_S) -> None:
-        """The next look of a releaser, by default of one that may have found it blocked."""
+        """Run the releaser, by default after the interval for blocked evictions."""
         self.now += pause
         self.store._log.release_mappings()
         await self.releaser.run(Here())
@@ -57,7 +59,7 @@ class Released:
 
     @property
     def behind(self) -> int:
-        """How many of the bytes at the end of the log are left to the kernel, where all before them were released."""
+        """Number of bytes at the end of the log that are not evicted. All bytes before them must be evicted."""
         at = self.begin
         for begin, end in self.volume.unloaded:
             assert begin == at
@@ -66,7 +68,7 @@ class Released:
 
     @property
     def kept(self) -> int:
-        """Bytes after the last that were released."""
+        """Number of bytes after the last evicted one."""
         return self.store.end_offset - self.volume.unloaded[-1][1]
 
 

@@ -1,4 +1,4 @@
-"""Small stores on an in-memory volume, and helpers that read them."""
+"""Small stores on an in-memory volume, and functions that read them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUEUE_FILE_BYTES = 20 * 20
 
 
 class Clock:
-    """A time of day that moves when told."""
+    """A wall clock that moves only when a test sets it."""
 
     def __init__(self, now: int = 1_700_000_000_000) -> None:
         self.now = now
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Inline:
-    """Does at once what the store's threads would do."""
+    """Executes functions of the store's threads immediately."""
 
     async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(0)
@@ -41,31 +41,33 @@ class Inline:
 
 
 def small_config(**settings: Any) -> StoreConfig:
-    """Segments of 2 KiB and queue files of 20 items, so that a few messages fill several."""
+    """Return a configuration with segments of 2 KiB and queue files of 20 items, so that a few messages fill
+    several.
+    """
     defaults: dict[str, Any] = {"root_dir": ROOT, "segment_size": SEGMENT_BYTES, "queue_file_size": QUEUE_FILE_BYTES}
     return StoreConfig(**(defaults | settings))
 
 
 def open_store(volume: FileSystem | None = None, clock: Clock | None = None, **settings: Any) -> MessageStore:
-    """An open store; close it, or leave it to the garbage like a crash would."""
+    """Open a store. A test closes it, or drops it like a crash."""
     store = MessageStore(small_config(**settings), fs=volume or MemoryFileSystem(), clock=clock or Clock())
     store.open()
     return store
 
 
 def open_sync_store(volume: FileSystem | None = None, clock: Clock | None = None, **settings: Any) -> MessageStore:
-    """The same under SYNC_FLUSH: messages are visible after `store.flush()`."""
+    """Open a store with SYNC_FLUSH: messages are visible after `store.flush()`."""
     return open_store(volume, clock, flush_disk_type=FlushDiskType.SYNC_FLUSH, **settings)
 
 
 def message(body: str, topic: str = "topic", queue_id: int = 0, tag: str = "", **fields: Any) -> PendingRecord:
-    """A message as the broker would pass it."""
+    """Return a message as the broker appends it."""
     properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
     return PendingRecord(topic, queue_id, body.encode(), properties, tag_hash(tag), **fields)
 
 
 def put(store: MessageStore, *records: PendingRecord) -> None:
-    """Append one group and make it visible."""
+    """Append one group and dispatch it."""
     store.append(records)
     if store.confirmed_offset < store.end_offset:
         store.flush()
@@ -73,19 +75,19 @@ def put(store: MessageStore, *records: PendingRecord) -> None:
 
 
 def queue_bounds(store: MessageStore, topic: str, queue_id: int) -> tuple[int, int]:
-    """The first offset of a queue that is still there, and the one after the last."""
+    """Return the minimum and the maximum offset of a queue."""
     return store._queue_bounds(topic, queue_id, wait=True)
 
 
 def offset_by_time(
     store: MessageStore, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
 ) -> int:
-    """The offset of the first message stored at or after a time, or of the last one at or before it."""
+    """Return the offset of the first message stored at or after a time, or of the last one stored at or before it."""
     return store._offset_by_time(topic, queue_id, timestamp_ms, boundary, wait=True)
 
 
 def run_retention(store: MessageStore, now: int) -> None:
-    """Delete what is too old at ``now`` (ms) or too much, as the timer of the store does."""
+    """Delete what exceeds the limits of age and size at ``now`` (ms), like the timer of the store."""
     assert store._opened is not None
     maintenance = store._opened.maintenance
     maintenance = replace(maintenance, parts=replace(maintenance.parts, clock=lambda: now))
@@ -93,12 +95,12 @@ def run_retention(store: MessageStore, now: int) -> None:
 
 
 def message_at(store: MessageStore, place: int) -> Buffer | None:
-    """The record of the message at a log offset."""
+    """Return the record of the message at a log offset."""
     return store._lookup.message_at(place, wait=True)
 
 
 def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max_count: int = 7) -> list[StoredMessage]:
-    """All messages of a queue, read from its minimum on as a consumer would."""
+    """Return all messages of a queue, read from its minimum offset like a consumer."""
     messages: list[StoredMessage] = []
     offset, _ = queue_bounds(store, topic, queue_id)
     while True:
@@ -110,12 +112,12 @@ def read_queue(store: MessageStore, topic: str = "topic", queue_id: int = 0, max
 
 
 def bodies(messages: Iterable[StoredMessage]) -> list[str]:
-    """The bodies as text."""
+    """Return the bodies as text."""
     return [each.body.decode() for each in messages]
 
 
 def all_of(file: IndexFile, hashed: int, begin: int, end: int) -> list[int]:
-    """The log offsets that a file of the index has under a hash, as far as no thread is needed."""
+    """Return the log offsets of a hash in a file of the index, without threads."""
     search, found = FileSearch(file, hashed, begin, end), []
     while not search.is_done:
         found += search.step(wait=True)
@@ -123,7 +125,7 @@ def all_of(file: IndexFile, hashed: int, begin: int, end: int) -> list[int]:
 
 
 def write_header(file: IndexFile, volume: FileSystem) -> None:
-    """What a checkpoint does after the rest of a file of the index is written."""
+    """Write the header of an index file, which a checkpoint does after the rest of the file."""
     header = file.header
     assert header is not None
     header.make_durable(volume)
@@ -131,12 +133,12 @@ def write_header(file: IndexFile, volume: FileSystem) -> None:
 
 
 def checkpoint(store: MessageStore) -> None:
-    """Make everything durable, as the background does every now and then."""
+    """Run a checkpoint, which makes everything durable."""
     assert store._opened is not None
     store._opened.maintenance.flush_all()
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Turn the loop until something has happened; the time limit of the test ends it otherwise."""
+    """Yield to the event loop until a condition is true. The time limit of the test bounds the wait."""
     while not condition():
         await asyncio.sleep(0.001)
