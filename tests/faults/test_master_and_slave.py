@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -33,13 +34,12 @@ class Ledger:
     def __init__(self) -> None:
         self.statuses: dict[bytes, SendStatus] = {}
         self.stops = False
+        self._numbers = iter(range(1_000_000))
 
     async def write(self, producer: Producer) -> None:
-        numbers = iter(range(1_000_000))
-
         async def work() -> None:
             while not self.stops:
-                body = b"%d" % next(numbers)
+                body = b"%d" % next(self._numbers)
                 try:
                     self.statuses[body] = (await producer.send(Message(TOPIC, body), timeout=10)).status
                 except RaptorMQError:
@@ -131,6 +131,43 @@ async def test_what_a_killed_master_has_acknowledged_is_on_the_slave(tmp_path: P
             if facts["haConnected"] == "true" or "nothing was changed" in facts.get("haReason", "").lower():
                 return
             await asyncio.sleep(0.05)
+
+
+async def test_an_older_disk_of_a_master_takes_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    """What was acknowledged since the copy is on the slave, which is to be promoted."""
+    ledger = Ledger()
+    older = tmp_path / "older"
+    async with ha_processes(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
+        await processes.start(MASTER, "SYNC_MASTER")
+        await admin.create_topic(TOPIC, QUEUES, QUEUES)
+        await processes.start(SLAVE, "SLAVE", 1)
+        await processes.caught_up(admin)
+        async with Producer("writers", name_servers=processes.name_server) as producer:
+            for copies in (True, False):
+                writing, ledger.stops = asyncio.create_task(ledger.write(producer)), False
+                wanted = len(ledger.statuses) + 500
+                while len(ledger.statuses) < wanted:
+                    await asyncio.sleep(0.01)
+                ledger.stops = True
+                await writing
+                end = await processes.caught_up(admin)
+                processes.kill(MASTER)
+                if copies:
+                    shutil.copytree(processes.root(MASTER), older)
+                    await processes.start(MASTER, "SYNC_MASTER")
+        processes.wipe(MASTER)
+        shutil.copytree(older, processes.root(MASTER))
+        await processes.start(MASTER, "SYNC_MASTER")
+        facts = await admin.runtime_info(processes.address(MASTER))
+        assert f"ends at {end}, beyond that of this master" in facts["haReason"]
+        assert f"not serving: the log of the slave at {processes.address(SLAVE)}" in processes.log(MASTER)
+        await processes.stop(MASTER)
+        assert await promote(processes, SLAVE) == end
+        await processes.start(MASTER, "SLAVE", 1)
+        assert await processes.caught_up(admin, MASTER, processes.address(SLAVE)) == end
+        found = await read_all(processes.name_server)
+        assert len(found) == len(set(found))
+        assert ledger.with_status(SendStatus.SEND_OK) - set(found) == set()
 
 
 async def promote(processes: HaProcesses, slave: str) -> int:

@@ -187,7 +187,7 @@ async def test_a_log_that_has_diverged_repairs_nothing(tmp_path: Path) -> None:
         AdminClient(name_servers=processes.name_server) as admin,
     ):
         for name in (SLAVE, MASTER):  # each has written a log of its own
-            await processes.start(name, "ASYNC_MASTER", more={"haMasterMayStartEmpty": "true"})
+            await processes.start(name, "ASYNC_MASTER", more={"haMasterMayStartBehind": "true"})
             await admin.create_topic("T", 1, 1)
             await fill(processes.name_server, "T")
             await processes.stop(name)

@@ -211,7 +211,7 @@ class Broker:
             unread_patience_seconds=network.unread_patience_ms / 1000,
         )
         vip_port = network.listen_port - _VIP_PORT_STEP if network.listen_port > _VIP_PORT_STEP else None
-        await assembly.check_empty_store()
+        await assembly.check_history()
         server = Server(assembly.router, network.bind_address, self._port, limits, config.tls, vip_port)
         await server.start()
         self._server = server

@@ -72,12 +72,14 @@ class Pages:
         return 200, b"ok\n"
 
     async def readiness(self) -> tuple[int, bytes]:
-        """/readyz: return 200 if clients can find the broker: it serves, is registered with a name server, and is the
-        leader or an up-to-date follower of its group, if it has one. Otherwise return 503. A full disk is no reason for
-        503, because consumers can be served.
+        """/readyz: return 200 if clients can find the broker: it serves, is registered with a name server, lacks no
+        messages of its slaves, and is the leader or an up-to-date follower of its group, if it has one. Otherwise
+        return 503. A full disk is no reason for 503, because consumers can be served.
         """
         if self._parts is None:
             return 503, f"recovering, {self._store.lag().bytes} bytes of log remaining\n".encode()
+        if reason := self._parts[0].refusal:
+            return 503, f"{reason}\n".encode()
         replication = self._parts[0].replication
         if replication is not None and not (verdict := replication.has_caught_up()).holds:
             return 503, f"{verdict.reason}\n".encode()

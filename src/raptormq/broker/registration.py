@@ -227,6 +227,7 @@ class Registrar:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._in_progress.clear()
         header = UnregisterBrokerRequestHeader(
             self._identity.broker_name, self._client_address, self._identity.cluster_name, self._broker_id
         )

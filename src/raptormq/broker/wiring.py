@@ -19,12 +19,13 @@ from raptormq.broker.delay.delivery_checkpointer import DeliveryCheckpointer
 from raptormq.broker.delay.timer_delivery import TimerDelivery
 from raptormq.broker.delay.timer_message import TimerRules
 from raptormq.broker.ha import (
-    EmptyMasterGuard,
     HaMaster,
     HaSlave,
     HaStatus,
+    HistoryGuard,
     LogCopies,
     MasterClient,
+    PromotionRecord,
     ReadAdvice,
     SlaveAcknowledgements,
     SyncedTables,
@@ -189,21 +190,26 @@ class Assembly:
 
         return LeaderWork(start, self.stop_services, register)
 
-    async def check_empty_store(self) -> None:
-        """Ask the other brokers of this name whether a master with an empty store may serve."""
-        if (guard := self._empty_store) is not None:
+    async def check_history(self) -> None:
+        """Ask the other brokers of this name whether this master may serve."""
+        if (guard := self._history) is not None:
             await guard.check()
 
     def start_registration(self) -> None:
         """Register with the name servers, as soon as this broker may serve."""
-        if (guard := self._empty_store) is None:
+        if (guard := self._history) is None:
             self.registrar.start()
         else:
-            guard.begin(self.registrar.start)
+            guard.begin(self.registrar.start, self.registrar.unregister)
 
     @property
-    def _empty_store(self) -> EmptyMasterGuard | None:
-        return self.ha.empty_store if isinstance(self.ha, HaMaster) else None
+    def refusal(self) -> str:
+        """Why this broker, a master, serves no clients; empty while it does."""
+        return "" if self._history is None else self._history.reason
+
+    @property
+    def _history(self) -> HistoryGuard | None:
+        return self.ha.history if isinstance(self.ha, HaMaster) else None
 
     async def start_ha(self) -> None:
         """Serve slaves, or follow the master.
@@ -281,9 +287,9 @@ def assemble(
         pulls.attach_group(replication.member.reads.passed)
     modes = _request_modes(core, filesystem)
     if config.ha.is_slave:
-        ha: HaMaster | HaSlave | None = _slave(core, router, registrar, modes)
+        ha: HaMaster | HaSlave | None = _slave(core, router, registrar, modes, filesystem)
     else:
-        ha = _master(core, router, registrar, acknowledgements)
+        ha = _master(core, router, registrar, acknowledgements, filesystem)
     copies = None if ha is None or not config.identity.name_servers else _copies(core, registrar)
     other_copies = replication or copies
     scrubber = Scrubber(store, config.storage, None if other_copies is None else other_copies.fetch)
@@ -358,17 +364,28 @@ def _acknowledgements(core: _Core) -> SlaveAcknowledgements | None:
 
 
 def _master(
-    core: _Core, router: Router, registrar: Registrar, acknowledgements: SlaveAcknowledgements | None
+    core: _Core,
+    router: Router,
+    registrar: Registrar,
+    acknowledgements: SlaveAcknowledgements | None,
+    filesystem: FileSystem | None,
 ) -> HaMaster | None:
     """The HA port of a master that serves slaves."""
     config = core.config
     if not config.serves_slaves:
         return None
     master = _ha_master(core, acknowledgements)
-    if config.identity.name_servers and not core.store.end_offset and not config.ha.may_start_empty:
-        master.empty_store = _empty_store(core, registrar)
-        router.add_guard(master.empty_store.refusal)
+    if config.identity.name_servers and not config.ha.may_start_behind:
+        master.history = HistoryGuard(
+            registrar.look_up_members, _client_of_copies(core), core.store, _promotion_record(config, filesystem),
+            config.identity.broker_name, core.address,
+        )  # fmt: skip
+        router.add_guard(master.history.refusal)
     return master
+
+
+def _promotion_record(config: BrokerConfig, filesystem: FileSystem | None) -> PromotionRecord:
+    return PromotionRecord(Path(config.storage.root_dir) / "config", filesystem)
 
 
 def _copies(core: _Core, registrar: Registrar) -> LogCopies:
@@ -381,18 +398,6 @@ def _client_of_copies(core: _Core) -> MasterClient:
     return MasterClient(ConnectionPool(None, limits, tls=core.config.outgoing_tls))
 
 
-def _empty_store(core: _Core, registrar: Registrar) -> EmptyMasterGuard:
-    client = _client_of_copies(core)
-
-    async def log_end(address: str) -> int:
-        client.found(address, "")
-        return (await client.log_bounds())[1]
-
-    return EmptyMasterGuard(
-        registrar.look_up_members, log_end, lambda: core.store.end_offset, core.address, client.close
-    )
-
-
 def _ha_master(core: _Core, acknowledgements: SlaveAcknowledgements | None) -> HaMaster:
     config = core.config
     port = ha_port(config, core.address)
@@ -402,7 +407,9 @@ def _ha_master(core: _Core, acknowledgements: SlaveAcknowledgements | None) -> H
     return master
 
 
-def _slave(core: _Core, router: Router, registrar: Registrar, modes: RequestModes) -> HaSlave:
+def _slave(
+    core: _Core, router: Router, registrar: Registrar, modes: RequestModes, filesystem: FileSystem | None
+) -> HaSlave:
     """The broker as a slave; requests that only a master carries out are refused."""
     config, tables = core.config, core.tables
     limits = ConnectionLimits(credentials=_own_credentials(config))
@@ -412,7 +419,7 @@ def _slave(core: _Core, router: Router, registrar: Registrar, modes: RequestMode
     sync = TableSync(synced, core.store, client)
     slave = HaSlave(
         config.ha, core.store, client, sync, registrar.find_master, registrar.look_up_master, core.clock,
-        _ha_master(core, None),
+        _ha_master(core, None), _promotion_record(config, filesystem),
     )  # fmt: skip
     router.add_guard(master_only(slave.not_master))
     return slave

@@ -64,8 +64,8 @@ class HaSettings:
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", parse=integer(1, 95))
     """Share of the machine's memory in percent that is assumed to hold the newest messages. See ``slaveReadEnable``."""
 
-    may_start_empty: bool = setting(False, "haMasterMayStartEmpty", parse=parse_bool)
-    """Whether a master with an empty store serves although a slave has messages. They are given up."""
+    may_start_behind: bool = setting(False, "haMasterMayStartBehind", parse=parse_bool)
+    """Whether a master serves although another broker of its name has messages that it lacks. They are given up."""
 
     @property
     def is_slave(self) -> bool:

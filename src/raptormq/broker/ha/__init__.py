@@ -13,7 +13,8 @@ A master has an ordinary store.
 ``slave``             follows a master
 ``master_client``     requests of a slave to its master
 ``table_sync``        copies topics, groups, offsets and delivery progress to a slave
-``empty_master``      a master with an empty store does not serve while a slave has messages
+``history_guard``     a master does not serve while another broker of its name has messages that it lacks
+``promotion_record``  where a slave was promoted to the master
 ``slave_guard``       the requests that a slave refuses
 ``copies``            reads parts of the log from the other brokers of the name, for repairs
 ``status``            status of a master or slave for the operator and probes
@@ -24,9 +25,10 @@ from __future__ import annotations
 
 from raptormq.broker.ha.acknowledgements import SlaveAcknowledgements
 from raptormq.broker.ha.copies import LogCopies
-from raptormq.broker.ha.empty_master import EmptyMasterGuard
+from raptormq.broker.ha.history_guard import HistoryGuard
 from raptormq.broker.ha.master import HaMaster
 from raptormq.broker.ha.master_client import MasterClient
+from raptormq.broker.ha.promotion_record import PromotionRecord
 from raptormq.broker.ha.read_advice import ReadAdvice
 from raptormq.broker.ha.slave import HaSlave
 from raptormq.broker.ha.slave_guard import master_only
@@ -34,12 +36,13 @@ from raptormq.broker.ha.status import HaStatus
 from raptormq.broker.ha.table_sync import SyncedTables, TableSync
 
 __all__ = [
-    "EmptyMasterGuard",
     "HaMaster",
     "HaSlave",
     "HaStatus",
+    "HistoryGuard",
     "LogCopies",
     "MasterClient",
+    "PromotionRecord",
     "ReadAdvice",
     "SlaveAcknowledgements",
     "SyncedTables",

@@ -10,7 +10,7 @@ from typing import Any
 
 from raptormq.broker.config import HaSettings
 from raptormq.broker.ha.acknowledgements import SlaveAcknowledgements
-from raptormq.broker.ha.empty_master import EmptyMasterGuard
+from raptormq.broker.ha.history_guard import HistoryGuard
 from raptormq.broker.ha.slave_connection import SlaveConnection
 from raptormq.errors import ConfigError, ProtocolError, StorageError
 from raptormq.logs import get_logger
@@ -59,8 +59,8 @@ class HaMaster:
         self._refusals = Refusals()
         self._logged: set[tuple[str, str]] = set()
         self._refused = 0
-        self.empty_store: EmptyMasterGuard | None = None
-        """Decides whether this master may serve, which began with an empty store; None if it had messages then."""
+        self.history: HistoryGuard | None = None
+        """Decides whether this master may serve; None if it always may."""
 
     async def start(self) -> None:
         """Open the port.
@@ -90,8 +90,8 @@ class HaMaster:
         if self._acknowledgements is not None:
             self._acknowledgements.close()
         self._threads.shutdown(wait=False)
-        if self.empty_store is not None:
-            await self.empty_store.stop()
+        if self.history is not None:
+            await self.history.stop()
 
     def wake(self) -> None:
         """Push newly confirmed bytes to all slaves."""
@@ -161,6 +161,8 @@ class HaMaster:
 
     def _refuse(self, host: str, peer: str, reason: str) -> None:
         self._refused += 1
+        if self.history is not None:
+            self.history.check_soon()
         if (host, reason) not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add((host, reason))
             logger.warning("refused the slave at %s: %s", peer, reason)
@@ -170,6 +172,11 @@ class HaMaster:
             self._acknowledgements.reported(slave, end)
 
     # --- status ---
+
+    @property
+    def refusal(self) -> str:
+        """Why this master does not serve; empty while it does."""
+        return "" if self.history is None else self.history.reason
 
     def _gap(self, slave: SlaveConnection) -> int:
         return self._store.confirmed_offset - (slave.end or 0)
@@ -197,7 +204,7 @@ class HaMaster:
         return {f"haSlave_{slave.peer}": f"{self._gap(slave)} bytes behind" for slave in self._slaves} | {
             "haSlaves": str(len(self._slaves)),
             "haRefusedConnections": str(self._refused),
-            **({"haReason": self.empty_store.reason} if self.empty_store and self.empty_store.reason else {}),
+            **({"haReason": self.refusal} if self.refusal else {}),
         }
 
     def gauges(self) -> dict[str, tuple[str, float]]:
@@ -216,8 +223,8 @@ class HaMaster:
                 "Connections to the HA port that were refused: not a slave of this master, or not in haSlaveAddresses",
                 float(self._refused),
             ),
-            "ha_refuses_empty_store": (
-                "1 while this master serves nobody: it began with an empty store, and another broker has its messages",
-                float(self.empty_store is not None and bool(self.empty_store.reason)),
+            "ha_refuses_to_serve": (
+                "1 while this master serves nobody: another broker of its name has messages that it lacks",
+                float(bool(self.refusal)),
             ),
         }

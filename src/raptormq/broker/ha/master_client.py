@@ -111,11 +111,17 @@ class MasterClient:
 
     # --- the log ---
 
+    async def _settings(self) -> dict[str, str]:
+        text = (await self._request(RequestCode.GET_BROKER_CONFIG)).body.decode(errors="replace")
+        return dict(line.partition("=")[::2] for line in text.splitlines())
+
+    async def broker_name(self) -> str:
+        """Return ``brokerName`` of the broker (26); empty if the response lacks it."""
+        return (await self._settings()).get("brokerName", "")
+
     async def segment_size(self) -> int | None:
         """Return ``mappedFileSizeCommitLog`` of the master (26); None if the response lacks it."""
-        text = (await self._request(RequestCode.GET_BROKER_CONFIG)).body.decode(errors="replace")
-        pairs = dict(line.partition("=")[::2] for line in text.splitlines())
-        found = pairs.get("mappedFileSizeCommitLog", "")
+        found = (await self._settings()).get("mappedFileSizeCommitLog", "")
         return int(found) if found.isdecimal() else None
 
     async def log_bounds(self) -> tuple[int, int]:

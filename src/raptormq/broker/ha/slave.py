@@ -19,6 +19,7 @@ from raptormq.broker.config import HaSettings
 from raptormq.broker.ha.frames import PUSH, REPORT
 from raptormq.broker.ha.master import HaMaster
 from raptormq.broker.ha.master_client import MasterClient
+from raptormq.broker.ha.promotion_record import PromotionRecord
 from raptormq.broker.ha.table_sync import TableSync
 from raptormq.broker.replication import MASTER_ID, LeaderWork
 from raptormq.broker.service import cancel_and_wait
@@ -64,6 +65,7 @@ class HaSlave:
         look_up_master: Callable[[], Awaitable[str]],
         clock: Callable[[], int],
         master: HaMaster,
+        promotion: PromotionRecord,
     ) -> None:
         """Create the slave.
 
@@ -76,6 +78,7 @@ class HaSlave:
             look_up_master: returns the master's address for clients that a name server has; empty for none.
             clock: returns the time of day in ms.
             master: serves slaves after a promotion.
+            promotion: records a promotion.
         """
         assert store.replica is not None
         self._settings = settings
@@ -87,6 +90,7 @@ class HaSlave:
         self._look_up_master = look_up_master
         self._clock = clock
         self._master = master
+        self._promotion = promotion
         self._work: LeaderWork | None = None
         self._is_master = self._is_promoting = False
         self._flushes_first = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -102,6 +106,7 @@ class HaSlave:
         """Begin to follow the master. ``work`` has the services of a master for a promotion."""
         self._work = work
         self._replica.follow(self._not_master())
+        await self._promotion.follows()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -158,6 +163,7 @@ class HaSlave:
             except StorageError:
                 self._task = asyncio.get_running_loop().create_task(self._run())
                 raise
+            await self._promotion.promoted(self._store.end_offset)
             self._is_master = True
         finally:
             self._is_promoting = False

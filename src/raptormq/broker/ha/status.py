@@ -83,7 +83,8 @@ class HaStatus:
     def has_caught_up(self) -> Verdict:
         """Return whether this broker has caught up with its master."""
         if self._ha.connections()["master"]:
-            return Verdict(True, "this broker is the master")
+            reason = self._ha.facts().get("haReason", "")
+            return Verdict(not reason, reason or "this broker is the master")
         facts = self._ha.facts()
         if facts["haConnected"] != "true":
             return Verdict(False, f"no connection to the master {facts['haMaster']}".rstrip())

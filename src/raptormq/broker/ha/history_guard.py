@@ -1,0 +1,181 @@
+"""Keeps a master from adding to a log that lacks messages of another copy of it.
+
+The disk of a master may be lost, or replaced by an older copy of itself. After a power failure with ASYNC_FLUSH its log
+may end before those of its slaves. After the promotion of a slave the old master may be started as a master again. In
+all these cases another broker of its name has acknowledged messages that this one lacks. A master that went on would
+assign the same offsets to other messages: its slaves could not follow it, consumers would be sent back, and what it
+accepts could never be merged. Apache RocketMQ has no protection against this.
+
+A master therefore asks a name server for the other brokers of its name, and these where their logs end, before it
+registers. While one of them has a longer log, or is a master that serves, this one neither registers nor serves
+clients, and asks again. A master with an empty store also waits for slaves that do not respond: it cannot know less.
+
+A slave that was down, or not registered yet, at the start of the master is not found then. The master therefore goes on
+asking while it serves. If a broker of its name has a longer log, the master unregisters and refuses the requests of
+clients from then on. What it has accepted until then stays in its store, and nothing is added to it.
+
+A slave never has more than its master, because it is asked first and the log of the master only grows. A master that
+was promoted is another matter: its owner has given up what the old master has beyond the place of the promotion
+(:mod:`~raptormq.broker.ha.promotion_record`). A longer log counts only if it has the same record at that place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from raptormq.broker.ha.master_client import MasterClient
+from raptormq.broker.ha.promotion_record import PromotionRecord
+from raptormq.broker.replication import LEADER_ONLY, MASTER_ID, OFFSET_QUERIES
+from raptormq.broker.service import cancel_and_wait
+from raptormq.errors import NotLeader, RaptorMQError, TransportError
+from raptormq.logs import get_logger
+from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.command import RemotingCommand
+from raptormq.storage.store import MessageStore
+from raptormq.transport.connection import Connection
+from raptormq.transport.router import Answer, Taken, failure
+from raptormq.transport.timing import wait_event
+
+logger = get_logger(__name__)
+
+RECHECK_S = 3.0
+"""How often a master asks that does not serve, and how often at most one that serves."""
+WATCH_S = 10.0
+"""How often a master asks that serves. It also asks when a slave with a longer log connects."""
+_REFUSED = LEADER_ONLY | OFFSET_QUERIES | {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+"""Requests of clients that know the address of this master from before."""
+
+
+class HistoryGuard:
+    """Decides whether a master may serve."""
+
+    def __init__(
+        self,
+        members: Callable[[], Awaitable[Mapping[int, str] | None]],
+        client: MasterClient,
+        store: MessageStore,
+        promotion: PromotionRecord,
+        broker_name: str,
+        own_address: str,
+    ) -> None:
+        """Create the guard.
+
+        Args:
+            members: returns broker id -> address of the brokers of this name that a name server has; None if no name
+                server responds.
+            client: sends requests to them; closed with this guard.
+            store: the store of this broker.
+            promotion: where this broker was promoted.
+            broker_name: name of this broker.
+            own_address: address of this broker for clients.
+        """
+        self._members = members
+        self._client = client
+        self._store = store
+        self._promotion = promotion
+        self._broker_name = broker_name
+        self._own_address = own_address
+        self._began_empty = not store.end_offset
+        self._has_served = False
+        self._is_serving = False
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.reason = ""
+        """Why this master does not serve; empty while it does."""
+
+    async def check(self) -> None:
+        """Ask the other brokers of this name whether this master may serve, which sets :attr:`reason`. Without a name
+        server the previous answer stands.
+        """
+        if self._promotion.is_slave:
+            await self._promotion.promoted(self._store.end_offset)
+        if (members := await self._members()) is None:
+            return
+        for broker_id, address in sorted(members.items()):
+            if address != self._own_address and (found := await self._ask(broker_id, address)):
+                self.reason = (
+                    f"{found}: stop this master, promote that broker, and start this one as its slave; or, to give up"
+                    " the messages that this one lacks, start it with haMasterMayStartBehind=true"
+                )
+                return
+        self.reason = ""
+
+    async def _ask(self, broker_id: int, address: str) -> str:
+        """Return why the broker at ``address`` is in the way; empty if it is not."""
+        name = f"the slave at {address}" if broker_id != MASTER_ID else f"another master at {address}"
+        must_know = self._began_empty and not self._has_served
+        self._client.found(address, "")
+        try:
+            may_be_other = broker_id == MASTER_ID and not self._has_served
+            if may_be_other and await self._client.broker_name() == self._broker_name:
+                return f"{name} serves under the name of this one"
+            end = (await self._client.log_bounds())[1]
+            own = self._store.end_offset
+            if end <= own or await self._is_given_up():
+                return ""
+        except TransportError as error:
+            # The name server forgets a broker that is gone. A master that is gone was this one at another address.
+            is_awaited = must_know and broker_id != MASTER_ID
+            return f"{name}, which may have messages, does not respond ({error})" if is_awaited else ""
+        except RaptorMQError as error:
+            return f"{name} does not say whether it has messages ({error})" if must_know else ""
+        return f"the log of {name} ends at {end}, beyond that of this master, which ends at {own}"
+
+    async def _is_given_up(self) -> bool:
+        """Return whether the broker asked last has not what this one has accepted since its promotion, so that its log
+        is the one that was given up with the old master.
+        """
+        if not self._promotion.offset:
+            return False
+        begin, size = max(self._promotion.offset, self._store.start_offset), self._store.config.segment_size
+        for offset in (begin, begin - begin % size + size):
+            record = await self._store.message_at(offset, whole=True, include_deleted=True)
+            if record is not None:  # otherwise the rest of the segment has no record
+                return not await self._client.has_record(offset, bytes(record))
+        return True
+
+    def begin(self, serve: Callable[[], None], withdraw: Callable[[], Awaitable[None]]) -> None:
+        """Call ``serve`` when this master may serve, which is now if the last check has passed, and go on asking.
+        ``withdraw`` is called when it may not any more.
+        """
+        if self.reason:
+            logger.error("not serving: %s", self.reason)
+        else:
+            self._has_served = self._is_serving = True
+            serve()
+        self._task = asyncio.get_running_loop().create_task(self._run(serve, withdraw))
+
+    def check_soon(self) -> None:
+        """Ask again soon: a slave that this master has refused may have a longer log."""
+        self._wake.set()
+
+    async def _run(self, serve: Callable[[], None], withdraw: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(RECHECK_S)
+            if self._is_serving:
+                await wait_event(self._wake, WATCH_S - RECHECK_S)
+            self._wake.clear()
+            before = self.reason
+            await self.check()
+            if self.reason and self.reason != before:
+                logger.error("not serving: %s", self.reason)
+            if self.reason and self._is_serving:
+                self._is_serving = False
+                await withdraw()
+            elif not self.reason and not self._is_serving:
+                logger.warning("serving: no other broker of this name has messages that this one lacks")
+                self._has_served = self._is_serving = True
+                serve()
+
+    async def stop(self) -> None:
+        """Stop asking."""
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+        await self._client.close()
+
+    def refusal(self, _connection: Connection, request: RemotingCommand) -> Answer | Taken:
+        """Refuse the requests of clients while this master does not serve (a guard of the router)."""
+        if self.reason and request.code in _REFUSED:
+            return failure(request, NotLeader(self.reason))
+        return None

@@ -1,0 +1,64 @@
+"""Where this broker was promoted from a slave to the master: ``config/haPromotion.json``.
+
+::
+
+    {"isSlave": true, "offset": 0}          the broker is a slave
+    {"isSlave": false, "offset": 73400320}  it was promoted when its log ended there
+
+The owner of a promotion gives up what the old master has beyond the offset. A broker that was a slave at its last start
+and is started as a master is promoted as well, as the operator does it. A broker that was never a slave has no file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from raptormq.files import DiskFiles, Files
+from raptormq.json_file import JsonFile
+from raptormq.logs import get_logger
+from raptormq.protocol.bodies.members import flag_at, parse_integer
+
+logger = get_logger(__name__)
+
+
+class PromotionRecord:
+    """The record of one broker.
+
+    Attributes:
+        is_slave: whether the broker was a slave when the record was written.
+        offset: end of its log when it was promoted; 0 if it never was.
+    """
+
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
+        """Read the record in ``folder``.
+
+        Raises:
+            StoreDamaged: the record and its backup cannot be read.
+        """
+        self._file = JsonFile(
+            str(folder / "haPromotion.json"),
+            files or DiskFiles(),
+            key="isSlave",
+            without="without it, a master that was promoted does not serve while the old master has a longer log",
+        )
+        found = self._file.load(lambda value: (flag_at(value, "isSlave"), parse_integer(value["offset"])))
+        self.is_slave, self.offset = found or (False, 0)
+
+    async def follows(self) -> None:
+        """Record that the broker is a slave."""
+        if not self.is_slave:
+            await self._save(is_slave=True, offset=0)
+
+    async def promoted(self, offset: int) -> None:
+        """Record that the broker was promoted when its log ended at ``offset``."""
+        await self._save(is_slave=False, offset=offset)
+
+    async def _save(self, *, is_slave: bool, offset: int) -> None:
+        """Errors of the disk are only logged: the record is a permission, and without it the master asks its owner."""
+        self.is_slave, self.offset = is_slave, offset
+        try:
+            await asyncio.to_thread(partial(self._file.save, {"isSlave": is_slave, "offset": offset}))
+        except OSError as error:
+            logger.warning("cannot save %s: %s", self._file.path, error)
