@@ -216,8 +216,8 @@ def test_messages_are_found(name_servers: str) -> None:
     [(BlockingProducer, Producer), (BlockingPullConsumer, PullConsumer), (BlockingAdminClient, AdminClient)],
 )
 def test_all_that_is_awaited_is_there_with_the_same_arguments(blocking: type, awaited: type) -> None:
-    for name, call in inspect.getmembers(awaited, inspect.iscoroutinefunction):
+    for name, call in inspect.getmembers(awaited, asyncio.iscoroutinefunction):
         if not name.startswith("_"):
             own = getattr(blocking, name)
-            assert not inspect.iscoroutinefunction(own), name
+            assert not asyncio.iscoroutinefunction(own), name
             assert inspect.signature(own).parameters.keys() == inspect.signature(call).parameters.keys(), name

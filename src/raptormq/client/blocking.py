@@ -160,7 +160,7 @@ def _blocking(
 ) -> Callable[Concatenate[Blocking[W_co], P], T]:
     """Return the blocking form of `call`. A keyword argument `timeout` replaces the default waiting time."""
 
-    @functools.wraps(call)
+    @functools.wraps(call, updated=())  # its marks would make the method async
     def blocking(self: Blocking[W_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         timeout = cast("float | None", kwargs.get("timeout"))
         return self._run(call(self._wrapped, *args, **kwargs), timeout)

@@ -144,8 +144,8 @@ class BatchQueue:
         # the encryptor compresses
         compresses = config.compress_batches and config.compress_over_bytes > 0 and not config.encrypt
         self._compress_over_bytes = config.compress_over_bytes if compresses else config.batch_max_bytes
-        self._loop = asyncio.get_running_loop()
-        self._new_future: Callable[[], asyncio.Future[SendResult]] = self._loop.create_future
+        self.loop = asyncio.get_running_loop()
+        self._new_future: Callable[[], asyncio.Future[SendResult]] = self.loop.create_future
         self._open: dict[BatchKey, OpenBatch] = {}
         self._broker_groups: dict[GroupKey, BatchGroup] = {}
         """Open groups."""
@@ -265,7 +265,7 @@ class BatchQueue:
 
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
         """Open a batch; it replaces a full batch."""
-        require_loop(self._loop)
+        require_loop(self.loop)
         topic, queue, tags, wait_stored, _ = key
         if not isinstance(wait_stored, bool):
             raise invalid_message(Message(topic, b"", tags, wait_stored=wait_stored))
@@ -285,7 +285,7 @@ class BatchQueue:
             if (group := self._broker_groups.get(key)) is not None:
                 return group
         group = BatchGroup(key)
-        group.timer = self._loop.call_later(self._config.batch_max_delay_ms / 1000, self._close_group, group)
+        group.timer = self.loop.call_later(self._config.batch_max_delay_ms / 1000, self._close_group, group)
         if key is not None:
             self._broker_groups[key] = group
         self._shared.open_groups += 1
@@ -296,7 +296,7 @@ class BatchQueue:
     def _look_again_later(self) -> None:
         self._bytes_at_look = self._shared.held_bytes
         quiet_s = self._config.batch_max_delay_ms * IDLE_SHARE / 1000
-        self._idle_look = self._loop.call_later(quiet_s, self._look_whether_idle)
+        self._idle_look = self.loop.call_later(quiet_s, self._look_whether_idle)
 
     def _look_whether_idle(self) -> None:
         """Send all open batches if the batch queue is idle (see the module); look again later if it is busy."""
@@ -369,7 +369,7 @@ class BatchQueue:
         self._shared.open_groups -= 1
 
     def _start_send(self, work: Coroutine[Any, Any, None], batches: Sequence[OpenBatch]) -> None:
-        task = self._loop.create_task(work)
+        task = self.loop.create_task(work)
         self._sends[task] = 0
         # Use a callback, because a task that is cancelled before its first step runs no code.
         task.add_done_callback(lambda done: self._end_send(done, batches))

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Unpack
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Unpack
 
 from raptormq.client.background import gather_all
 from raptormq.client.cluster import ClientInstance
@@ -31,6 +31,7 @@ from raptormq.client.message import (
     prepare_redelivery,
     with_sharding_key,
 )
+from raptormq.client.producer.accepted_send import AcceptedSend, returns_coroutine
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_encoding import EncodingSender
 from raptormq.client.producer.batch_sender import Send
@@ -170,15 +171,17 @@ class Producer(Startable):
             await self._trace.close()
         self._interceptors.closed(self)
 
-    async def send(
+    @returns_coroutine
+    def send(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
         key: str | None = None,
         timeout: float | None = None,
-    ) -> SendResult:
-        """Send one message and return where it was stored.
+    ) -> Coroutine[Any, Any, SendResult]:
+        """Send one message and return where it was stored. With `auto_batch` the message may be sent even if the result
+        is not awaited.
 
         Args:
             message: the message to send.
@@ -197,6 +200,34 @@ class Producer(Startable):
             ServerError: the brokers refuse the message.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
+        if self._batch_queue is not None and key is None and timeout is None:
+            accepted = self._accept(self._batch_queue, message, queue)
+            if accepted is not None:
+                return accepted
+        return self._send_later(message, queue, key, timeout)
+
+    def _accept(self, batch_queue: BatchQueue, message: Message, queue: MessageQueue | None) -> AcceptedSend | None:
+        """Add a message to its batch now, in place of the coroutine. Return None if the coroutine has to wait, or to
+        raise an error, or is created in another thread for the event loop of the producer.
+        """
+        room = self._room
+        if room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line or self._interceptors:
+            return None
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+        if loop is not batch_queue.loop:
+            return None
+        try:
+            accepted = AcceptedSend(loop=loop)
+            return accepted if batch_queue.add(message, queue, accepted) is not None else None
+        except RaptorMQError:
+            return None
+
+    async def _send_later(
+        self, message: Message, queue: MessageQueue | None, key: str | None, timeout: float | None
+    ) -> SendResult:
         self._running()
         if key is not None:
             message = _keyed(message, key, queue)
@@ -240,8 +271,7 @@ class Producer(Startable):
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
         """Send one message without waiting. The returned future has the result or the error of `send`.
 
-        More efficient than `send` for many messages in flight, especially with `auto_batch`; `send_with_callback` is
-        even more efficient.
+        `send_with_callback` is more efficient for many messages in flight.
 
         Raises:
             MessageError: the message breaks a rule; nothing was sent.
