@@ -1,4 +1,4 @@
-"""What a real API server makes of the objects of any cluster that the definition accepts: no difference is left."""
+"""Server-side apply of the manifests of any valid cluster to a real API server: no difference remains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = count()
 
 
 def apply(plane: ControlPlane, manifest: Manifest) -> Manifest:
-    """As the operator does it."""
+    """Apply a manifest like the operator."""
     metadata = manifest["metadata"]
     query = urlencode({"fieldManager": "raptormq-operator", "force": "true"})
     where = f"{path(manifest['kind'], metadata['namespace'], metadata['name'])}?{query}"
@@ -48,7 +48,7 @@ def test_every_object_is_as_it_was_applied(shared_plane: ControlPlane, namespace
     body = shared_plane.request("POST", path("BrokerCluster", namespace), made)
     cluster = Cluster.from_object(body, SURROUNDINGS)
     filled_in = resource("BrokerCluster", name, spec)["spec"]
-    assert body["spec"] == filled_in, "the defaults are those that other tests fill in"
+    assert body["spec"] == filled_in, "the defaults are those of tests.operator.resources"
     for manifest in wanted(cluster).objects:
         first = apply(shared_plane, manifest)
         again = apply(shared_plane, manifest)

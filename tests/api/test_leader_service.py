@@ -1,4 +1,4 @@
-"""The Service of a leader on a real API server: made, moved, mended, and collected with its cluster."""
+"""The Service of a leader on a real API server: created, updated, repaired, and garbage-collected with its cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "demo-broker-0-leader"
 
 
 class Group:
-    """The three members of a Dledger group, as they describe themselves."""
+    """The three members of a Dledger group, with the state that each reports."""
 
     def __init__(self, folder: Path, namespace: str) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class Group:
         self._term = 0
 
     def lead(self, leader: int | None) -> None:
-        """A member leads in the next term, or nobody does."""
+        """Make a member the leader of the next term, or none."""
         self._term += 1
         name = "" if leader is None else f"n{leader}"
         for index, host in enumerate(self._hosts):
@@ -40,7 +40,7 @@ class Group:
 
 
 def service(plane: ControlPlane, namespace: str) -> dict[str, Any]:
-    """The Service; empty while there is none."""
+    """Return the Service; empty without one."""
     items = plane.request("GET", f"/api/v1/namespaces/{namespace}/services")["items"]
     return next((item for item in items if item["metadata"]["name"] == NAME), {})
 
@@ -53,7 +53,7 @@ def led_to(plane: ControlPlane, namespace: str) -> str:
 async def test_it_follows_the_leader_whatever_happens_to_it_and_to_the_operator(
     tmp_path: Path, shared_plane: ControlPlane, namespace: str
 ) -> None:
-    """With the rights of the chart."""
+    """Run the operator with the permissions of the chart."""
     plane = shared_plane
     lead = Group(tmp_path, namespace).lead
     allow(plane, namespace)
@@ -75,7 +75,7 @@ async def test_it_follows_the_leader_whatever_happens_to_it_and_to_the_operator(
             for index in (2, 1, 0, 1):
                 lead(index)
                 await until("it follows", lambda to=index: led_to(plane, namespace) == str(to))  # type: ignore[misc]
-            assert service(plane, namespace)["spec"]["clusterIP"] == address, "clients keep it"
+            assert service(plane, namespace)["spec"]["clusterIP"] == address, "clients keep the address"
             plane.request("DELETE", path)
             await until("it is made again", lambda: led_to(plane, namespace) == "1")
             stale = {"spec": {"selector": {"raptormq.io/member": "2"}}}

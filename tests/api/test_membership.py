@@ -1,5 +1,6 @@
-"""A Dledger group grows and shrinks on a real API server: the rules of the definition, the rights of the chart, and
-what becomes of StatefulSets and ConfigMaps."""
+"""A Dledger group that grows and shrinks on a real API server: the rules of the definition, the permissions of the
+chart, and the resulting StatefulSets and ConfigMaps.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ ALLOWED = Verdict(True, "")
 
 
 class Group:
-    """The members of a group of up to five, as they describe themselves. The leader does what it is asked for at
-    once."""
+    """The members of a group of up to five, with the state that each reports. The leader executes changes
+    immediately.
+    """
 
     def __init__(self, folder: Path, namespace: str) -> None:
         self._folder = folder
@@ -32,7 +34,7 @@ class Group:
         self._leader, self._term = 0, 1
         self._heard = [0] * 5
         self.done: list[str] = []
-        """The changes of members, each once: a request may be repeated before its outcome is seen."""
+        """Executed membership changes, without repetitions. A request may be repeated before its result is visible."""
 
     def describe(self) -> None:
         copies = tuple(CopyState(f"n{index}", "", self._role(index), 0, 0, True) for index in range(5))

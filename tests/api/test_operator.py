@@ -1,4 +1,4 @@
-"""The operator's process on a real API server: what it sees, what it writes, and what ends it."""
+"""The operator process on a real API server: what it watches, what it writes, and when it ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def holder(plane: ControlPlane, lease: str = "raptormq-operator") -> str:
 
 
 def allow(plane: ControlPlane, *namespaces: str, values: str = "") -> None:
-    """The user `limited` has the rights that the chart gives in these namespaces."""
+    """The user `limited` with the permissions of the chart in these namespaces."""
     command = [program("helm"), "template", "raptormq", str(CHART), "--show-only=templates/rbac.yaml"]
     command += [
         "--namespace=default",
@@ -48,7 +48,7 @@ def allow(plane: ControlPlane, *namespaces: str, values: str = "") -> None:
         try:
             plane.request("POST", where, manifest)
         except OSError as error:
-            if getattr(error, "code", None) != 409:  # the lease's, of another test
+            if getattr(error, "code", None) != 409:  # a lease of another test
                 raise
 
 
@@ -112,7 +112,7 @@ async def test_a_silent_broker_costs_its_cluster_alone(
         )
         make(shared_plane, well, "Topic", "new")
         took = await until("a new one elsewhere is made", lambda: reasons(shared_plane, well)["new"] == "Ready")
-        assert took < 3.0, "one request to a silent broker takes longer"
+        assert took < 3.0, "less than the time of one request to a silent broker"
         (tmp_path / f"silent-{broker(sick, 'demo', 1)}").unlink()
         await until("it is well again", lambda: set(reasons(shared_plane, sick).values()) == {"Ready"})
 
@@ -120,7 +120,7 @@ async def test_a_silent_broker_costs_its_cluster_alone(
 async def test_a_namespace_that_is_forbidden_costs_the_others_nothing(
     tmp_path: Path, shared_plane: ControlPlane, namespaces: Callable[[ControlPlane, int], list[str]]
 ) -> None:
-    """The chart's rights are enough, and the next leader finds the same."""
+    """Check that the permissions of the chart are sufficient, and that the next leader changes nothing."""
     first, second = namespaces(shared_plane, 2)
     allow(shared_plane, first, second)
     environment = {"WATCH_NAMESPACES": f"{first},{second}"}
@@ -236,12 +236,12 @@ async def test_foreign_objects_are_not_even_read(tmp_path: Path, own_plane: Cont
     with OperatorProcess(tmp_path, own_plane.kubeconfig(), "again") as operator:
         make(own_plane, "shop", "Topic", "u")
         await until("served", lambda: reasons(own_plane, "shop")["u"] == "ClusterNotFound")
-        assert operator.resident_mb() < before + 15, "30 MB of others' ConfigMaps"
+        assert operator.resident_mb() < before + 15, "30 MB of foreign ConfigMaps are not kept in memory"
 
 
 @pytest.mark.timeout(300)
 def test_three_thousand_topics(tmp_path: Path, own_plane: ControlPlane) -> None:
-    """Not a coroutine, whose time limit is for less."""
+    """Not a coroutine, because the time limit of coroutines is too short."""
     own_plane.namespace("shop")
     with (
         peers(tmp_path, ("shop", "demo", 2, 1)),

@@ -1,4 +1,4 @@
-"""SparkPipelines on a real API server, with the rights of the chart; the test plays the kubelet."""
+"""SparkPipelines on a real API server, with the permissions of the chart. The test plays the kubelet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pipeline:
         self.plane, self.namespace = plane, namespace
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """The object; empty where there is none."""
+        """Return an object; empty if it does not exist."""
         try:
             found: dict[str, Any] = self.plane.request("GET", path(kind, self.namespace, name))
         except HTTPError:
@@ -47,7 +47,7 @@ class Pipeline:
         return reasons(self.plane, self.namespace, "sparkpipelines").get("delays", "")
 
     def driver(self) -> str:
-        """The uid of the driver pod; empty without one."""
+        """Return the uid of the driver pod; empty without one."""
         return str(self.get("Pod", "delays-driver").get("metadata", {}).get("uid", ""))
 
     def change(self, **spec: Any) -> None:
@@ -55,7 +55,7 @@ class Pipeline:
         self.plane.request("PATCH", where, {"spec": spec}, "application/merge-patch+json")
 
     def fail(self, message: str) -> None:
-        """The container of the driver ends with an error."""
+        """Make the container of the driver end with an error."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         end = {"exitCode": 1, "reason": "Error", "message": message, "startedAt": now, "finishedAt": now}
         container = {"name": "driver", "ready": False, "restartCount": 0, "image": "x", "imageID": "x"}
@@ -88,7 +88,7 @@ async def test_a_pipeline_from_a_missing_topic_through_failures_of_driver_and_op
             await until(
                 "the error is said", lambda: pipeline.status.get("lastError") == "exit code 1: ValueError: broken"
             )
-            first.process.kill()  # between the count of the failure and the next driver, or after it
+            first.process.kill()  # between the count of the failure and the next driver, or after both
         with OperatorProcess(tmp_path, kubeconfig, "second", **switches):
             await until("there is another driver", lambda: pipeline.driver() not in ("", before))
             assert pipeline.status["restarts"] == 1

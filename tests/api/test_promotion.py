@@ -1,4 +1,4 @@
-"""A promotion on a real API server: the operator that began it is killed, and another one ends it."""
+"""A promotion on a real API server: the operator that began it is killed, and another one completes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMOTE = {"spec": {"replication": {"promote": "demo-broker-0-1"}}}
 
 
 def say(folder: Path, namespace: str, index: int, role: str, end: int) -> None:
-    """A broker describes its replication like this from now on."""
+    """Make a broker report this replication state."""
     host = broker(namespace, "demo", 0, index)
     address = f"{host}:{BROKER_PORT}"
     own = (CopyState(address, address, role, 0, None, True),) if role == "slave" else ()
@@ -27,7 +27,7 @@ def say(folder: Path, namespace: str, index: int, role: str, end: int) -> None:
 
 
 class Demo:
-    """The cluster, as the API server has it."""
+    """The cluster as stored by the API server."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self._plane = plane
@@ -42,7 +42,7 @@ class Demo:
         return found
 
     def roles(self) -> list[str]:
-        """`brokerRole` of both members, by their ConfigMaps."""
+        """Return the `brokerRole` of both members according to their ConfigMaps."""
         where = f"/api/v1/namespaces/{self._namespace}/configmaps/demo-broker-0-"
         files = [self._plane.request("GET", f"{where}{index}")["data"]["broker.conf"] for index in range(2)]
         return [next(line for line in file.splitlines() if line.startswith("brokerRole"))[11:] for file in files]
@@ -83,7 +83,7 @@ async def test_an_operator_that_is_killed_in_a_promotion_leaves_no_second_master
         assert demo.roles() in (["SYNC_MASTER", "SLAVE"], ["SLAVE", "SLAVE"], ["SLAVE", "SYNC_MASTER"])
         with OperatorProcess(tmp_path, plane.kubeconfig(), "second", **settings):
             await until("the slave is configured", lambda: demo.roles() == ["SLAVE", "SYNC_MASTER"], timeout=90)
-            assert demo.promotion()["state"] == "Promoting", "it does not answer as the master yet"
+            assert demo.promotion()["state"] == "Promoting", "it does not report that it is the master yet"
             say(tmp_path, namespace, 1, "master", 1000)
             await until("it is the master", lambda: demo.promotion()["state"] == "Promoted", timeout=90)
             say(tmp_path, namespace, 0, "slave", 1000)

@@ -1,4 +1,4 @@
-"""The rules of the definitions on a real API server: the same cases that e2e puts to that of kind."""
+"""The rules of the definitions on a real API server: the same cases as in e2e."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.api.control_plane import ControlPlane
 
 
 def answer(plane: ControlPlane, namespace: str, kind: str, name: str, spec: dict[str, Any], dry_run: str) -> str:
-    """What the API server has against a resource; nothing when it takes it."""
+    """Return the API server's error for a resource; empty if it is accepted."""
     manifest = json.loads(rules.manifest(kind, namespace, name, spec))
     where = f"{path(kind, namespace, name)}?fieldManager=test&force=true{dry_run}"
     try:
@@ -26,7 +26,7 @@ def answer(plane: ControlPlane, namespace: str, kind: str, name: str, spec: dict
 
 @pytest.fixture
 def ruled(shared_plane: ControlPlane, namespace: str) -> str:
-    """A namespace with the resources that changes are tried on."""
+    """A namespace with the resources for the update rules."""
     for kind, name, spec in rules.BASES:
         assert answer(shared_plane, namespace, kind, name, spec, "") == ""
     return namespace

@@ -1,4 +1,4 @@
-"""The measured start finds nothing that is built, and builds all of it."""
+"""The measured start finds no queues and no index, and builds both completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs under a benchmark: one whose work is done may stay, and is ended."""
+"""Processes of a benchmark: one that continues after its work is killed."""
 
 from __future__ import annotations
 

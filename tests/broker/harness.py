@@ -37,7 +37,7 @@ SMALL = {
     "diskSpaceCleanForciblyRatio": "98",
     "diskSpaceWarningLevelRatio": "100",
 }
-"""Return the settings of a test broker: small files, free ports, and no limits of disk usage."""
+"""Settings of a test broker: small files, free ports, and no limits of disk usage."""
 
 
 def settings(root: Path, pairs: dict[str, str] | None = None) -> BrokerConfig:

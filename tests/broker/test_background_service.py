@@ -1,4 +1,4 @@
-"""What works beside the requests ends when it is told to, whatever it is doing in that turn of the loop."""
+"""Background services stop on request, at any point of their work."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_the_wait_ends_with_the_time() -> None:
 async def test_a_delivery_stops_in_any_turn_after_an_arrival(
     tmp_path: Path, kind: type[TimerDelivery | DelayedDelivery], properties: str
 ) -> None:
-    """A broker that ended in such a turn hung once in some thousand runs of the tests."""
+    """A broker that stopped in such an iteration hung once in several thousand test runs."""
     clock = Clock()
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         clock.hold()

@@ -1,4 +1,4 @@
-"""The work of conversions in the background, and what comes in between."""
+"""Background processing of conversions, and its interruptions."""
 
 from __future__ import annotations
 

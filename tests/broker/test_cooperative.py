@@ -1,4 +1,4 @@
-"""Requests about topics of tens of thousands of queues, and others that want to be served meanwhile."""
+"""Requests about topics with tens of thousands of queues, while other requests must be served."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GROUP_AND_TOPIC = {"group": "g", "topic": "wide"}
 async def test_a_topic_of_many_queues_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, fields: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(background, "_SLICE_S", -1.0)  # a turn after every item
+    monkeypatch.setattr(background, "_SLICE_S", -1.0)  # yield after every item
     async with running(tmp_path) as broker, connected(broker) as peer:
         topic = {"topic": "wide", "defaultTopic": "TBW102", "readQueueNums": QUEUES, "writeQueueNums": QUEUES}
         created = topic | {"perm": 6, "topicFilterType": "SINGLE_TAG", "order": "false"}
@@ -51,7 +51,7 @@ async def test_a_topic_of_many_queues_holds_nobody_up(
 
 
 async def turns_for(broker: Broker, peer: Peer, code: int, fields: dict[str, str]) -> int:
-    """How many turns of the loop a request takes, without its way over the network."""
+    """Return the number of iterations of the event loop that a request takes, without the network."""
     header_class, handler = assembly_of(broker).router._handlers[code]
     header = decode_header(header_class, fields) if header_class is not None else None
     with counted_turns() as turns:
@@ -110,7 +110,7 @@ GROUP_LIST = dumps({"groupConfigList": [{"groupName": f"g{number}"} for number i
 async def test_requests_of_others_are_served_while_one_names_thousands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, body: bytes
 ) -> None:
-    monkeypatch.setattr(background, "_SLICE_S", -1.0)  # a turn after every item, as on a machine that is slow enough
+    monkeypatch.setattr(background, "_SLICE_S", -1.0)  # yield after every item, as on a slow machine
     async with running(tmp_path) as broker, connected(broker) as greedy, connected(broker) as other:
         asked = asyncio.ensure_future(greedy.call(code, None, body))
         served = await _served_until(other, asked)

@@ -1,4 +1,4 @@
-"""The pages about brokers name exactly the request codes that are served, and settings that exist."""
+"""The pages about brokers name exactly the served request codes, and only existing settings."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ REQUESTS, SETTINGS, *OTHERS = (
 PAGES = "".join((REQUESTS, SETTINGS, *OTHERS))
 
 FIELDS = {"attemptId", "isPublished", "maxMsgBytes", "maxMsgNums", "otherPassword", "switchTimerEngine", "topicId"}
-"""Fields of requests, a command of mqadmin, and a file with the password of a super user."""
+"""Names in the pages that are not settings: fields of requests, a command of mqadmin, and a file with the password of a
+super user.
+"""
 FIGURES = {
     "commitLogDiskRatio", "putMessageDistributeTime", "dledgerLastAppendTimeMs", "consumerProgress",
     "remainHowManyDataToFlush",
 }  # fmt: skip
-"""Figures of Apache RocketMQ, and a command of mqadmin, that the pages name beside settings."""
+"""Names in the pages that are not settings: figures of Apache RocketMQ, and a command of mqadmin."""
 
 
 async def test_the_table_of_codes_is_the_table_of_the_router(tmp_path: Path) -> None:

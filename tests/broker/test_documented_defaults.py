@@ -1,4 +1,4 @@
-"""docs/explanation/choices.md names the defaults of settings whose defaults are others elsewhere."""
+"""docs/explanation/choices.md names the settings whose defaults differ from those of Apache RocketMQ."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Copies of messages whose properties have room for no more: at the limit they are whole, one byte above the largest
-property is left out, and the message goes its way all the same.
+"""Copies of messages with full properties: at the limit they are complete. One byte above it, the largest property is
+removed and the message is delivered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.clock import Clock
 
 SETTINGS = {"messageDelayLevel": "1h 1h 1h 1h", "transactionTimeOut": "1", "transactionCheckInterval": "100"}
 LONGEST_POPPED = MAX_PROPERTIES_BYTES - 512
-"""What is popped once more needs room for its handle."""
+"""Room for the handle of the next pop."""
 
 
 async def sent(peer: Peer, note: str, topic: str = "t", properties: str = "", **more: object) -> None:
@@ -52,7 +52,7 @@ async def dead_letter(broker: Broker, peer: Peer, note: str) -> str:
 
 
 async def retry_of_its_consumer(broker: Broker, peer: Peer, note: str) -> str:
-    """As the Java client does it where 36 is refused."""
+    """Send like the Java client after a refused request 36."""
     await announce_group(peer)
     await sent(peer, note, retry_topic("g"), "DELAY\x012\x02RETRY_TOPIC\x01t\x02", j=1, l=5)
     (waiting,) = messages(await peer.pull(SCHEDULE_TOPIC, 0, queue_id=1))
@@ -79,7 +79,7 @@ async def popped_again(broker: Broker, peer: Peer, note: str) -> str:
 
 
 async def asked_about(broker: Broker, peer: Peer, note: str) -> str:
-    """A half that Apache RocketMQ has taken: it leaves no room for the number of questions."""
+    """Store a half message like Apache RocketMQ, without room for the number of checks."""
     await announce(peer)
     real = "TRAN_MSG\x01true\x02PGROUP\x01producers\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02UNIQ_KEY\x01K1\x02"
     await peer.send("t", b"makes the topic", 1)
@@ -171,7 +171,7 @@ TOPIC = "t" * 127
 
 
 async def test_the_longest_names_make_copies_too(tmp_path: Path) -> None:
-    """Retry topic and dead letters of a group with the longest name, of a topic with the longest name."""
+    """Return the retry topic and the dead-letter topic of a group and a topic with the longest names."""
     clock = Clock()
     async with running(tmp_path, {"messageDelayLevel": "1s"}, clock=clock) as broker, connected(broker) as peer:
         await sent(peer, "v" * 32_400, TOPIC)

@@ -1,4 +1,4 @@
-"""What the broker writes itself is visible, counted and, under SYNC_FLUSH, on disk before anyone goes on."""
+"""Messages that the broker writes are visible, counted and, with SYNC_FLUSH, on disk before the caller continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker whose table of topics is gone."""
+"""A broker whose topic table is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Periodic jobs: one that fails is logged and does not keep the others from running."""
+"""Periodic jobs: a failed job is logged and does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration with name servers, against a stand-in that records what it is told."""
+"""Registration with name servers, against a fake that records the requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.broker.harness import assembly_of, connected, running
 
 
 class NameServer:
-    """Takes registrations; refuses them while :attr:`refusing`."""
+    """A name server that accepts registrations, and refuses them while :attr:`refusing`."""
 
     def __init__(self, port: int = 0) -> None:
         self.registrations: asyncio.Queue[tuple[RegisterBrokerRequestHeader, TopicConfigTable]] = asyncio.Queue()
@@ -80,7 +80,7 @@ async def test_a_broker_is_announced_when_its_name_servers_know_it(
     async with running(tmp_path, {"namesrvAddr": server.address}) as broker:
         announced = asyncio.ensure_future(broker.registered())
         await asked.wait()
-        await asyncio.sleep(0)  # it has begun to wait
+        await asyncio.sleep(0)  # it has started to wait
         assert not announced.done()
         may_answer.set()
         await announced
@@ -113,7 +113,7 @@ async def test_a_broker_announces_itself_and_says_goodbye(tmp_path: Path) -> Non
 
 
 class Thoughtful(NameServer):
-    """Takes registrations, and answers once it has heard a farewell."""
+    """A name server that responds to registrations only after an unregistration has arrived."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ async def test_a_topic_that_appears_during_a_registration_gets_a_version_of_its_
         await peer.send("first", b"x")
         tables = [(await server.next())[1], (await server.next())[1]]
     assert [list(table.topics) for table in tables] == [["first"], ["second"]]
-    # A name server takes no news from a registration that has the version of the one before.
+    # A name server ignores a registration with the version of the previous one.
     assert tables[0].data_version != tables[1].data_version
     await server.server.stop()
 
@@ -209,10 +209,10 @@ async def test_a_changed_permission_is_registered_at_once(tmp_path: Path) -> Non
         versions = set()
         for permission in ("4", "6"):
             assert (await peer.call(25, None, f"brokerPermission={permission}".encode())).code == 0
-            _, table = server.registrations.get_nowait()  # before it was answered
+            _, table = server.registrations.get_nowait()  # before the response
             assert {config.perm & 6 for config in table.topics.values() if config.perm & 6} == {int(permission)}
             versions.add(str(table.data_version.to_dict()))
-        assert len(versions) == 2  # or the name server would take the second for the first
+        assert len(versions) == 2  # otherwise the name server would ignore the second registration
     await server.server.stop()
 
 
@@ -281,7 +281,7 @@ def test_lists_of_name_servers() -> None:
 
 
 async def test_a_name_server_that_does_not_answer_holds_up_nobody(tmp_path: Path) -> None:
-    """It may take as long as a registration may take, 24 s; new topics are known to the other at once."""
+    """The registration may take its whole time limit, 24 s. The other name server gets new topics immediately."""
     asked = asyncio.Event()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Dispatch is run once per turn of the loop, and a failed run is made up for by the next."""
+"""Dispatch runs once per iteration of the event loop, and the next run repeats a failed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker looks for damage of its log, repairs it from other copies and says what is not repaired."""
+"""A broker checks its log for damage, repairs it from other copies, and reports unrepaired damage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.storage.stores import SEGMENT_BYTES, Clock, message, open_store
 COUNT = 20
 BODY = "x" * 400
 RECORD_AT = 2 * 500
-"""An offset within a record that is not the first one."""
+"""An offset in a record that is not the first one."""
 
 
 def filled(volume: MemoryFileSystem) -> MessageStore:

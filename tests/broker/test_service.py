@@ -1,4 +1,4 @@
-"""The broker as a whole: start, stop, restart, and its metrics and probes."""
+"""The complete broker: start, stop, restart, metrics and probes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_metrics_and_probes(tmp_path: Path) -> None:
 
 
 class Gate:
-    """A file system whose log can be read only when a test lets it."""
+    """A file system whose log can be read only when a test permits it."""
 
     def __init__(self) -> None:
         self.reached, self.free = threading.Event(), threading.Event()

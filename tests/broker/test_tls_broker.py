@@ -1,4 +1,4 @@
-"""A broker that speaks TLS: settings, registration over it, and certificates that change under load."""
+"""A broker with TLS: settings, registration, and certificates that change under load."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_missing_certificate_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*none\.pem"):
         async with running(tmp_path, {"useTLS": "true", "tls.client.trustCertPath": str(missing.cert)}):
             pass
-    async with running(tmp_path):  # and left nothing behind
+    async with running(tmp_path):  # and has left no file
         pass
 
 

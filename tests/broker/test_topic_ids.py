@@ -1,4 +1,4 @@
-"""The id of a topic: given when it is made, kept until it is deleted, and the same after every start."""
+"""The id of a topic: assigned at its creation, kept until its deletion, and the same after every start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def creation(topic: str, **more: object) -> Mapping[str, object]:
 
 
 async def id_of(peer: Peer, topic: str) -> str:
-    """The id that the topic's configuration says, and that offsets are told with."""
+    """Return the id in the topic's configuration, which responses with offsets contain, too."""
     config = json.loads((await peer.call(CONFIG, {"topic": topic})).body)
     told = await peer.call(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": 0, "topicId": "?"})
     assert config.get("topicId") == told.ext_fields.get("topicId")
@@ -43,7 +43,7 @@ def stored(root: Path) -> dict[str, Any]:
 
 
 def without_ids(root: Path) -> None:
-    """Make the table one that a broker of before there were ids, or of Apache RocketMQ, has written."""
+    """Replace the table by one of a broker without topic ids, or of Apache RocketMQ."""
     contents = json.loads((root / TABLE).read_bytes())
     for config in contents["topicConfigTable"].values():
         del config["attributes"]["topic.id"]
@@ -150,7 +150,7 @@ async def test_topics_of_an_older_table_get_ids_together_and_once(tmp_path: Path
     (tmp_path / TABLE).write_text(json.dumps(contents))
     async with running(tmp_path) as broker, connected(broker) as peer:
         assert await id_of(peer, "t") == given
-        assert await id_of(peer, "foreign") == "", "another broker made it: nobody knows when"
+        assert await id_of(peer, "foreign") == "", "the topic was created by another broker at an unknown time"
         assert (await peer.pull("foreign", 0, topicId="any")).code != MADE_AGAIN
 
 
@@ -163,7 +163,7 @@ async def test_topics_that_are_back_from_their_queues_have_no_id(tmp_path: Path)
     for _ in range(2):
         async with running(tmp_path) as broker, connected(broker) as peer:
             assert await id_of(peer, "t") == ""
-            assert bodies(await peer.pull("t", 0, topicId=before)) == [b"x"], "it is the same topic"
+            assert bodies(await peer.pull("t", 0, topicId=before)) == [b"x"], "the topic is the same"
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.call(DELETE, {"topic": "t"})
         await peer.send("t", b"y")
@@ -177,7 +177,7 @@ async def test_an_id_that_is_not_on_disk_is_told_to_nobody(tmp_path: Path) -> No
     disk = SlowDisk(saves_the_topics)
     disk.release.clear()
     async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
-        assert await id_of(peer, "t") == "", "a crash now would give it another one"
+        assert await id_of(peer, "t") == "", "after a crash the topic would get another id"
         disk.release.set()
         await assembly_of(broker).save_tables()
         given = await id_of(peer, "t")

@@ -1,4 +1,4 @@
-"""The common checks of handlers, and the limit that keeps random group names from filling the memory."""
+"""Common checks of handlers, and the limit that keeps random group names from exhausting memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The alarms: put to promtool, and every figure that they read is one that a broker, or the operator, tells."""
+"""The alerts, evaluated by promtool. Every metric in them is one of a broker or of the operator."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_brokers_tell_every_figure_with_the_labels_that_alarms_read(tmp_pa
         names = set(re.findall(r'(\w+)="', samples[figure]))
         shown = re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values()))
         summed = [name for label_list in re.findall(r"by \((.*?)\)", rule["expr"]) for name in label_list.split(", ")]
-        # Prometheus itself adds the namespace of a pod.
+        # Prometheus adds the namespace of a pod.
         assert {*shown, *summed} - {"namespace"} <= names, rule["alert"]
 
 

@@ -1,4 +1,4 @@
-"""The chart, rendered by the real helm."""
+"""The chart, rendered by helm."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.operator.resources import SURROUNDINGS, cluster_body, pipeline_body
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "raptormq"
 pytestmark = pytest.mark.timeout(900)
-"""The first call may have to build helm."""
+"""Time limit of the first call, which may build helm."""
 KUBE_VERSION = ("--kube-version", "1.34.4")
-"""A helm that was built from its module does not know any new one by itself."""
+"""Kubernetes version for helm, because a helm built from its module has an old default."""
 
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def rendered(*options: str) -> list[dict[str, Any]]:
-    """Objects of `helm template`, in the namespace `mq`."""
+    """Return the objects of `helm template`, in the namespace `mq`."""
     done = helm("template", "raptormq", str(CHART), "--namespace", "mq", *KUBE_VERSION, *options)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
@@ -156,7 +156,7 @@ def test_secrets_are_for_those_who_want_access_control() -> None:
 
 
 def test_rights_to_run_pipelines_are_for_those_who_want_them() -> None:
-    """A role cannot give rights that its maker does not have, so the operator has those of drivers."""
+    """The creator of a role needs its permissions, so the operator has those of drivers."""
     role = operator_role("--set", "sparkPipelines.enabled=true")
     allowed = rules(role)
     assert environment("--set", "sparkPipelines.enabled=true")["SPARK_PIPELINES"] == "true"
@@ -173,7 +173,7 @@ def test_rights_to_run_pipelines_are_for_those_who_want_them() -> None:
 
 
 def test_policies_of_brokers_are_not_those_of_drivers() -> None:
-    """Executors connect to ports of the driver that a broker does not have; the operator asks for its progress."""
+    """Executors connect to ports of the driver that a broker does not have. The operator requests its progress."""
     switches = "sparkPipelines.enabled=true,networkPolicy.enabled=true,networkPolicy.clusterNamespaces={shop}"
     labels = names.driver_labels("delays").items()
     of_operator, of_brokers = of_kind(rendered("--set", switches), "NetworkPolicy")
@@ -185,7 +185,7 @@ def test_policies_of_brokers_are_not_those_of_drivers() -> None:
 
 
 def test_the_lease_is_the_one_that_the_operator_takes() -> None:
-    """Each release has its own, so that two in one namespace can work for other namespaces each."""
+    """Each release has its own role, so that two in one namespace can manage different namespaces."""
     for options in ((), ("--set", "fullnameOverride=second")):
         (role,) = of_kind(rendered(*options), "Role")
         assert role["metadata"]["namespace"] == "mq"
@@ -262,7 +262,7 @@ def test_monitors_select_what_there_is() -> None:
 
 
 def server_templates() -> list[dict[str, Any]]:
-    """Pod templates of name servers and brokers, as the operator makes them."""
+    """Return the pod templates of name servers and brokers that the operator creates."""
     modes: list[dict[str, Any]] = [{}]
     modes += [{"replicas": 3, "replication": {"mode": mode}} for mode in ("dledger", "masterSlave")]
     clusters = [Cluster.from_object(cluster_body(**mode), SURROUNDINGS) for mode in modes]
@@ -286,7 +286,7 @@ def test_network_policies_are_about_the_pods_and_ports_that_there_are() -> None:
     assert {port["port"] for rule in own["spec"]["ingress"] for port in rule["ports"]} == port_names(template)
     (to_servers,) = [rule for rule in own["spec"]["egress"] if "to" in rule]
     clients, metrics, members = clusters["spec"]["ingress"]
-    assert "from" not in metrics, "everybody"
+    assert "from" not in metrics, "all users"
     shop, cluster, operator = clients["from"]
     assert shop == {"podSelector": {"matchLabels": {"app": "shop"}}}
     assert operator["podSelector"]["matchLabels"].items() <= labels.items()
@@ -306,7 +306,7 @@ def test_helm_test_asks_the_service() -> None:
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     (text,) = pod["spec"]["containers"][0]["args"]
     assert f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}/readyz" in text
-    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items(), "it is no operator"
+    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items(), "it is not an operator"
     compile(text, "test", "exec")
 
 

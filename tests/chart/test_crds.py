@@ -1,4 +1,6 @@
-"""The resource definitions: one source, one copy in the chart, and a description for whoever runs `kubectl explain`."""
+"""The resource definitions: one source, one copy in the chart, and a description of every field for `kubectl
+explain`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def parts(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema below one, with its path."""
+    """Return every schema below one, with its path."""
     yield path, schema
     for name, inner in schema.get("properties", {}).items():
         yield from parts(inner, f"{path}.{name}")
@@ -57,7 +59,7 @@ def test_every_field_of_the_spec_is_explained(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_comma_cuts_a_description_in_two(path: Path) -> None:
-    """In a flow mapping, what follows the comma is a key, which a server-side apply refuses."""
+    """In a flow mapping the text after a comma is a key, which a server-side apply refuses."""
     (version,) = load(path)["spec"]["versions"]
     found = [(name, key) for name, part in parts(version["schema"]["openAPIV3Schema"]) for key in part if " " in key]
     assert found == []
@@ -65,7 +67,7 @@ def test_no_comma_cuts_a_description_in_two(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_a_rule_reads_from_a_default_is_in_the_default(path: Path) -> None:
-    """The API server checks rules against a default before it fills in what is nested."""
+    """The API server checks rules against a default before it adds nested defaults."""
     (version,) = load(path)["spec"]["versions"]
     offenders = [
         f"{name}: {rule['rule']} reads {field}"

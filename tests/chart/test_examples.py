@@ -1,4 +1,4 @@
-"""The manifests of examples/: what the schemas take, and names that fit what the operator makes."""
+"""The manifests of examples/: valid for the schemas, with names that match those of the operator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def example(name: str) -> list[dict[str, Any]]:
 
 
 def faults(value: Any, part: dict[str, Any], path: str = "") -> list[str]:
-    """What the API server would refuse or drop in silence: unknown fields, values of an enumeration, patterns."""
+    """Return the errors for fields that the API server would refuse or ignore: unknown fields, values of an
+    enumeration, patterns.
+    """
     found = []
     if isinstance(value, dict) and "properties" in part:
         unknown = [name for name in value if name not in part["properties"]]
@@ -66,7 +68,7 @@ def test_the_pod_monitor_finds_the_metrics_of_brokers_and_name_servers() -> None
 
 
 def cluster_on(documents: list[dict[str, Any]]) -> tuple[Cluster, dict[str, Any]]:
-    """The cluster of an example, and the StorageClass that it names."""
+    """Return the cluster of an example, and its StorageClass."""
     (body,) = [document for document in documents if document["kind"] == "BrokerCluster"]
     cluster = Cluster.from_object(cluster_body(body["metadata"]["name"], **body["spec"]), SURROUNDINGS)
     (found,) = [

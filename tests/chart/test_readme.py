@@ -1,4 +1,4 @@
-"""The README of the chart is made of values.yaml."""
+"""The README of the chart is generated from values.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every CEL rule of the resource definitions has a case that a real API server is asked about (e2e/rules.py)."""
+"""Every CEL rule of the resource definitions has a case for a real API server (e2e/rules.py)."""
 
 from __future__ import annotations
 

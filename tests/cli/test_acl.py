@@ -52,7 +52,7 @@ def test_entries_are_listed_changed_and_deleted_one_by_one(secured: Secured, use
     listed = secured.json("acl", "list", "--user", user, "--resource", "Group:")
     assert [each["resource"] for each in listed] == ["Group:g"]
     code, line = secured.fails("acl", "delete", user, "--resource", "Group:g", "--yes")
-    assert (code, "has no entry for Group:g" in line) == (4, True)  # it is a Default one
+    assert (code, "has no entry for Group:g" in line) == (4, True)  # the entry has the policy Default
     secured.says("acl", "delete", user, "--resource", "Group:g", "--policy", "default", "--yes")
     assert [each["resource"] for each in secured.json("acl", "show", user)] == ["Topic:a*"]
     code, line = secured.fails("acl", "delete", user)

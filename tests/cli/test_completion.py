@@ -1,4 +1,4 @@
-"""Completion as a shell asks for it: commands, options, topics and groups."""
+"""Shell completion of commands, options, topics and groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
 def completions(*words: str, namesrv: str = "127.0.0.1:1") -> list[str]:
-    """Return what bash is offered for the last of the words."""
+    """Return the completions of the last word in bash."""
     line = " ".join(words)
     environment = os.environ | {
         "_RAPTORMQ_COMPLETE": "bash_complete",

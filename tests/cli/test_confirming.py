@@ -1,4 +1,4 @@
-"""The question before something that cannot be taken back."""
+"""The confirmation before an irreversible command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raptormq.cli.confirming import confirm
 
 
 class Terminal(io.StringIO):
-    """Somebody who answers."""
+    """A terminal with fixed input."""
 
     def isatty(self) -> bool:
         return True

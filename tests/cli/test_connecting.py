@@ -1,4 +1,6 @@
-"""Commands against servers that take TLS and signed requests only: by options, by environment, and without."""
+"""Commands against servers that require TLS and signed requests: with options, with environment variables, and
+without.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class Secured:
-    """A `raptormq dev` with TLS and access control, and what a client needs for it."""
+    """A `raptormq dev` with TLS and access control, and the settings of its clients."""
 
     address: str
     tls: dict[str, str]
@@ -51,7 +53,9 @@ def secured(serving: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def run(command_line: Callable[..., list[str]], secured: Secured) -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """`run(*arguments, stdin=b"", **environment)`: a command with this environment and no other of ours."""
+    """`run(*arguments, stdin=b"", **environment)`: run a command with this environment and no other variable of
+    RaptorMQ.
+    """
 
     def play(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("RAPTORMQ_", "ROCKETMQ_"))}

@@ -1,4 +1,4 @@
-"""`raptormq consume`: where it begins, where it ends, and how it is interrupted."""
+"""`raptormq consume`: its start, its end, and its interruption."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_only_messages_with_the_tag(raptormq: Run, dev_server: Any) -> None:
 
 
 async def send_unreadable(namesrv: str, broker: str, topic: str) -> None:
-    """A message, one whose body is not compressed as it says, and a message, in one queue."""
+    """Store a message, one with an invalid compressed body, and another message in one queue."""
     async with AdminClient(name_servers=namesrv) as admin:
         await admin.create_topic(topic, 1, 1)
     pool = ConnectionPool()

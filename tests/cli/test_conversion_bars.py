@@ -1,4 +1,4 @@
-"""The progress bars of a conversion: for people at a terminal only."""
+"""The progress bars of a conversion, shown only on a terminal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`raptormq convert-queue`: 100,000 messages converted there and back while a producer and a consumer work, kills in
-the middle of 20,000, and what the command says.
+"""`raptormq convert-queue`: 100,000 messages are converted in both directions while a producer and a consumer run,
+brokers are killed during a conversion of 20,000, and the output of the command.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ AT_ONCE = 1_000
 
 
 class Traffic:
-    """One producer and one consumer of a topic, and what they have seen."""
+    """One producer and one consumer of a topic, and their messages."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.address = address
         self.topic = topic
         self.sent: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(QUEUES)}
-        """Bodies by queue, at the offsets that the answers named."""
+        """Bodies by queue, at the offsets in the responses."""
         self.read: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(QUEUES)}
         self.stopping = False
         self.all_sent = False
@@ -46,7 +46,7 @@ class Traffic:
         return MessageQueue(self.topic, "broker-a", queue_id)
 
     async def fill(self, count: int) -> None:
-        """Send so many messages as lists."""
+        """Send this number of messages as lists."""
         async with Producer("fillers", name_servers=self.address) as producer:
             for number in range(count // AT_ONCE):
                 queue_id = number % QUEUES
@@ -57,7 +57,7 @@ class Traffic:
                 self.sent[queue_id] += bodies
 
     async def produce(self) -> None:
-        """Send one message after another until told to stop."""
+        """Send one message after another until the end is requested."""
         async with Producer("singles", name_servers=self.address) as producer:
             number = 0
             while not self.stopping:
@@ -70,7 +70,7 @@ class Traffic:
         self.all_sent = True
 
     async def consume(self) -> None:
-        """Read all queues from where the last call stopped, in the order of their offsets, until all sent is read."""
+        """Read all queues in order from the last positions, until everything that was sent is read."""
         async with PullConsumer(name_servers=self.address) as consumer:
             while not self.all_sent or self.read != self.sent:
                 for queue_id, read in self.read.items():
@@ -156,7 +156,7 @@ async def test_a_killed_broker_goes_on(
 async def test_two_brokers_are_stopped_and_go_on(
     raptormq: Run, command_line: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One slice of one message is followed by a long pause, until the brokers are let loose."""
+    """Slow the conversion down: a long pause follows each slice of one message, until the event is set."""
     monkeypatch.setattr(queue_conversion, "SLICE_ROWS", 1)
     monkeypatch.setattr(conversion_run, "_SLICE_S", 0.0)
     monkeypatch.setattr(conversion_run, "_PAUSE_S", 0.1)

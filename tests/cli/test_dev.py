@@ -1,4 +1,4 @@
-"""`raptormq dev` as a process: ready, stopped, started again, and kept from starting."""
+"""`raptormq dev` as a process: start, stop, restart, and errors that prevent the start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANY_PORTS = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
 
 
 def one_line(done: subprocess.CompletedProcess[bytes], code: int = 2) -> str:
-    """Return the only line on stderr of a command that failed as it should."""
+    """Return the only line on stderr of a command that must fail."""
     assert done.returncode == code
     assert done.stdout == b""
     text = done.stderr.decode()

@@ -1,4 +1,4 @@
-"""`raptormq dlq`: messages that a consumer gave up, listed, shown and delivered again."""
+"""`raptormq dlq`: dead letters are listed, shown and sent again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 @dataclass(frozen=True)
 class Group:
-    """A consumer group that gave up every message of a topic."""
+    """A consumer group whose messages of a topic all became dead letters."""
 
     address: str
     name: str
@@ -29,7 +29,7 @@ class Group:
 
 
 async def received(address: str, group: str, topic: str, count: int, *, fail: bool = False) -> list[MessageExt]:
-    """Consume `count` messages as a member of a group, which fails each of them or accepts it."""
+    """Consume `count` messages as a member of a group. Each of them fails, or each is acknowledged."""
     messages: asyncio.Queue[MessageExt] = asyncio.Queue()
 
     async def listen(some: list[MessageExt]) -> None:
@@ -90,7 +90,7 @@ def test_letters_are_delivered_again_to_their_group_alone(raptormq: Run, gave_up
     done = raptormq(*resend, "--yes")
     assert (done.returncode, done.stdout.decode()) == (0, f"group {group} has no letter to resend\n")
     topic = json.loads(raptormq("topic", "describe", gave_up.topic, "-o", "json", "-n", address).stdout)
-    assert topic["messages"] == 3  # other groups read the topic, and see nothing twice
+    assert topic["messages"] == 3  # other groups read the topic, and get no duplicates
 
 
 def test_one_letter_is_selected_by_its_id(raptormq: Run, gave_up: Group) -> None:
@@ -103,7 +103,7 @@ def test_one_letter_is_selected_by_its_id(raptormq: Run, gave_up: Group) -> None
     assert (message.body, message.message_id) == (b"order 1", chosen["message_id"])
     unknown = raptormq(*resend, "--id", "0A" * 16)
     assert (unknown.returncode, b"has no dead letter with the id 0A0A" in unknown.stderr) == (4, True)
-    done = raptormq(*resend, "--again")  # the selection has not moved the progress
+    done = raptormq(*resend, "--again")  # the selection has not changed the offsets
     assert done.stdout.decode() == f"3 dead letters are delivered to group {group} again\n"
 
 

@@ -1,4 +1,4 @@
-"""Names with line feeds and escape sequences, sent to real servers: their logs and our tables show them as text."""
+"""Names with line feeds and escape sequences, sent to real servers: logs and tables show them escaped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def ask(address: str, *commands: RemotingCommand) -> list[int]:
 
 
 def lines_of(log: Path) -> list[str]:
-    """The lines of a log, each of them a record and without anything that steers a terminal."""
+    """Return the lines of a log. Each must be a complete record without control characters."""
     text = log.read_bytes().decode()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), text
     lines = text.removesuffix("\n").split("\n")

@@ -93,7 +93,7 @@ def listed(raptormq: Run, address: str, *options: str) -> list[dict[str, Any]]:
 async def with_a_member(
     address: str, group: str, ask: Callable[[], dict[str, Any]], broadcasting_in: Path | None = None
 ) -> dict[str, Any]:
-    """Return what `ask` tells while a consumer of the group runs that has been given a message it does not finish."""
+    """Return the result of `ask` while a consumer of the group processes a message."""
     came, go = asyncio.Event(), asyncio.Event()
 
     async def listen(_: list[MessageExt]) -> None:

@@ -1,4 +1,4 @@
-"""What the user is told to do next."""
+"""Hints in error messages."""
 
 from __future__ import annotations
 

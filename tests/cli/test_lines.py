@@ -1,4 +1,4 @@
-"""Input cut into lines as it arrives."""
+"""Splitting of input into lines as it arrives."""
 
 from __future__ import annotations
 

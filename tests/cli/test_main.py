@@ -1,4 +1,4 @@
-"""The entry point: exit codes, one line per failure, help for everything, and what is not imported."""
+"""The entry point: exit codes, one line per failure, help of every command, and modules that must not be imported."""
 
 from __future__ import annotations
 
@@ -166,7 +166,9 @@ def test_a_server_loads_neither_the_client_nor_the_table_printer() -> None:
 
 
 def test_other_packages_add_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """By entry points; none can take the place of one of ours, and one that cannot be loaded says what it needs."""
+    """Commands of entry points: they cannot replace a command of RaptorMQ, and one that cannot be loaded reports its
+    requirement.
+    """
     added = [
         EntryPoint("extra", "tests.cli.test_main:extra_command", "raptormq.commands"),
         EntryPoint("broken", "no_such_package.commands:broken", "raptormq.commands"),

@@ -25,7 +25,7 @@ BODIES = [b"17 books", "ein grüner Stift, und noch viel mehr als in die Spalte 
 
 @pytest.fixture(scope="session")
 def address(dev_server: Any) -> str:
-    """The name server of the broker that is searched."""
+    """Name server of the broker with the messages."""
     namesrv: str = dev_server.address("namesrv")
     return namesrv
 
@@ -41,7 +41,7 @@ def create(raptormq: Run, address: str, queue_type: str) -> str:
 
 @pytest.fixture(scope="module")
 def topic(raptormq: Run, address: str) -> str:
-    """A topic with one message, the key of which is `all`."""
+    """Create a topic with one message with the key `all`."""
     topic = create(raptormq, address, "SimpleCQ")
     with BlockingProducer(name_servers=address) as producer:
         producer.send(Message(topic, BODIES[0], keys=("all",)))
@@ -50,7 +50,7 @@ def topic(raptormq: Run, address: str) -> str:
 
 @pytest.fixture(scope="module", params=["SimpleCQ", "BatchCQ"])
 def sent(request: pytest.FixtureRequest, raptormq: Run, address: str) -> SendResult:
-    """Three messages sent as a list, the keys of which are `all`, one of their own and `grün`."""
+    """Send three messages as a list, with the key `all`, an individual key and the key `grün`."""
     topic = create(raptormq, address, request.param)
     listed = [Message(topic, body, "paid", ("all", f"k{n}", "grün"), {"n": str(n)}) for n, body in enumerate(BODIES)]
     with BlockingProducer(name_servers=address) as producer:

@@ -1,4 +1,4 @@
-"""Received messages as output."""
+"""Output of received messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passwords that are prompted for."""
+"""Passwords from a prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raptormq.cli.passwords import read_password
 
 
 class Terminal(io.StringIO):
-    """Somebody who answers."""
+    """A terminal with fixed input."""
 
     def isatty(self) -> bool:
         return True

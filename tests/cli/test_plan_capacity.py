@@ -1,4 +1,4 @@
-"""`raptormq plan-capacity`: what a load needs, by hand-made arithmetic, and what is stored for a message in fact."""
+"""`raptormq plan-capacity`: the plan compared with manual calculations, and with the real size of a stored message."""
 
 from __future__ import annotations
 

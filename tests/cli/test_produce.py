@@ -1,4 +1,4 @@
-"""`raptormq produce`: every line a message, and what keeps it from sending."""
+"""`raptormq produce`: every line is a message; errors that stop it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_nothing_behind_a_refused_line_is_sent(raptormq: Run, dev_server: Any, b
 
 
 async def produced(raptormq: Run, lines: int, *replies: Reply) -> tuple[str, int]:
-    """Return what the command says that sends so many lines, one by one, and how many of them the broker got."""
+    """Send this number of lines, one by one. Return the output of the command, and how many the broker has received."""
     async with ScriptedPeer() as server, ScriptedPeer() as broker:
         server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, broker))
         broker.on(RequestCode.SEND_MESSAGE_V2, *replies)

@@ -1,4 +1,4 @@
-"""The progress bar: for people at a terminal only."""
+"""The progress bar, shown only on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`raptormq namesrv` and `raptormq broker` as processes, with access control: nobody takes a broker's place."""
+"""`raptormq namesrv` and `raptormq broker` as processes with access control: no other client can register a broker."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def broker_conf(folder: Path, name: str, name_server: str, **more: str) -> str:
 
 
 def asked(address: str, code: int, fields: dict[str, str]) -> RemotingCommand:
-    """The answer to an unsigned request."""
+    """Return the response to an unsigned request."""
 
     async def ask() -> RemotingCommand:
         pool = ConnectionPool()
@@ -91,7 +91,7 @@ def test_a_broker_that_signs_is_registered_and_keeps_its_place(serving: Serve, r
             shown = json.loads(raptormq("cluster", "describe", "-o", "json", "-n", name_server, *SIGNED).stdout)
             assert broker.address("broker") in json.dumps(shown)
             assert "127.0.0.1:9" not in json.dumps(shown)
-            # The command line administers both, signed; unsigned it is told what is missing.
+            # Signed commands of the command line administer both. Unsigned ones report the missing option.
             made = raptormq("topic", "create", "orders", "-n", name_server, *SIGNED)
             assert made.returncode == 0, made.stderr
             assert b"orders" in raptormq("topic", "list", "-n", name_server, *SIGNED).stdout
@@ -129,7 +129,7 @@ def test_a_broker_without_credentials_says_why_nobody_finds_it(serving: Serve, t
 
 def test_dev_secures_its_name_server_too(serving: Serve, tmp_path: Path) -> None:
     pairs = ACCESS | {"initAuthenticationUser": '{"username": "root", "password": "root-secret"}'}
-    del pairs["innerClientAuthenticationCredentials"]  # the broker signs as the first user then
+    del pairs["innerClientAuthenticationCredentials"]  # then the broker signs as the first user
     ports = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "-1"]
     settings = conf(tmp_path, "broker.conf", pairs)
     with serving("dev", "-c", settings, "--data-dir", str(tmp_path / "data"), *ports) as server:

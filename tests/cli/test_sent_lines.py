@@ -1,4 +1,4 @@
-"""What is known of lines that are being sent."""
+"""State of lines that are being sent."""
 
 from __future__ import annotations
 

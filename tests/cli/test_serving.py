@@ -1,4 +1,4 @@
-"""Servers in the foreground: the ready line, signals, and a stop that hangs."""
+"""Servers in the foreground: the ready line, signals, and a stop that does not complete."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_what_differs_from_broker_to_broker_is_told_of_each(
 ) -> None:
     ports = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
     settings = tmp_path / "broker.conf"
-    # A cluster of its own: others would see the second broker too, also for a while after it is gone.
+    # A separate cluster, because other tests would see the second broker, also for some time after its end.
     with serving("dev", "--data-dir", str(tmp_path / "dev"), *ports) as dev_server:
         address = dev_server.address("namesrv")
         assert raptormq("topic", "create", "spread", "--queues", "3", "-n", address).returncode == 0

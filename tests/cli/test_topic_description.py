@@ -1,4 +1,4 @@
-"""What `topic describe` makes of configurations and offsets."""
+"""Output of `topic describe` for configurations and offsets."""
 
 from __future__ import annotations
 

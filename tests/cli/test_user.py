@@ -25,7 +25,7 @@ def test_a_user_is_created_signs_and_is_deleted(secured: Secured) -> None:
     [shown] = secured.json("user", "show", name)
     assert (shown["username"], shown["type"], shown["status"]) == (name, "normal", "enable")
     assert shown["servers"] == [secured.address()]
-    # The user is known, and has no permission yet.
+    # The user exists and has no permission yet.
     code, line = secured.fails("user", "list", user=name, password=PASSWORD)
     assert (code, "no matched policies" in line) == (5, True), line
     assert secured.says("user", "delete", name, "--yes") == f"user {name} is deleted\n"

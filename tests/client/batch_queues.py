@@ -36,7 +36,7 @@ class Broker:
         self.whole = False
         self.silent = False
         self.speaks = asyncio.Event()
-        """Respond to the requests that were sent while the sender was silent."""
+        """Set to complete the requests that were sent while the sender was silent."""
         self.kinds = BatchSupport(brokers=lambda _topic: (QUEUE.broker_name,))
 
     async def send(

@@ -1,4 +1,4 @@
-"""Strategies of queue allocation: equal to those of the official client, and what they promise for any group."""
+"""Strategies of queue allocation: equal to those of the official client, with their guarantees for any group."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_order_of_the_inputs_does_not_matter(all_queues: list[MessageQueue],
 
 @given(queues, members)
 def test_agrees_with_the_formula_of_the_java_client(all_queues: set[MessageQueue], group: set[str]) -> None:
-    # The formula as the reference states it, with its own special cases, against our simpler form of it.
+    # The formula of the reference with its special cases, compared with a simpler form.
     ordered = sorted(all_queues)
     ids = sorted(group, key=lambda text: text.encode("utf-16-be", "surrogatepass"))
     for index, member in enumerate(ids):
@@ -85,7 +85,7 @@ def test_queue_numbers_are_ordered_as_numbers() -> None:
 
 
 def test_members_are_ordered_by_utf16_units_as_in_java() -> None:
-    beyond_the_basic_plane, private_use = "\U0001f600", "\uf000"  # as UTF-16 the first one comes first
+    beyond_the_basic_plane, private_use = "\U0001f600", "\uf000"  # in UTF-16 the first one is less
     assert allocate_averagely(some_queues(2), [private_use, beyond_the_basic_plane], private_use) == some_queues(2)[1:]
 
 

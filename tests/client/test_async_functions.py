@@ -1,4 +1,4 @@
-"""Functions that must be `async def`: what can be one, and what cannot."""
+"""Functions that must be `async def`: accepted and rejected objects."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_function_that_may_be_plain_is_warned_of(caplog: pytest.LogCaptureFixt
     assert caplog.records == []
 
     async def check(_: object) -> None:
-        """Never asked."""
+        """Must not be called."""
 
     consumer = PushConsumer("g")
     consumer.subscribe("t", "*", check)

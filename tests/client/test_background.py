@@ -1,4 +1,4 @@
-"""Background tasks: what their end says."""
+"""Background tasks: what is logged at their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that no consumer can take apart, in the middle of a topic: consumers say so and go on behind it."""
+"""A batch in a topic that no consumer can unpack: consumers report it and continue after it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FLAGS = {"lz4 cut": 0x101, "zstd bomb": 0x201, "encrypted with another key": 0, 
 
 
 class OneKey:
-    """The key that every encrypted batch should have been encrypted with."""
+    """A key source with a wrong key for every encrypted batch."""
 
     def current(self) -> tuple[str, bytes]:
         return "k1", self.key("k1")
@@ -63,7 +63,7 @@ class OneKey:
 
 
 async def fill(cluster: Cluster, bad: str) -> None:
-    """Two messages, a bad batch that says that it has two, and two messages."""
+    """Store two messages, a bad batch of two messages, and two messages."""
     async with AdminClient(name_servers=cluster.name_servers) as admin:
         await admin.create_topic("t", 1, 1, attributes={"queue.type": "BatchCQ"})
         while await admin.route("t") is None:
@@ -100,7 +100,7 @@ async def test_a_push_consumer_goes_on_behind_it(
     async def batches(batch: MessageBatch) -> None:
         note([bytes(body) for body in batch.bodies()])
 
-    decrypt(encrypt_body(b"", 0, "k1", b"k" * 16, bytes(12)), OneKey())  # the key is a right one
+    decrypt(encrypt_body(b"", 0, "k1", b"k" * 16, bytes(12)), OneKey())  # the key is valid
     async with Cluster(tmp_path) as cluster:
         await fill(cluster, bad)
         config = ClientConfig(cluster.name_servers, keys=OneKey())
@@ -136,7 +136,7 @@ async def test_a_pull_consumer_is_told_once_and_goes_on_behind_it(tmp_path: Path
 
 @pytest.mark.parametrize(("offset", "expression"), [(3, "*"), (2, "A")], ids=["inside", "by tag"])
 async def test_who_needs_messages_of_it_is_told_too(tmp_path: Path, offset: int, expression: str) -> None:
-    """The broker cannot pick them out, and says nothing."""
+    """The broker cannot find them and returns nothing."""
     async with Cluster(tmp_path) as cluster:
         await fill(cluster, "count lies")
         async with PullConsumer(name_servers=cluster.name_servers, group="g", expression=expression) as consumer:

@@ -1,4 +1,6 @@
-"""Our client and our broker on a topic that stores batches whole: merged, compressed, encrypted, consumed, retried."""
+"""The Python client and a RaptorMQ broker with a BatchCQ topic: batches are sent, compressed, encrypted, consumed and
+retried.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ async def create_topic(cluster: Cluster) -> None:
 
 
 async def let_consume(cluster: Cluster, root: Credentials, user: Credentials) -> None:
-    """Give a new user the right to read the topic `t` as the group `g`."""
+    """Permit a new user to read the topic `t` as the group `g`."""
     rights = [{"resource": each, "actions": ["Sub"], "decision": "Allow"} for each in ("Topic:t", "Group:g")]
     subject = f"User:{user.access_key}"
     asked = {
@@ -71,7 +73,7 @@ def body(number: int) -> bytes:
 
 
 async def send(cluster: Cluster, config: ProducerConfig, count: int) -> None:
-    """Send messages in batches of five; the first tells the client what kind the topic is."""
+    """Send messages in batches of five. The first batch tells the client the type of the topic."""
     async with Producer("p", config=config, client_config=client(cluster)) as producer:
         for first in range(0, count, 5):
             sent = [producer.submit(Message("t", body(n), "A")) for n in range(first, first + 5)]
@@ -122,7 +124,7 @@ async def test_a_seek_into_a_batch_delivers_from_exactly_that_message(tmp_path: 
 
 
 async def test_a_batch_that_is_too_large_for_the_broker_to_take_apart_is_read_from_any_message(tmp_path: Path) -> None:
-    """Two messages, a batch of sixteen that grows to 16 MiB, and two messages."""
+    """Send two messages, a batch of sixteen that has 16 MiB when decompressed, and two messages."""
     seen: list[int] = []
     done = asyncio.Event()
 
@@ -157,7 +159,7 @@ async def test_a_message_of_a_list_is_found_by_its_key(tmp_path: Path, config: P
     async with Cluster(tmp_path) as cluster:
         await create_topic(cluster)
         async with Producer("p", config=config, client_config=client(cluster)) as producer:
-            for start in (0, 5):  # the first tells the client what kind the topic is
+            for start in (0, 5):  # the first tells the client the type of the topic
                 numbers = range(start, start + 5)
                 await producer.send_batch([Message("t", body(n), "A", (f"k{n}", "all")) for n in numbers], queue=QUEUE)
         async with connected(cluster.broker()) as peer:
@@ -170,7 +172,7 @@ async def test_a_message_of_a_list_is_found_by_its_key(tmp_path: Path, config: P
 
 
 async def test_one_message_of_a_batch_becomes_a_dead_letter_by_the_rights_of_its_group_alone(tmp_path: Path) -> None:
-    """Where brokers make no topics, and the user may read the topic and be of the group."""
+    """Brokers do not create topics automatically, and the user may read the topic as the group."""
     root, alice = Credentials("root", "root-secret"), Credentials("alice", "alice-secret")
     settings = {
         "authenticationEnabled": "true",

@@ -1,4 +1,4 @@
-"""The client without await: the same results from plain threads, bounded waits, clean ends."""
+"""The blocking client: the same results from threads, limited waits, and clean ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.client.embedded_cluster import Cluster
 
 @pytest.fixture
 def name_servers(tmp_path: Path) -> Iterator[str]:
-    """An installation that runs in a thread of its own."""
+    """A cluster that runs in a thread."""
     thread = LoopThread("cluster")
     cluster = Cluster(tmp_path)
     thread.run(cluster.__aenter__(), 30)
@@ -133,7 +133,7 @@ def test_not_started_or_closed_says_so(free_port: int) -> None:
 
 
 def test_its_thread_ends_with_it(free_port: int) -> None:
-    before = set(threading.enumerate())  # those of other tests may end meanwhile
+    before = set(threading.enumerate())  # threads of other tests may end meanwhile
     with BlockingProducer("p", name_servers=f"127.0.0.1:{free_port}"):
         [own] = set(threading.enumerate()) - before
     assert not own.is_alive()

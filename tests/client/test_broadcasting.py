@@ -1,4 +1,4 @@
-"""Broadcasting: every member gets every message, failures end there, and progress is the member's own."""
+"""Broadcasting: every member gets every message, failures are not redelivered, and each member has its own progress."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_damaged_offsets_are_those_of_the_backup_or_an_error_that_says_wha
     await again.close()
     backup.write_bytes(contents)
     remedy = f"remove {path} and {backup}; without them it begins where ConsumerConfig.consume_from says"
-    for _ in range(2):  # who is refused does not hold the file
+    for _ in range(2):  # a refused consumer does not hold the file
         with pytest.raises(ClientError, match=re.escape(remedy)):
             LocalOffsets(tmp_path, name, "g")
     path.unlink()
@@ -188,7 +188,7 @@ async def test_offsets_are_durable_once_noted(tmp_path: Path, monkeypatch: pytes
     await LocalOffsets(tmp_path, "me", "g").store(MessageQueue("t", "b", 0), 7)
     folder = tmp_path / "me" / "g"
     assert {str(each) for each in (tmp_path, tmp_path / "me", folder, folder / "offsets.json.new")} <= set(synced)
-    assert synced[-1] == str(folder)  # the name comes last
+    assert synced[-1] == str(folder)  # the rename is last
 
 
 async def test_progress_of_many_queues_is_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ async def test_a_second_consumer_that_cannot_start_holds_no_file(tmp_path: Path)
 
 
 def descriptors(folder: Path) -> list[int]:
-    """What this process has open below a folder."""
+    """Return the files below a folder that this process has open."""
     links = ((int(link.name), os.readlink(link)) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
     return [number for number, target in links if target.startswith(str(folder))]
 
@@ -361,7 +361,7 @@ async def test_a_forked_child_neither_keeps_the_file_nor_gives_it_back(tmp_path:
         assert parent.stdout.readline() == "forked\n"
         second = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")
         assert len(list(tmp_path.iterdir())) == 2
-        parent.kill()  # the child goes on until its input ends
+        parent.kill()  # the child process runs until its input ends
         while parent.poll() is None:
             await asyncio.sleep(0.01)
         first = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "g")

@@ -1,4 +1,4 @@
-"""Our client against `raptormq dev` in a process of its own: killed, frozen, and started again."""
+"""The Python client with `raptormq dev` in another process: killed, frozen, and restarted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RAPTORMQ = str(Path(sys.executable).with_name("raptormq"))
 
 
 class DevServer:
-    """`raptormq dev`; it keeps its ports and its data when it is started again."""
+    """`raptormq dev`. It keeps its ports and its data across restarts."""
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
         self._arguments = ["dev", "--data-dir", str(folder)]
@@ -50,18 +50,18 @@ class DevServer:
         self._process: asyncio.subprocess.Process
 
     async def start(self) -> None:
-        """Start it and wait until it serves."""
+        """Start it and wait until it is ready."""
         self._process = await asyncio.create_subprocess_exec(RAPTORMQ, *self._arguments, stdout=asyncio.subprocess.PIPE)
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         assert line.startswith(b"ready "), line
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send a signal to it."""
         os.kill(self._process.pid, number)
 
     async def kill(self) -> None:
-        """End it the hard way."""
+        """Kill it."""
         self._process.kill()
         await self._process.wait()
 
@@ -81,7 +81,7 @@ def server(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> DevServer:
 
 
 async def send_for_sure(producer: Producer, message: Message) -> None:
-    """Send until a broker says that it has the message."""
+    """Send until a broker has stored the message."""
     while True:
         try:
             await producer.send(message, timeout=2)
@@ -171,7 +171,7 @@ async def test_a_poll_goes_on_after_the_broker_was_killed(server: DevServer) -> 
 
 @asynccontextmanager
 async def another_broker(folder: Path, name_servers: str, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A broker in a process of its own, next to those that the name servers know."""
+    """Run a broker in another process, in addition to those of the name servers."""
     settings = {
         "brokerName": "another",
         "bindAddress": "127.0.0.1",
@@ -220,7 +220,7 @@ async def test_a_frozen_broker_keeps_no_new_subscription_from_the_others(tmp_pat
             await producer.send(Message("b", b"x"), queue=queues[0])
             async with asyncio.timeout(60):
                 assert await got.get() == b"x"
-            frozen.kill()  # else the consumer is as patient when it closes
+            frozen.kill()  # else the consumer waits as long when it closes
 
 
 async def test_order_by_key_holds_from_the_command_line_to_the_consumer_when_the_broker_is_killed(
@@ -238,7 +238,7 @@ async def test_order_by_key_holds_from_the_command_line_to_the_consumer_when_the
             await asyncio.sleep(0)
             running.discard(key or "")
             number = int(message.body)
-            if number not in first[key or ""]:  # a replayed message is a duplicate
+            if number not in first[key or ""]:  # a repeated message is a duplicate
                 first[key or ""].append(number)
 
     async def send(producer: Producer, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Listeners that are cancelled, by themselves, by what they wait for or by the end of the consumer."""
+"""Listeners that are cancelled by themselves, by an awaited task or by the end of the consumer."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_a_task_that_a_listener_cancelled_and_that_goes_on_is_as_before() 
 
 
 async def test_who_cancels_everything_ends_the_workers_too() -> None:
-    """As `asyncio.run` does, for programs that do not stop their consumers."""
+    """Close the event loop like `asyncio.run`, for programs that do not stop their consumers."""
     before, started = asyncio.all_tasks(), asyncio.Event()
 
     async def listener(messages: list[MessageExt]) -> None:
@@ -144,14 +144,14 @@ async def test_who_cancels_everything_ends_the_workers_too() -> None:
 
 
 class Stubborn:
-    """A listener that takes no notice when it is cancelled, such as one that tries until a database answers."""
+    """A listener that ignores cancellation, for example because it retries until a database responds."""
 
     def __init__(self) -> None:
         self.started, self.may_end = asyncio.Event(), asyncio.Event()
         self.fails = False
 
     def __enter__(self) -> None:
-        """It goes on until the block ends."""
+        """Continue until the end of the block."""
 
     def __exit__(self, *_error: object) -> None:
         self.may_end.set()
@@ -166,7 +166,7 @@ class Stubborn:
 
 
 async def ends(work: Coroutine[Any, Any, None]) -> bool:
-    """Whether `work` ends; who waits for a listener to be cancelled cannot be cancelled either."""
+    """Return whether `work` ends. A task that waits for a cancelled listener cannot be cancelled either."""
     ended, _ = await asyncio.wait([asyncio.create_task(work)], timeout=20)
     return bool(ended)
 
@@ -180,7 +180,7 @@ async def test_stopping_leaves_a_listener_alone_that_goes_on_and_finishes_nothin
             hand_out([message(0), message(1)])
             await eventually(lambda: reader.process_queue.calls.count == 2)
             assert await ends(calls.stop(0.01))
-            assert reader.process_queue.calls.count == 0  # nobody waits for it before the queue goes to another member
+            assert reader.process_queue.calls.count == 0  # the handover of the queue does not wait for it
             assert (reader.process_queue.commit_offset, giving.given) == (0, [])
             assert all(f"listener {number} of g ignores its cancellation" in caplog.text for number in range(2))
             assert "its messages of topic t are delivered again" in caplog.text

@@ -1,4 +1,4 @@
-"""What nobody waits for any more is not sent again, nor in another form; the attempt that is under way goes on."""
+"""A send that no caller waits for is not sent again or in another form. The current attempt continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Unanswered = list[tuple[Connection, RemotingCommand]]
 
 
 async def ended(producer: Producer) -> None:
-    """Wait until nothing is under way, which leaves nothing behind."""
+    """Wait until no request is in flight."""
     batch_queue = producer._batch_queue
     assert batch_queue is not None
     await eventually(lambda: not batch_queue._sends)
@@ -87,7 +87,7 @@ async def test_who_gives_up_before_the_next_attempt_gets_none() -> None:
 
 
 async def test_nor_is_it_sent_in_another_form() -> None:
-    """A topic that is no batch topic any more refuses the batch in the form that it is stored in."""
+    """A topic that is no longer a BatchCQ topic refuses a batch in its stored form."""
     unanswered: Unanswered = []
     settings = {"compress_batches": True, "retries": 3, "send_timeout": 60}
     async with ScriptedPeer() as peer, producing(peer, **settings) as producer:

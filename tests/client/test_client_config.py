@@ -1,4 +1,4 @@
-"""Client settings: what is accepted, what is refused and how it is said."""
+"""Client settings: accepted values, rejected values and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that speak TLS and sign, against servers that take nothing else."""
+"""Clients with TLS and signatures, and servers that require both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROOT = Credentials("root", "root-secret")
 
 @asynccontextmanager
 async def secured(folder: Path, authority: Authority) -> AsyncIterator[ClientConfig]:
-    """Servers that want TLS, a certificate and signatures; yields the settings of a client that has it all."""
+    """Run servers that require TLS, a client certificate and signatures. Yield the settings of a matching client."""
     own = authority.issue("client")
     tls = mutual_tls(authority, own)
     listening = {"bindAddress": "127.0.0.1", "listenPort": "0"}

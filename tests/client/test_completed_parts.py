@@ -1,4 +1,4 @@
-"""Each part of a request for several queues is settled as soon as it is certain what became of it."""
+"""Each part of a request for several queues is completed as soon as its result is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.client.scripted_peer import ScriptedPeer, refuse, stored
 
 
 async def test_nobody_waits_for_the_further_attempts_of_others() -> None:
-    """A topic that is read-only for a while is refused again and again; the others of its broker are not."""
+    """A read-only topic is refused repeatedly; other topics of its broker are not."""
 
     def first_verdict(part: Part) -> PartResponse | None:
         codes = {1: ResponseCode.NO_PERMISSION, 2: ResponseCode.MESSAGE_ILLEGAL, 3: ResponseCode.INVALID_PARAMETER}
@@ -34,13 +34,13 @@ async def test_nobody_waits_for_the_further_attempts_of_others() -> None:
         await peer.wait_for(SHIPPED, 2)
         assert not again.done()
         assert producer._batch_queue is not None
-        assert 0 < producer._batch_queue._shared.held_bytes < 200  # those of one message, the others count no more
+        assert 0 < producer._batch_queue._shared.held_bytes < 200  # bytes of one message; the others are complete
         shipped()(*unanswered[0])
         assert (await again).queue_offset == 100
 
 
 async def test_there_is_no_further_attempt_for_those_who_gave_up() -> None:
-    """A part is sent again for the one who still waits for it, a callback too; without anybody nothing is."""
+    """A part is sent again for a caller that waits, also with a callback. Without a caller it is not sent again."""
     unanswered: list[tuple[Connection, RemotingCommand]] = []
     told: list[object] = []
     async with ScriptedPeer() as peer, producing(peer, retries=3, send_timeout=60) as producer:

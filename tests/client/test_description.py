@@ -1,4 +1,4 @@
-"""`describe()`: what producers and consumers say of themselves."""
+"""`describe()`: the state of producers and consumers."""
 
 from __future__ import annotations
 

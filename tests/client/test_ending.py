@@ -1,4 +1,4 @@
-"""An end that somebody gives up waiting for is gone through all the same, and can be waited for again."""
+"""A cancelled close continues in the background, and a second close can wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Producer and consumer over a network that delays, corrupts, loses and cuts: what is acknowledged arrives."""
+"""Producer and consumer with a network that delays, corrupts and loses data and resets connections: every acknowledged
+message arrives.
+"""
 
 from __future__ import annotations
 

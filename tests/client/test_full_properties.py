@@ -1,4 +1,4 @@
-"""Messages whose properties have room for no more, through a broker and a consumer that fails."""
+"""Messages with full properties, a broker, and a consumer that fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTE = "v" * 32_600
 
 
 class Refusing(Collector):
-    """Fails for messages that say "bad"."""
+    """A listener that fails for messages with the body "bad"."""
 
     async def __call__(self, messages: list[MessageExt]) -> None:
         await super().__call__(messages)
@@ -30,10 +30,10 @@ class Refusing(Collector):
 
 
 async def dead_letter(cluster: Cluster, group: str) -> MessageExt:
-    """The first dead letter of a group."""
+    """Return the first dead letter of a group."""
     async with PullConsumer(name_servers=cluster.name_servers) as reader:
         while True:
-            with suppress(NoRoute):  # it is made with the first one
+            with suppress(NoRoute):  # the topic is created with the first dead letter
                 [queue] = await reader.queues(dlq_topic(group))
                 if found := (await reader.pull(queue, 0)).messages():
                     return found[0]
@@ -41,7 +41,7 @@ async def dead_letter(cluster: Cluster, group: str) -> MessageExt:
 
 
 async def progress_passes(admin: AdminClient, group: str, ends: dict[str, int]) -> None:
-    """Wait until the group has done with everything in the topics, of which the ends are known."""
+    """Wait until the group has consumed the topics completely."""
     while True:
         progress = await admin.group_progress(group)
         if {queue.topic: each.consumer_offset for queue, each in progress.items()} == ends:
@@ -54,7 +54,7 @@ async def progress_passes(admin: AdminClient, group: str, ends: dict[str, int]) 
 async def test_a_message_with_full_properties_is_retried_and_becomes_a_dead_letter(
     tmp_path: Path, group: str, queue_type: str
 ) -> None:
-    """Its queue goes on: what is behind it is consumed, and the progress of the group passes it."""
+    """Its queue continues: later messages are consumed, and the offset of the group passes it."""
     listener = Refusing()
     async with (
         Cluster(tmp_path, messageDelayLevel="1s 1s 1s 1s") as cluster,
@@ -79,7 +79,7 @@ async def test_a_message_with_full_properties_is_retried_and_becomes_a_dead_lett
 
 
 async def test_a_long_tag_with_many_keys_does_not_cost_messages_that_are_merged(tmp_path: Path) -> None:
-    """Each of them is taken by itself; the batch of them would have all their keys beside the tag."""
+    """Each of them is accepted alone. Their batch would have all keys and the tag."""
     sent = [Message("t", b"%d" % number, "a" * 28_700, (f"{number}" * 2_000,)) for number in range(4)]
     async with (
         Cluster(tmp_path) as cluster,

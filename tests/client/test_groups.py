@@ -1,4 +1,4 @@
-"""`AdminClient` on consumer groups that not every broker knows."""
+"""`AdminClient` and consumer groups that only some brokers have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE, THERE = MessageQueue("t", "broker-0", 0), MessageQueue("t", "broker-1", 0)
 
 
 async def half_consumed(cluster: Cluster, admin: AdminClient, group: str) -> None:
-    """Three messages in a queue of each broker, of which the group has consumed two of one broker's."""
+    """Send three messages to a queue of each broker. The group has consumed two of one broker."""
     await admin.create_topic("t", 1, 1)
     async with Producer("p", name_servers=cluster.name_servers) as producer:
         for queue in (HERE, THERE):

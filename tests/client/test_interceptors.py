@@ -1,4 +1,4 @@
-"""Interceptors around every kind of send and of consumption: once before, once after, whatever happens between."""
+"""Interceptors of every kind of send and consumption: called once before and once after, in every case."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FAST = ConsumerConfig(
 
 
 class Tracing(ProducerInterceptor, ConsumerInterceptor):
-    """Gives messages a property, and remembers what it is told."""
+    """Adds a property to messages, and records its calls."""
 
     def __init__(self, name: str = "trace", calls: list[str] | None = None) -> None:
         self.name = name
@@ -75,7 +75,7 @@ class Tracing(ProducerInterceptor, ConsumerInterceptor):
 
 
 class Watching(ProducerInterceptor, ConsumerInterceptor):
-    """Remembers the calls without a counterpart."""
+    """Records calls without their counterpart."""
 
     def __init__(self) -> None:
         self.clients: list[tuple[str, bool]] = []
@@ -96,7 +96,7 @@ class Watching(ProducerInterceptor, ConsumerInterceptor):
 
 
 class Failing(ProducerInterceptor, ConsumerInterceptor):
-    """Raises always."""
+    """Raises in every call."""
 
     def before_send(self, context: SendContext) -> None:
         raise ValueError("before_send")
@@ -261,7 +261,7 @@ async def test_a_failing_interceptor_changes_nothing(tmp_path: Path, caplog: pyt
 def test_what_is_no_interceptor_is_refused() -> None:
     class Async(ProducerInterceptor):
         async def before_send(self, context: SendContext) -> None:  # type: ignore[override]
-            """Nobody awaits this."""
+            """A function that is not async."""
 
     with pytest.raises(ConfigError, match=r"Async\.before_send must be a plain def"):
         Producer("p", interceptors=[Async()])
@@ -328,7 +328,7 @@ async def test_a_batch_listener_fails_for_some(tmp_path: Path) -> None:
         assert len(context.messages) == 2
 
         async def works(_: MessageBatch) -> None:
-            """Nothing fails."""
+            """Consume the batch."""
 
         async with Producer("p", name_servers=cluster.name_servers) as producer:
             await producer.send(Message("t", b"2"))
@@ -405,7 +405,7 @@ async def test_clients_and_their_queues(tmp_path: Path) -> None:
         config = replace(FAST, interceptors=[watching])
         async with Consumer("g", name_servers=cluster.name_servers, config=config) as consumer:
             consumer.subscribe("t")
-            await eventually(lambda: len(consumer.assignment) == 3)  # with the queue for retries
+            await eventually(lambda: len(consumer.assignment) == 3)  # with the queue of the retry topic
         assert watching.changes[0].change is QueueChange.ASSIGNED
         assert watching.changes[-1].change is QueueChange.REVOKED
         for change in (QueueChange.ASSIGNED, QueueChange.REVOKED):

@@ -1,4 +1,4 @@
-"""The routes of many topics are asked for anew: how many at once, which first, and what a failure costs."""
+"""Refresh of the routes of many topics: their concurrency, their order, and the cost of a failure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_many_are_asked_for_at_once_and_not_waited_for_for_long(monkeypatc
 
 
 async def test_what_was_asked_for_just_now_is_not_asked_for_once_more_after_a_loss() -> None:
-    """A consumer looks often then, and there may be several."""
+    """A consumer refreshes often then, and there may be several."""
     async with table() as (routes, peer, _):
         peer.on(ASK, route(1, peer))
         await routes.find("t")
@@ -43,7 +43,7 @@ async def test_what_was_asked_for_just_now_is_not_asked_for_once_more_after_a_lo
 
 
 async def test_those_that_were_asked_for_longest_ago_come_first() -> None:
-    """Where the time is over before all have been asked for, the next look asks for the others."""
+    """If the time limit ends before all routes are requested, the next refresh requests the others."""
     async with table() as (routes, peer, _):
         peer.on(ASK, route(1, peer))
         for topic in ("t", "u", "v"):
@@ -54,7 +54,7 @@ async def test_those_that_were_asked_for_longest_ago_come_first() -> None:
 
 
 async def test_a_bounded_number_of_topics_is_refreshed_at_the_same_time() -> None:
-    """One after the other, a thousand wait for a late name server a thousand times."""
+    """Sequential requests for a thousand topics would wait a thousand times for a slow name server."""
     async with table() as (routes, peer, _), asyncio.timeout(30):
         peer.on(ASK, route(1, peer))
         topics = [f"t{number}" for number in range(40)]
@@ -77,7 +77,7 @@ async def test_a_bounded_number_of_topics_is_refreshed_at_the_same_time() -> Non
 async def refreshed_two_at_a_time(
     monkeypatch: pytest.MonkeyPatch, routes: RouteTable, peer: ScriptedPeer, *replies: Reply
 ) -> list[int]:
-    """Numbers of queues of eight topics, each of which had one, after these answers."""
+    """Return the numbers of queues of eight topics, each of which had one, after these responses."""
     monkeypatch.setattr("raptormq.client.cluster.routes._MAX_CONCURRENT", 2)
     peer.on(ASK, route(1, peer))
     for topic in "abcdefgh":
@@ -98,7 +98,7 @@ async def test_where_no_name_server_answers_the_other_topics_do_not_wait_for_it(
         assert "the routes of 4 more topics were not refreshed" in caplog.text
         peer.on(ASK, refuse(ResponseCode.SYSTEM_ERROR))
         await routes.refresh_all()
-        assert len(peer.received[ASK]) == 8 + 4 + 8, "that is an answer, and the next topic may get another one"
+        assert len(peer.received[ASK]) == 8 + 4 + 8, "this is a response, and that for the next topic may differ"
 
 
 async def test_a_name_server_that_fails_what_is_under_way_costs_the_other_topics_nothing(

@@ -1,4 +1,4 @@
-"""The message trace of producers and consumers, as it is stored in its topic."""
+"""The message trace of producers and consumers in its topic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 
 async def traces(cluster: Cluster, topic: str = TOPIC) -> list[list[str]]:
-    """The lines of the trace topic, as fields."""
+    """Return the lines of the trace topic as fields."""
     async with PullConsumer(name_servers=cluster.name_servers) as consumer:
         pulled = await consumer.pull(MessageQueue(topic, "broker-0", 0), 0, 32, suspend_ms=0)
     text = "".join(message.body.decode() for message in pulled.messages())
@@ -168,7 +168,7 @@ async def test_a_broker_decides_whether_its_messages_are_traced(tmp_path: Path, 
             results = [await producer.send(sends[0])]
             results.append(await producer.send_batch(sends[1:3]))
         async with Producer("p", name_servers=cluster.name_servers, auto_batch=True, message_trace=True) as producer:
-            # one batch, then several of different queues with one request
+            # one batch, then several for different queues in one request
             results += await asyncio.gather(*map(producer.send, sends[3:5]))
             keyed = [producer.send(message, key=message.body.decode()) for message in sends[5:]]
             results += await asyncio.gather(*keyed)

@@ -1,4 +1,4 @@
-"""Prometheus metrics of producers and consumers: each outcome counted once, and a lag that any thread can read."""
+"""Prometheus metrics of producers and consumers: each outcome counts once, and every thread can read the lag."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUEUE = MessageQueue("t", "broker-0", 0)
 
 
 class Metrics:
-    """Metrics in a registry of their own."""
+    """Metrics in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

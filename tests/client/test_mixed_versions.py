@@ -1,7 +1,7 @@
-"""Old and new clients on old and new brokers: whatever meets, every message arrives once and in order.
+"""Old and new clients with old and new brokers: in each combination, every message arrives once and in order.
 
-An old broker answers 3 to lists and to requests for several queues, as one does that was made before them; an old
-client sends one by one, and pulls as one that does not take inner batches apart (here: the client for Go).
+An old broker responds with code 3 to lists and to requests for several queues. An old client sends single messages and
+does not support inner batches (here: the client for Go).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Pull = Callable[[Cluster, MessageQueue], Awaitable[list[bytes]]]
 
 
 def make_old(cluster: Cluster) -> None:
-    """Let the broker know nothing of lists and of requests for several queues."""
+    """Make the broker reject lists and requests for several queues."""
     assembly = assembly_of(cluster.broker())
     del assembly.router._batch_handlers[RequestCode.SEND_BATCH_MESSAGE]
     del assembly.router._handlers[RequestCode.SEND_QUEUE_BATCHES]
@@ -39,7 +39,7 @@ def make_old(cluster: Cluster) -> None:
 
 @asynccontextmanager
 async def installation(folder: Path, queue_type: str | None) -> AsyncIterator[Cluster]:
-    """A broker with one topic; without a type of queues it is an old one."""
+    """Run a broker with one topic. Without a queue type it is an old broker."""
     async with Cluster(folder) as cluster:
         async with AdminClient(name_servers=cluster.name_servers) as admin:
             attributes = {"queue.type": queue_type} if queue_type else {}

@@ -1,4 +1,4 @@
-"""Traces of sends and of consumption: one trace over producer and consumer, whatever happens between."""
+"""Traces of sends and consumption: one trace for producer and consumer, in every case."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, 
 
 
 class Traced:
-    """Traces that are kept in memory, and a cluster with the topic t."""
+    """Traces in memory, and a cluster with the topic t."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.provider = TracerProvider()
@@ -58,7 +58,7 @@ class Traced:
         return Producer("p", name_servers=self.servers, auto_batch=auto_batch, interceptors=[self.interceptor])
 
     async def consume(self, listener: Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]) -> None:
-        """Call a listener until a call of it has ended."""
+        """Run a listener until one of its calls has ended."""
         async with PushConsumer("g", name_servers=self.servers, config=self.config) as consumer:
             consumer.subscribe("t", "*", listener)
             await eventually(lambda: bool(self.spans("process t")))
@@ -165,7 +165,7 @@ async def test_messages_of_one_worker_are_separate_traces(tmp_path: Path) -> Non
                 await producer.send(Message("t", b"x"))
 
         async def listener(_: list[MessageExt]) -> None:
-            """Nothing fails."""
+            """Consume the messages."""
 
         one = replace(here.config, concurrency=1)
         async with PushConsumer("g", name_servers=here.servers, config=one) as consumer:

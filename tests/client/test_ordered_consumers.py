@@ -1,4 +1,4 @@
-"""Messages in order, from our producer to ordered consumers, over real sockets and files."""
+"""Ordered messages from the Python producer to ordered consumers, with real sockets and files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def with_settings(config: ConsumerConfig, **settings: object) -> ConsumerConfig:
 
 
 async def bodies_of(name_servers: str, topic: str) -> list[bytes]:
-    """All bodies of a topic."""
+    """Return all bodies of a topic."""
     async with PullConsumer(name_servers=name_servers) as consumer:
         consumer.assign(await consumer.queues(topic))
         found: list[bytes] = []
@@ -202,7 +202,7 @@ async def test_skip_goes_on_and_stop_stops_with_the_reason(tmp_path: Path) -> No
 
 
 def one_more(messages: list[MessageExt]) -> None:
-    """Append the body to the file of the key: what processes share."""
+    """Append the body to the file of the key, which processes share."""
     path, key = messages[0].properties["path"], message_key(messages[0])
     with Path(f"{path}/{key}").open("ab") as file:
         file.write(messages[0].body + b" ")
@@ -292,7 +292,7 @@ async def test_ordered_consumers_have_no_batch_listeners_and_order_key_needs_an_
 
 
 class Accounts:
-    """What was booked for each key, by which consumer; two at once is an error."""
+    """Processed messages of each key, and the consumer that has a key. Two at the same time are an error."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, list[int]] = defaultdict(list)
@@ -320,7 +320,7 @@ class Accounts:
 async def test_order_by_key_holds_while_members_come_and_go(tmp_path: Path) -> None:
     accounts, sent, keys = Accounts(), 0, [f"k{number}" for number in range(10)]
     is_over = False
-    config = with_settings(BY_KEY, commit_interval=1000.0)  # what is committed by the clock must not matter
+    config = with_settings(BY_KEY, commit_interval=1000.0)  # periodic commits must not affect the result
 
     async def keep_sending() -> None:
         nonlocal sent

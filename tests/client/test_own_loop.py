@@ -1,4 +1,6 @@
-"""Clients in another event loop than their own: one clear error, and their own loop can still close them."""
+"""Use of clients in another event loop than their own: they raise one clear error, and can be closed in their own
+loop.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ QUEUE = MessageQueue("t", "broker-0", 0)
 
 @pytest.fixture
 def name_servers(tmp_path: Path) -> Iterator[str]:
-    """An installation that runs in a thread of its own."""
+    """A cluster that runs in a thread."""
     thread = LoopThread("cluster")
     cluster = Cluster(tmp_path)
     thread.run(cluster.__aenter__(), 30)
@@ -108,7 +110,7 @@ def test_all_others_do_too(name_servers: str) -> None:
 
 
 def drop(clients: list[Any]) -> None:
-    """Let go of clients, and collect them."""
+    """Drop the references to clients, and collect garbage."""
     clients.clear()
     gc.collect()
 
@@ -126,5 +128,5 @@ def test_a_loop_that_has_ended_is_named(name_servers: str) -> None:
             asyncio.run(clients[number].close())
     with pytest.raises(ClientClosed, match="an event loop that has ended"):
         asyncio.run(clients[0].send(MESSAGE))
-    with pytest.warns(ResourceWarning, match="unclosed"):  # nobody can close them any more
+    with pytest.warns(ResourceWarning, match="unclosed"):  # they cannot be closed any more
         drop(clients)

@@ -1,4 +1,4 @@
-"""Our client and our broker: batches for many queues in one request, on both kinds of topics."""
+"""The Python client and a RaptorMQ broker: batches for many queues in one request, for both queue types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUEUES = 40
 
 
 class Requests:
-    """Counts what a client sends, by code."""
+    """Counts the requests of a client by code."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.codes: list[int] = []
@@ -46,7 +46,7 @@ class Requests:
 
 
 def body(queue_id: int, number: int) -> bytes:
-    """Some queues get what is compressed message by message."""
+    """Some queues get individually compressed messages."""
     return b"%d to %d again and again " % (number, queue_id) * (300 if queue_id % 5 == 0 else 10)
 
 
@@ -104,7 +104,7 @@ async def test_a_topic_that_does_not_exist_fails_its_senders_and_no_others(tmp_p
         await cluster.create_topic("good")
         async with Producer("p", name_servers=cluster.name_servers, auto_batch=True) as producer:
             queues = await producer.queues("good")
-            # It has no company, so it is the first part of the request.
+            # It is the only batch of its queue, so it is the first part of the request.
             lost = producer.submit(Message("missing", b"x"), queue=MessageQueue("missing", "broker-0", 0))
             good = [producer.submit(Message("good", b"x"), queue=queue) for queue in queues * 5]
             results = await asyncio.gather(*good)
@@ -116,12 +116,14 @@ async def test_a_topic_that_does_not_exist_fails_its_senders_and_no_others(tmp_p
 
 
 async def test_messages_to_many_new_topics_are_sent_as_without_batches(tmp_path: Path) -> None:
-    """A request makes so many topics and no more; what is over goes by itself."""
+    """A request creates a limited number of topics. The rest is sent separately."""
     names = [f"new{number}" for number in range(3 * MAX_NEW_TOPICS + 2)]
     async with (
         Cluster(tmp_path) as cluster,
         Producer("p", name_servers=cluster.name_servers, auto_batch=True) as producer,
     ):
-        await producer.send(Message("known", b"x"))  # the broker is known to take requests for several queues
+        await producer.send(
+            Message("known", b"x")
+        )  # the client knows that the broker supports requests for several queues
         sent = [producer.submit(Message(name, b"x"), queue=MessageQueue(name, "broker-0", 0)) for name in names]
         assert [each.queue.topic for each in await asyncio.gather(*sent)] == names

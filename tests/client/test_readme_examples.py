@@ -1,4 +1,4 @@
-"""What README and the guide to the Python client show runs as it is written, against `raptormq dev`."""
+"""The programs in README and in the guide to the Python client run unchanged with `raptormq dev`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = [CLIENT_PAGE, COOKBOOK, OBSERVABILITY, FASTSTREAM]
 
 
 def programs_of(page: str) -> dict[str, str]:
-    """The programs of a page by the titles of their sections."""
+    """Return the programs of a page by the titles of their sections."""
     return dict(re.findall(r"^## ([^\n]*)\n(?:(?!^## ).)*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE))
 
 
@@ -40,7 +40,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def shell_session() -> list[str]:
-    """The commands of README that need a running broker."""
+    """Return the commands of README that need a running broker."""
     blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
     (session,) = [block for block in blocks if "raptormq produce" in block]
     lines = [line.split("  #")[0].strip() for line in session.splitlines()]

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again while a group consumes it."""
+"""A topic that is deleted and recreated while a group consumes it."""
 
 from __future__ import annotations
 

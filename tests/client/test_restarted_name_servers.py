@@ -1,7 +1,7 @@
-"""A name server that has just been started knows no broker, or some of them alone, while all are there.
+"""A restarted name server that has no broker, or only some, while all are running.
 
-RocketMQ's brokers register every 30 s, so that this may last as long; here brokers are taken from the name server's
-table, and say so again only at their next turn.
+RocketMQ's brokers register every 30 s, so this state can last as long. The tests remove brokers from the name server's
+table, and they register again only at their next interval.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.client.eventually import eventually
 
 
 async def forget(cluster: Cluster, number: int) -> None:
-    """Let the name server know nothing of a broker."""
+    """Remove a broker from the name server's table."""
     pool = ConnectionPool()
     header = UnregisterBrokerRequestHeader(f"broker-{number}", cluster.broker(number).address, "DefaultCluster", 0)
     await pool.request(cluster.name_servers, request(RequestCode.UNREGISTER_BROKER, header), 10)

@@ -1,4 +1,4 @@
-"""What a client knows of secrets is in no text that it makes: representations, errors, traces with local variables."""
+"""Secrets of a client are in none of its texts: representations, errors, and stack traces with local variables."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_key_where_its_name_belongs_is_not_shown(tmp_path: Path) -> None:
 async def test_no_error_shows_a_secret_not_even_with_its_local_variables(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As tools print traces that collect errors."""
+    """Format a stack trace like error reporting tools."""
     with caplog.at_level(logging.DEBUG):
         async with running(tmp_path / "store", SECURED) as broker:
             for address in (broker.address, "127.0.0.1:1"):

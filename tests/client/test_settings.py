@@ -1,4 +1,4 @@
-"""Settings of the wrong kind: refused where they are given, with their name and what is expected."""
+"""Settings of the wrong type: rejected where they are passed, with their name and the expected type."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_may_be_a_secret_is_not_shown(given: dict[str, Any]) -> None:
 
 @dataclasses.dataclass
 class OwnKeys:
-    """A key source of a user's, with fields of all kinds."""
+    """A user-defined key source with fields of all types."""
 
     service: Any = None
     region: Literal["north", "south"] = "north"

@@ -1,4 +1,4 @@
-"""Filters by properties in our own consumers: what comes, and what is refused where."""
+"""Filters by properties in Python consumers: delivered messages, and rejected expressions."""
 
 from __future__ import annotations
 

@@ -247,8 +247,8 @@ _CHANGES = (
     (r"(?m)^\d( +<host>@)", r"<n>\1"),
     (r"[ \t]+", " "),
 )
-"""Replace stack traces (also those of interrupted clients), the text of a refusal except its code, a topic that Apache
-RocketMQ treats as a group, and times, ids, addresses and rates.
+"""Replacements for stack traces (also those of interrupted clients), the text of a refusal except its code, a topic
+that Apache RocketMQ treats as a group, and times, ids, addresses and rates.
 """
 
 

@@ -38,7 +38,7 @@ BROKER = "broker-a"
 
 @dataclass
 class MemoryQueue:
-    """Return messages with consecutive offsets from `first` on."""
+    """A queue whose messages have consecutive offsets from `first` on."""
 
     first: int = 0
     messages: list[StoredMessage] = field(default_factory=list)

@@ -17,13 +17,11 @@ from tests.storage.stores import Clock, Inline, message, put, read_queue, small_
 SIMPLE, BATCH = "consumequeue", "batchconsumequeue"
 TOPIC = "converted"
 SETTINGS: dict[str, Any] = {"segment_size": 1 << 13, "batch_queue_file_size": 46 * 20, "index_enabled": False}
-"""Return a configuration with queue files of 20 items of both types, several segments, and other features disabled."""
+"""Queue files of 20 items of both types, several segments, and no index."""
 
 
 class Table:
-    """Return the broker's topic table with one topic. The file of the table already has the attributes of a new
-    topic.
-    """
+    """The broker's topic table with one topic. Its file already has the attributes of a new topic."""
 
     def __init__(self, volume: FileSystem, *, is_batch: bool | None = None) -> None:
         self._volume = volume

@@ -1,4 +1,4 @@
-"""Start with various contents of the folder of the key index."""
+"""A start with various contents of the folder of the key index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: what it refuses, keeps and draws anew."""
+"""The command: rejected options, stored results, and redrawn tables."""
 
 from __future__ import annotations
 

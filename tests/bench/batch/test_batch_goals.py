@@ -1,4 +1,4 @@
-"""Ratios and bounds: of medians, and only where both sides were measured."""
+"""Ratios and limits of medians, computed only if both sides were measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of runs survives failures and Ctrl-C; a short run of our own client measures something."""
+"""The order of runs after failures and Ctrl-C, and a short run of the Python client."""
 
 from __future__ import annotations
 

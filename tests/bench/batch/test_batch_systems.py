@@ -1,4 +1,4 @@
-"""Starting a system: a second try, and its end whatever happens."""
+"""The start of a system: a second attempt after a failure, and its stop in every case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.interop.rocketmq_java import ProcessError
 
 
 class Server:
-    """Starts unless its attempt is to fail."""
+    """A system that starts unless the attempt must fail."""
 
     def __init__(self, attempt: str, failing: tuple[str, ...]) -> None:
         self.attempt = attempt

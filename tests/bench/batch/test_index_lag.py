@@ -1,4 +1,4 @@
-"""From looks at a broker to a lag in milliseconds."""
+"""Conversion of samples of a broker to a lag in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of Kafka's single node; nothing is started."""
+"""The settings of a single Kafka node, without starting it."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def test_one_node_is_broker_and_controller_on_two_free_ports(tmp_path: Path) -> 
     assert settings["controller.quorum.voters"] == "1@" + controller.removeprefix("CONTROLLER://")
     assert int(controller.rpartition(":")[2]) == int(broker.rpartition(":")[2]) + 1
     assert Path(settings["log.dirs"]).parent == tmp_path
-    server.kill()  # does nothing where nothing was started
+    server.kill()  # no effect without a running process

@@ -1,4 +1,4 @@
-"""The files for the OpenMessaging Benchmark, and what is read from its result."""
+"""The files for the OpenMessaging Benchmark, and the evaluation of its results."""
 
 from __future__ import annotations
 

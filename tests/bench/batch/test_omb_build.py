@@ -1,4 +1,4 @@
-"""The checkout of the OpenMessaging Benchmark is cut to what we compare, and built with the clients that we compare."""
+"""The reduction of the OpenMessaging Benchmark's checkout to the compared drivers and client versions."""
 
 from __future__ import annotations
 

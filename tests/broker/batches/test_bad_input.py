@@ -1,4 +1,4 @@
-"""What is wrong with a batch, or with the index of a queue, costs that and nothing else - on the wire."""
+"""Invalid batches and damaged queue items, on the wire: only the affected batch is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = zlib.compress(encode_batch([(0, bytes(5 << 20), b"TAGS\x01A\x02")] * 3))
 
 
 async def send_compressed(peer: Peer, body: bytes, count: int) -> RemotingCommand:
-    """Send a batch that brokers do not look into."""
+    """Send a batch in the form that brokers do not decode."""
     fields = send_fields("b", 0, f"UNIQ_KEY\x01BAD\x02INNER_NUM\x01{count}\x02") | {"f": COMPRESSED}
     return await peer.call(RequestCode.SEND_MESSAGE_V2, fields, body)
 
@@ -53,7 +53,7 @@ async def test_a_compressed_batch_that_cannot_be_taken_apart_leaves_its_neighbou
         whole = messages(await peer.pull("b", 0))
         begin = await old_pull(peer, 0)
         inside = await old_pull(peer, 1)
-        java = await java_pull(peer, count, subscription="A || B")  # which needs its messages
+        java = await java_pull(peer, count, subscription="A || B")  # this requires its messages
         by_property = await peer.pull("b", 1, subscription="KEYS = 'k'", expressionType="SQL92")
         fields = {"topic": "b", "key": "Y", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
         by_key = await peer.call(RequestCode.QUERY_MESSAGE, fields | {"_UNIQUE_KEY_QUERY": "true"})
@@ -72,7 +72,7 @@ async def test_a_compressed_batch_that_cannot_be_taken_apart_leaves_its_neighbou
 
 
 async def until_found(peer: Peer, offset: int, **fields: str) -> tuple[list[bytes], list[int]]:
-    """Pull, as the answers say, until messages come; return them, and the codes of the answers."""
+    """Pull from the offsets in the responses until messages arrive. Return them, and the codes of the responses."""
     codes: list[int] = []
     while not codes or codes[-1] == ResponseCode.PULL_RETRY_IMMEDIATELY:
         answer = await peer.call(RequestCode.PULL_MESSAGE, pull_fields("b", offset) | fields)
@@ -84,7 +84,7 @@ async def until_found(peer: Peer, offset: int, **fields: str) -> tuple[list[byte
 async def test_a_batch_that_is_too_large_to_be_taken_apart_stops_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who takes batches apart himself gets it whole; for all others it is left out, and counted."""
+    """A client that unpacks batches receives the batch whole. For all other clients it is skipped and counted."""
     async with running(tmp_path, {"enablePropertyFilter": "true"}) as broker, connected(broker) as peer:
         await create_topic(peer)
         await send_batch(peer, named("before"), "UNIQ_KEY\x01ONE\x02")
@@ -135,7 +135,7 @@ async def test_a_wrong_crc_is_refused_on_topics_of_both_types(tmp_path: Path) ->
 
 
 async def test_properties_that_are_not_utf8_are_replaced_on_topics_of_both_types(tmp_path: Path) -> None:
-    """Stored as they are, no start after a crash would take a message for one, and no consumer could read on."""
+    """If these records were stored unchanged, no recovery would accept them, and consumers could not continue."""
     texts = [b"k\x01\xc3\xa4\x02UNIQ_KEY\x01X\x02", b"KEYS\x01\xff k\x02UNIQ_KEY\x01Y\x02"]
     body = encode_batch([(0, b"a", texts[0]), (0, b"b", texts[1])])
     long = encode_batch([(0, b"", b"k\x01" + b"\xff" * 20_000)])
@@ -160,7 +160,7 @@ async def test_properties_that_are_not_utf8_are_replaced_on_topics_of_both_types
 @pytest.mark.parametrize("tag", [b"\xff", b"A\xff\xfe", b"\xed\xa0\x80"])
 @pytest.mark.parametrize("properties", ["UNIQ_KEY\x01BATCH\x02", "UNIQ_KEY\x01BATCH\x02KEYS\x01k\x02"])
 async def test_a_common_tag_that_is_not_utf8_harms_nobody(tmp_path: Path, tag: bytes, properties: str) -> None:
-    """The broker writes the tag that all messages have into the record of the batch, which has to stay readable."""
+    """The broker adds the common tag of the messages to the batch record, which must remain decodable."""
     fields = send_fields("b", 0, properties) | {"m": "true"}
     bad = encode_batch((0, body, b"TAGS\x01%b\x02" % tag) for body in (b"1", b"2"))
     volume = MemoryFileSystem()
@@ -179,7 +179,7 @@ async def test_a_common_tag_that_is_not_utf8_harms_nobody(tmp_path: Path, tag: b
 
 
 async def test_what_a_producer_says_of_the_length_of_hosts_is_not_stored(tmp_path: Path) -> None:
-    """Bits 0x30 tell where the body of a record begins: with wrong ones it is nothing that anybody can read."""
+    """Bits 0x30 determine the position of the body in a record. With wrong bits the record cannot be decoded."""
     hosts = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
     async with running(tmp_path) as broker, connected(broker) as peer:
         await create_topic(peer)
@@ -232,11 +232,11 @@ async def test_around_a_damaged_item_of_the_index_all_is_served(tmp_path: Path, 
     assert found == [body for body in sent if body not in lost]
     assert later.ext_fields["queueOffset"] == "10"
     async with running(tmp_path) as broker, connected(broker) as peer:
-        assert await read_all(peer) == [*sent, b"later"], "a start builds the queues again"
+        assert await read_all(peer) == [*sent, b"later"], "the start rebuilds the queues"
 
 
 async def read_all(peer: Peer) -> list[bytes]:
-    """Pull to the end of the queue as a client does: on and on from where the last answer says."""
+    """Pull to the end of the queue like a client, from the offset in each response."""
     found: list[bytes] = []
     offset = 0
     while True:

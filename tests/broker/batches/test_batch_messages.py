@@ -1,4 +1,4 @@
-"""Single messages of batches that are stored whole: found, sent back, popped, one by one."""
+"""Individual messages of inner batches: found, sent back and popped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ async def expect_found(peer: Peer) -> None:
     shared = messages(await query(peer, "BATCH", unique=True, language=Language.JAVA))
     assert [each.body for each in shared] == [b"a", b"b", b"c"]
     assert {decode_properties(each.properties)["UNIQ_KEY"] for each in shared} == {"BATCH"}
-    (whole,) = messages(await query(peer, "BATCH", unique=True))  # for who takes it apart: each keeps the id it has
+    (whole,) = messages(
+        await query(peer, "BATCH", unique=True)
+    )  # for clients that unpack batches: each message has its own id
     assert (unwrap(whole)[0].properties, whole.queue_offset) == ("UNIQ_KEY\x01A\x02KEYS\x01k1 k2\x02", 0)
     assert (await query(peer, "C", unique=True)).code == ResponseCode.QUERY_NOT_FOUND
 

@@ -1,4 +1,4 @@
-"""Topics of queue.type=BatchCQ: batches go in whole, come out whole or message by message, and count as messages."""
+"""Topics of queue.type=BatchCQ: batches are stored whole, delivered whole or by message, and counted by message."""
 
 from __future__ import annotations
 

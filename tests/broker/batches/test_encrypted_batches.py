@@ -1,5 +1,5 @@
-"""Batches encrypted as a whole, to those who cannot read them: told so, and neither given the bytes nor told that there
-is nothing.
+"""Requests for encrypted batches by clients that cannot decrypt them: they get an error, neither the batch nor an empty
+result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMARK = "messages 0 to 2 of the queue are encrypted as one with the key 'k1'"
 
 
 async def java_call(peer: Peer, code: int, fields: Mapping[str, object]) -> RemotingCommand:
-    """Ask like the official Java client, which takes batches apart."""
+    """Pull like the official Java client, which unpacks batches."""
     text = {name: str(value) for name, value in fields.items()}
     command = RemotingCommand(code, text, language=Language.JAVA, version=PROTOCOL_VERSION)
     return await peer.connection.request(command, TIMEOUT)
@@ -90,7 +90,7 @@ async def test_who_takes_them_apart_gets_them_as_they_are(tmp_path: Path) -> Non
 async def test_messages_that_can_be_read_are_found_beside_it(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await create_topic(peer)
-        for number in range(20):  # more than are read at once
+        for number in range(20):  # more than one read returns
             await send_wrapped(peer, SEALED, INNER_BATCH, KEYED)
             if number == 1:
                 await peer.send("b", b"readable", 0, "KEYS\x01k1\x02UNIQ_KEY\x01X\x02")
@@ -134,7 +134,7 @@ async def test_clients_of_other_languages_never_get_the_bytes(tmp_path: Path) ->
             *[await java_pull(peer, offset) for offset in range(3)],
             await java_pull(peer, 0, subscription="A"),
             await java_pull(peer, 5),
-            await java_pull(peer, 0, subscription="B"),  # behind the batch with another tag is one without any
+            await java_pull(peer, 0, subscription="B"),  # the batch with another tag is followed by one without a tag
         ]
         between = await java_pull(peer, 3)
         ours = messages(await peer.pull("b", 0))

@@ -1,4 +1,4 @@
-"""Batches that come in the form that they are stored in, which brokers cannot count: compressed, encrypted."""
+"""Batches that arrive in their stored form, which brokers cannot count: compressed or encrypted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_messages_are_found_by_the_ids_that_a_batch_says(tmp_path: Path, r
     async with running(tmp_path) as broker, connected(broker) as peer:
         await create_topic(peer)
         await send_wrapped(peer, zlib.compress(body), COMPRESSED, said)
-        await send_wrapped(peer, zlib.compress(PLAIN), COMPRESSED, said)  # that is not true
+        await send_wrapped(peer, zlib.compress(PLAIN), COMPRESSED, said)  # this count is wrong
         found = [bodies(await query(peer, each, unique=True)) for each in ids]
     if restart:
         for folder in ("index", "batchconsumequeue/b/0"):

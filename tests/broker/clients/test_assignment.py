@@ -1,4 +1,4 @@
-"""Rebalancing by the broker: the strategies, shared queues in mode POP, and the requests 400 and 401."""
+"""Rebalancing by the broker: strategies, shared queues in mode POP, and requests 400 and 401."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeated heartbeats: the registry ends as if every one of them had been read."""
+"""Repeated heartbeats: the registry has the same state as if it had decoded each of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raptormq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Subs
 
 @dataclass
 class Side:
-    """A registry that hears heartbeats, with the memory of repeated ones or without."""
+    """A registry that receives heartbeats, with or without the cache of repeated ones."""
 
     registry: ClientRegistry[str] = field(default_factory=ClientRegistry)
     repeats: RepeatedHeartbeats[str] | None = None

@@ -1,4 +1,4 @@
-"""Queue locks: one owner at a time, 60 s after it last asked unless the settings say otherwise."""
+"""Queue locks: one owner at a time, for 60 s after its last request by default."""
 
 from __future__ import annotations
 

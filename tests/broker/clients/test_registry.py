@@ -1,4 +1,4 @@
-"""Client registry: who is there, what they subscribe to, and which groups have to hear of a change."""
+"""Client registry: connected clients, their subscriptions, and the groups that must be notified of a change."""
 
 from __future__ import annotations
 

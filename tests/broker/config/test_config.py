@@ -1,4 +1,4 @@
-"""broker.conf: RocketMQ's keys, what is warned about and what is refused."""
+"""broker.conf: RocketMQ's keys, warnings and errors."""
 
 from __future__ import annotations
 

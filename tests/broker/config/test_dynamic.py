@@ -1,4 +1,6 @@
-"""Settings changed while the broker runs: what is in force at once, what waits, and what the file says afterwards."""
+"""Dynamic changes of settings: those that take effect immediately, those that need a restart, and the resulting
+file.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_other_settings_wait_for_the_next_start(path: Path) -> None:
     running = RunningConfig(config)
     assert running.update({"brokerName": "broker-b", "traceOn": "true"}) == {"brokerName"}
     assert config.identity.broker_name == "broker-a"
-    assert running.update({"rejectTransactionMessage": "true"}) == set()  # what waits already is not named again
+    assert (
+        running.update({"rejectTransactionMessage": "true"}) == set()
+    )  # a setting that already waits for the restart is not named again
     assert loaded(path).identity.broker_name == "broker-b"
 
 

@@ -1,4 +1,4 @@
-"""What the store gets of the broker's settings, and of the limits of its process."""
+"""Settings of the store that are derived from broker settings and from limits of the process."""
 
 from __future__ import annotations
 

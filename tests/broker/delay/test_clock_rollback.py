@@ -1,4 +1,4 @@
-"""The time of day is set back while messages wait for their delay level."""
+"""The wall clock is set back while messages wait for their delay level."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ async def test_no_retry_comes_before_its_delay_is_over(tmp_path: Path) -> None:
         await peer.send("t", b"first", 1, "DELAY\x011\x02")
         await peer.send("t", b"second", 2, "DELAY\x011\x02")
         assert bodies(await peer.pull("t", 0, 1, wait_ms=20_000)) == [b"first"]
-        assert time.monotonic() - began > 0.99  # the broker counts in whole milliseconds
+        assert time.monotonic() - began > 0.99  # the broker uses whole milliseconds
         assert bodies(await peer.pull("t", 0, 2, wait_ms=20_000)) == [b"second"]

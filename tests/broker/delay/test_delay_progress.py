@@ -1,4 +1,4 @@
-"""The file of the progress of delay levels: damage is told, and what others have written in it is read."""
+"""The file with the progress of delay levels: damage is reported, and files of Apache RocketMQ are read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_no_flipped_bit_makes_the_delivery_further_than_it_is() -> None:
     for at in range(len(data)):
         for bit in range(8):
             write_file(volume, PATH, data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
-            with contextlib.suppress(StoreDamaged):  # else it is in white space, or in the name of the CRC
+            with contextlib.suppress(StoreDamaged):  # else the damage is in white space or in the name of the CRC
                 found = load(volume)
                 assert (found.offsets, found.log_offset) == (OFFSETS, LOG_OFFSET)
 

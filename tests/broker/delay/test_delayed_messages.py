@@ -1,4 +1,6 @@
-"""Messages with a delay level: they wait where RocketMQ's wait, survive restarts, and come when they are due."""
+"""Messages with a delay level: they wait in RocketMQ's queues, survive restarts, and are delivered when they are
+due.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,7 @@ async def test_a_damaged_file_of_offsets_stops_the_start(tmp_path: Path) -> None
 
 
 async def test_progress_ahead_of_the_queue_skips_nothing(tmp_path: Path) -> None:
-    """As a power cut may leave it: the log has lost its end."""
+    """Truncate the log like a power failure."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable": {"1": 1000}}')
     async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:

@@ -1,4 +1,4 @@
-"""What is delayed for a topic that is deleted does not come in the topic that is made again by its name."""
+"""Delayed messages of a deleted topic are not delivered to a new topic with the same name."""
 
 from __future__ import annotations
 

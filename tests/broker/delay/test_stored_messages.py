@@ -1,4 +1,4 @@
-"""Records of kept messages, some of them damaged."""
+"""Parsing of records of stored messages, some of them damaged."""
 
 from __future__ import annotations
 

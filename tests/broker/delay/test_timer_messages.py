@@ -1,4 +1,4 @@
-"""Messages that name their time: they come then, once, in spite of restarts, and can be taken back."""
+"""Timer messages: they are delivered at their time, once, despite restarts, and can be recalled."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_many_messages_come_once_each_in_the_order_of_their_times(tmp_path
 
 @pytest.mark.parametrize(("names_topic", "key"), [("true", b"t+one"), ("false", b"one")])
 async def test_a_recalled_message_never_comes(tmp_path: Path, names_topic: str, key: bytes) -> None:
-    """Whichever release of RocketMQ has stored the recall, or is to read it."""
+    """The recall was stored by any release of RocketMQ, or will be read by one."""
     clock, settings = Clock(), QUICK | {"appendTopicForTimerDeleteKey": names_topic}
     async with running(tmp_path, settings, clock=clock) as broker, connected(broker) as peer:
         at = f"TIMER_DELIVER_MS\x01{clock.hold() + 300}\x02"
@@ -158,7 +158,7 @@ async def test_a_restart_delivers_what_waits_and_nothing_twice(tmp_path: Path) -
 
 
 async def test_a_crash_leaves_the_place_of_the_first_that_waits(tmp_path: Path) -> None:
-    """From there a broker reads on: all that was delivered before would be read again, by Apache RocketMQ delivered."""
+    """A broker continues at this position. With an earlier one, Apache RocketMQ would deliver messages again."""
     clock, file = Clock(), tmp_path / "config" / "timercheck"
     async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
         clock.hold()
@@ -175,7 +175,7 @@ async def test_a_crash_leaves_the_place_of_the_first_that_waits(tmp_path: Path) 
 
 
 async def test_a_stop_keeps_the_place_also_when_all_else_is_saved(tmp_path: Path) -> None:
-    """What is saved on the way may name an earlier message as the first that waits: it is looked for seldom."""
+    """The saved position may be that of an earlier waiting message, because the first one is determined only rarely."""
     clock = Clock()
     async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
         assembly_of(broker).timers._search_at = math.inf
@@ -191,7 +191,7 @@ async def test_a_stop_keeps_the_place_also_when_all_else_is_saved(tmp_path: Path
 
 
 async def saved_on_the_way(broker: Broker) -> None:
-    """Return when the progress is saved, which is done every few seconds."""
+    """Wait until the progress is saved, which happens every few seconds."""
     timers, deliveries = assembly_of(broker).timers, assembly_of(broker).deliveries
     timers.arrived([(TIMER_TOPIC, 0, 1, 0)])
     await eventually(lambda: not (timers._due_now() or timers._delivering))
@@ -199,7 +199,9 @@ async def saved_on_the_way(broker: Broker) -> None:
 
 
 async def test_what_is_due_in_the_millisecond_that_is_read_next_still_comes(tmp_path: Path) -> None:
-    """Apache RocketMQ that ends in the second of a message leaves that second in the file and does not deliver it."""
+    """If Apache RocketMQ ends in the second in which a message is due, it saves this second without delivering the
+    message.
+    """
     clock = Clock()
     async with running(tmp_path, QUICK, clock=clock) as broker, connected(broker) as peer:
         clock.hold()
@@ -216,7 +218,7 @@ async def test_what_is_due_in_the_millisecond_that_is_read_next_still_comes(tmp_
 
 
 async def test_what_apache_rocketmq_knew_for_less_than_a_second_when_it_was_killed_still_comes(tmp_path: Path) -> None:
-    """It writes down how far it has read the queue of timers first, and then what of its own index is on the disk."""
+    """Apache RocketMQ first saves its position in the timer queue, and then the flushed position of its own index."""
     async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
         await peer.send("t", b"waits", 0, "TIMER_DELAY_MS\x012000\x02")
     progress = struct.pack(">qqqqqqq", now_ms() // 1000 * 1000, 0, 1, 1, 0, now_ms(), 1)
@@ -279,7 +281,7 @@ async def test_what_could_not_be_written_is_tried_again(tmp_path: Path, monkeypa
 
 
 async def test_the_longest_properties_come_too(tmp_path: Path) -> None:
-    """What the timer adds when it rings has no room in them."""
+    """The properties that the timer adds at delivery do not fit."""
     async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
         size = 32_767
         while (await peer.send("t", b"x", 0, "TIMER_DELAY_MS\x01200\x02p\x01" + "v" * size + "\x02")).code:

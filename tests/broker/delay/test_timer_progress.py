@@ -1,4 +1,4 @@
-"""The file of the progress of timer messages: damage is told, and what RocketMQ has written in it is read."""
+"""The file with the progress of timer messages: damage is reported, and files of Apache RocketMQ are read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def test_no_flipped_bit_makes_the_delivery_further_than_it_is() -> None:
     for at in range(SEAL.stop):
         for bit in range(8):
             write_file(volume, PATH, data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
-            with contextlib.suppress(StoreDamaged):  # else it could be one of RocketMQ's: all of the queue is read
+            with contextlib.suppress(
+                StoreDamaged
+            ):  # else it could be a file of RocketMQ, after which the whole queue is read
                 assert file.load() == PROGRESS._replace(first_waiting=0)
 
 

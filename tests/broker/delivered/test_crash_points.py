@@ -1,9 +1,9 @@
-"""The process or the machine dies at every single operation on the disk while the broker delivers: what waits in the
-log that is left comes once, neither twice nor never.
+"""The process or the machine fails at each operation on the disk while the broker delivers. Every message that waits in
+the remaining log is delivered exactly once.
 
-One scripted life under ASYNC_FLUSH is cut short at operation 1, 2, 3, …; a write to the log that is hit has written a
-part of its group. What is left then - after a kill, after a power cut, after one that let any part of the un-synced
-writes through - is opened twice more: by a broker that dies before it does anything, and by one that delivers all.
+A scripted run with ASYNC_FLUSH ends at operation 1, 2, 3, …; a failed write to the log has written a part of its group.
+The remaining volume - after a kill, after a power failure, and after one that keeps any part of the unsynced writes -
+is opened twice: by a broker that fails at once, and by one that delivers everything.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ CONFIG = "/store/config"
 
 
 class NobodyToAsk:
-    """No producer is connected (Questions)."""
+    """No producer is connected."""
 
     def next_producer(self, producers: Producers) -> None:
-        """Nobody."""
+        """Return no producer."""
 
     def ask(self, producer: object, half: StoredMessage) -> None:
         """Never called."""
@@ -57,7 +57,7 @@ class NobodyToAsk:
 
 
 class FlushedStore(MessageStore):
-    """Flushes when somebody waits for that; else a thread does."""
+    """A store that flushes when a caller waits for it, instead of in a thread."""
 
     async def wait_flushed(self, end_offset: int) -> None:
         """See :class:`MessageStore`."""
@@ -65,7 +65,7 @@ class FlushedStore(MessageStore):
 
 
 class Life:
-    """A broker's deliveries around a store on ``volume``, moved by hand."""
+    """The deliveries of a broker with a store on ``volume``, advanced by the test."""
 
     def __init__(self, volume: FileSystem, clock: Clock) -> None:
         self.clock = clock
@@ -85,7 +85,7 @@ class Life:
         )
 
     async def begin(self) -> None:
-        """Take up what earlier lives left."""
+        """Load the state that earlier runs left."""
         await self.keeper.derive()
         self.delayed.start()
         self.timers.start()
@@ -102,7 +102,7 @@ class Life:
         self.store.dispatch()
 
     async def deliver(self) -> None:
-        """Everything that is due."""
+        """Deliver everything that is due."""
         for level in range(1, LEVELS + 1):
             await self.delayed._deliver_level(level)
         await self.timers._index_new()
@@ -111,7 +111,7 @@ class Life:
         self.store.dispatch()
 
     async def commit_open(self, most: int = 1_000) -> None:
-        """What its producer would say about each half that is open."""
+        """Decide each open half message like its producer."""
         for half in read_queue(self.store, HALF_TOPIC):
             if most and self.transactions._half_index.is_open(half.queue_offset):
                 await self.transactions.commit(half)
@@ -119,14 +119,14 @@ class Life:
                 most -= 1
 
     async def ask_again(self, place: int) -> None:
-        """What a question does to the half that is open and was the first to be."""
+        """Simulate the check of the oldest open half message."""
         halves = read_queue(self.store, HALF_TOPIC)
         pending_offsets = [half for half in halves if self.transactions._half_index.is_open(half.queue_offset)]
         await self.transactions.resume(pending_offsets[place])
         self.store.dispatch()
 
     def wait(self, name: str) -> None:
-        """Messages of every kind that wait from now on."""
+        """Send messages of every kind that waits."""
         now = self.clock()
         records: list[PendingRecord] = []
         for number in range(3):
@@ -140,7 +140,7 @@ class Life:
 
 
 async def script(volume: FileSystem, clock: Clock) -> None:
-    """Two lives; most of what they do is saved late, or not at all."""
+    """Two runs, most of whose state is saved late or not at all."""
     life = Life(volume, clock)
     await life.begin()
     life.wait("a")
@@ -152,7 +152,7 @@ async def script(volume: FileSystem, clock: Clock) -> None:
     life.wait("b")
     clock.now += 4 * SECOND
     await life.deliver()
-    checkpoint(life.store)  # recoveries begin behind what was delivered
+    checkpoint(life.store)  # recoveries begin after the delivered messages
     await life.ask_again(0)
     await life.commit_open(2)
     clock.now += 4 * SECOND
@@ -176,7 +176,7 @@ async def script(volume: FileSystem, clock: Clock) -> None:
 
 
 def waiting(store: MessageStore) -> set[bytes]:
-    """What the log says is to be delivered."""
+    """Return the messages that must be delivered according to the log."""
     queues = [(SCHEDULE_TOPIC, queue_id) for queue_id in range(LEVELS)] + [(TIMER_TOPIC, 0), (HALF_TOPIC, 0)]
     found = [each for topic, queue_id in queues for each in read_queue(store, topic, queue_id)]
     assert all(find_property(each.properties, REAL_TOPIC) == "t" for each in found)
@@ -184,11 +184,12 @@ def waiting(store: MessageStore) -> set[bytes]:
 
 
 async def assert_once(volume: MemoryFileSystem, clock: Clock, where: str, *, holes: bool = False) -> None:
-    """Two brokers that die at once, and another one that delivers everything. In a log with ``holes`` the
-    record that waited may be gone, or the message of a decision that is there."""
+    """Open the volume with two brokers that fail at once and one that delivers everything. In a log with ``holes`` the
+    waiting record, or the message of an existing decision, may be missing.
+    """
     life = Life(volume, clock)
     await life.keeper.derive()
-    await life.keeper.save(always_position=True)  # before anybody has taken up what was derived
+    await life.keeper.save(always_position=True)  # before the derived state is loaded
     volume = volume.after_kill()
     await Life(volume, clock).begin()
     life = Life(volume.after_kill(), clock)

@@ -1,4 +1,4 @@
-"""From where on a start reads the log to know what was delivered, and what it does when it cannot believe the files."""
+"""The position from which a start reads the log to find deliveries, and its behaviour if the files are not reliable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {b"level": "DELAY\x011\x02", b"timer": "TIMER_DELAY_MS\x011000\x02"}
 
 
 async def deliver(peer: Peer, clock: Clock, known: int, *names: bytes) -> None:
-    """Send messages of each kind, and wait until they are delivered behind the ``known`` ones of the topic."""
+    """Send messages of each kind, and wait until they are delivered after the ``known`` ones of the topic."""
     clock.hold()
     wanted = [b"%s %s" % (kind, name) for name in names for kind in KINDS]
     for body in wanted:
@@ -44,7 +44,7 @@ async def all_bodies(peer: Peer) -> list[bytes]:
 def progress(root: Path) -> dict[str, object]:
     loaded = json.loads((root / "config" / "delayOffset.json").read_bytes())
     assert isinstance(loaded, dict)
-    del loaded["crc32"]  # for who writes it with other numbers
+    del loaded["crc32"]  # for a writer with other numbers
     return loaded
 
 
@@ -81,7 +81,7 @@ async def test_after_a_clean_stop_nothing_is_read_again(tmp_path: Path, monkeypa
 
 
 async def test_a_start_saves_what_it_has_read(tmp_path: Path) -> None:
-    """Kills that come often do not let the next start read more and more."""
+    """Frequent kills must not make each start read more than the last one."""
     clock, killed = Clock(), tmp_path / "killed"
     async with running(tmp_path / "first", SETTINGS, clock=clock) as broker, connected(broker) as peer:
         await deliver(peer, clock, 0, b"a")
@@ -109,14 +109,14 @@ async def test_what_the_log_tells_is_right_whatever_the_file_says(
         end = broker._store.end_offset
     file = tmp_path / "config" / "delayOffset.json"
     saved = progress(tmp_path)
-    if damage == "ahead":  # an older log is in the place of the one that this was saved for
+    if damage == "ahead":  # an older log has replaced the one for which this was saved
         file.write_text(json.dumps(saved | {"offsetTable": {"1": 3}, "logOffset": end + 1}))
     elif damage == "lost":
         for each in (file, file.with_name("delayOffset.json.bak")):
             each.unlink(missing_ok=True)
     elif damage == "timers lost":
         (tmp_path / "config" / "timercheck").unlink()
-    else:  # Apache RocketMQ has had the store, and has saved what it knows
+    else:  # Apache RocketMQ has used the store and saved its own fields
         file.write_text(json.dumps({"dataVersion": saved["dataVersion"], "offsetTable": {"1": 2}}))
     clock.move(2_000)
     clock.run()

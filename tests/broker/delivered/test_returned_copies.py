@@ -1,5 +1,6 @@
-"""A crash between the copy of a popped message that comes back and the record behind it that says so: the message
-comes back once."""
+"""A crash between the copy of a popped message that returns and the record after it that documents this: the message
+returns once.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ from tests.clock import Clock
 
 
 def torn(message: StoredMessage, *, once: bool = True) -> PendingRecord:
-    """The first record of the group that brings ``message`` back."""
+    """Return the first record of the group that redelivers ``message``."""
     return record_copy(message, RETRY, 0, message.properties, retries=1, once=once)
 
 
 async def make_retry_topic(broker: Broker) -> None:
-    """What comes before the group."""
+    """Append records before the group."""
     assembly = assembly_of(broker)
     assembly.topics.put(TopicConfig(RETRY, 1, 1))
     await assembly.tables.topics_saver.saved()
@@ -33,7 +34,7 @@ async def make_retry_topic(broker: Broker) -> None:
 
 @pytest.mark.parametrize(("once", "comes"), [(True, 1), (False, 2)], ids=["with its origin", "without"])
 async def test_a_copy_behind_its_checkpoint_is_not_made_again(tmp_path: Path, once: bool, comes: int) -> None:
-    """One without an origin is none of ours: another message."""
+    """A copy without an origin was not written by this broker and is another message."""
     clock = Clock()
     async with running(tmp_path / "first", clock=clock) as broker, connected(broker) as peer:
         await peer.send("t", b"x", 0)
@@ -55,7 +56,7 @@ async def test_a_copy_before_its_checkpoint_is_of_an_earlier_pop(tmp_path: Path)
         await make_retry_topic(broker)
         broker._store.append([torn(message)])
         broker._store.dispatch()
-        broker._store.consumer_offsets.commit(RETRY, "consumers", 0, 1)  # it was popped from there and acknowledged
+        broker._store.consumer_offsets.commit(RETRY, "consumers", 0, 1)  # it was popped there and acknowledged
         assert bodies(await pop(peer, invisibleTime=MINUTE)) == [b"x"]
         broker._store.flush()
         shutil.copytree(tmp_path / "first", tmp_path / "killed")
@@ -63,7 +64,7 @@ async def test_a_copy_before_its_checkpoint_is_of_an_earlier_pop(tmp_path: Path)
 
 
 async def brought_back(root: Path, clock: Clock) -> list[bytes]:
-    """What is in the retry topic when everything that was popped is due and done with."""
+    """Return the contents of the retry topic after everything popped is due and processed."""
     clock.move(2 * MINUTE)
     async with running(root, clock=clock) as broker, connected(broker) as peer:
         revival = assembly_of(broker).deliveries._others[-1]

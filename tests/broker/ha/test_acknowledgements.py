@@ -1,4 +1,4 @@
-"""What a SYNC_MASTER waits for, slave by slave."""
+"""The acknowledgements of slaves for which a SYNC_MASTER waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slave whose log is not a beginning of its master's says so, changes nothing, and serves what it has."""
+"""A slave whose log is not a prefix of its master's log reports this, changes nothing, and serves its messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL_SEGMENTS = {"mappedFileSizeCommitLog": "1M"}
 
 
 async def filled(folder: Path, sent: list[bytes], more: dict[str, str] | None = None) -> int:
-    """Let a broker without replicas have these messages; return where its log ends."""
+    """Store messages in a broker without replication. Return the end of its log."""
     async with running(folder, more) as broker, connected(broker) as peer:
         for body in sent:
             assert (await peer.send("t", body)).code == ResponseCode.SUCCESS
@@ -49,7 +49,7 @@ async def test_another_log_is_left_alone(tmp_path: Path, free_ports: Ports, own:
 async def test_a_master_with_an_empty_store_takes_nothing_from_its_slave(
     tmp_path: Path, free_ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tables of such a master have no topics: a slave that copied them would delete its own."""
+    """The tables of such a master have no topics. A slave that copied them would delete its own topics."""
     monkeypatch.setattr(table_sync, "SYNC_S", 0.05)
     async with pair(tmp_path, free_ports(2)) as brokers:
         master, slave = await brokers.master(), await brokers.slave()
@@ -93,7 +93,7 @@ async def test_a_slave_that_was_away_for_too_long(tmp_path: Path, free_ports: Po
     sent = [b"%d" % number * 100_000 for number in range(10, 35)]
     await filled(tmp_path / "slave-1", sent[:1], SMALL_SEGMENTS)
     await filled(tmp_path / "master", sent, SMALL_SEGMENTS)
-    (tmp_path / "master" / "commitlog" / f"{0:020}").unlink()  # as retention does
+    (tmp_path / "master" / "commitlog" / f"{0:020}").unlink()  # like retention
     async with pair(tmp_path, free_ports(2)) as brokers:
         master = await brokers.master(more=SMALL_SEGMENTS)
         slave = await brokers.slave(more=SMALL_SEGMENTS)

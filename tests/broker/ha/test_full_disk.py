@@ -1,4 +1,4 @@
-"""A slave without room says so, serves what it has, and catches up when there is room."""
+"""A slave with a full disk reports this, serves its messages, and catches up when there is space."""
 
 from __future__ import annotations
 

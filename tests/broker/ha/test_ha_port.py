@@ -1,4 +1,4 @@
-"""The bytes on the HA port, and peers that are no slaves, or no masters."""
+"""The protocol of the HA port, and peers that are not slaves or not masters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def pushed(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def read_to_end(reader: asyncio.StreamReader) -> None:
-    """Return when the other side has closed the connection."""
+    """Wait until the other side has closed the connection."""
     with suppress(ConnectionError):
         await reader.read()
 
@@ -84,7 +84,7 @@ async def test_a_push_does_not_cross_segments(tmp_path: Path, free_ports: Ports)
         await fill(master, 30, 100_000)
         end = end_of(master)
         async with dialled(brokers.ha_port) as (reader, writer):
-            writer.write(struct.pack(">q", 100))  # in the middle of a record, as slaves of Apache RocketMQ may
+            writer.write(struct.pack(">q", 100))  # in the middle of a record, as slaves of Apache RocketMQ may report
             at = 100
             while at < end:
                 offset, data = await pushed(reader)
@@ -139,7 +139,7 @@ async def test_a_slave_that_confirms_nothing_holds_nobody_up_for_long(tmp_path: 
             assert late.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
             assert late.ext_fields["msgId"]
             assert (await peer.send("t", b"two", properties="WAIT\x01false\x02")).code == ResponseCode.SUCCESS
-            assert await read(peer, "t", 2) == [b"one", b"two"], "consumers see both"
+            assert await read(peer, "t", 2) == [b"one", b"two"], "consumers receive both messages"
 
 
 async def test_only_the_addresses_of_slaves_may_connect(
@@ -177,8 +177,8 @@ Change = Callable[[int, int, bytes], bytes]
 
 
 class Proxy:
-    """Stands between a slave and the HA port of its master; ``change`` gets the number of the connection and each
-    push, and returns what is sent.
+    """A proxy between a slave and the HA port of its master. ``change`` gets the number of the connection and each
+    push, and returns the bytes to send.
     """
 
     def __init__(self, port: int, change: Change) -> None:
@@ -244,7 +244,7 @@ def frame(offset: int, data: bytes) -> bytes:
 
 async def test_damaged_pushes_are_refused_and_asked_for_again(tmp_path: Path, free_ports: Ports) -> None:
     damages: list[Callable[[int, bytes], bytes]] = [
-        lambda offset, data: frame(offset, data[:200] + b"?" + data[201:]),  # a body: its CRC does not fit
+        lambda offset, data: frame(offset, data[:200] + b"?" + data[201:]),  # in a body, so that its CRC is wrong
         lambda offset, data: frame(offset, b"\0" * len(data)),
         lambda offset, data: frame(offset + 1, data),
         lambda offset, data: HEAD.pack(offset, -1) + data,

@@ -19,7 +19,7 @@ COMMON = {"brokerClusterName": "DefaultCluster"} | FAST
 
 
 def documented() -> list[dict[str, str]]:
-    """The files as they stand, machine by machine: two columns of each block."""
+    """Return the files of the guide by machine: two columns of each block."""
     found = _SECTION.search(GUIDE.read_text(encoding="utf-8"))
     assert found is not None
     files = []
@@ -41,7 +41,7 @@ def test_each_machine_has_a_master_and_the_slave_of_another() -> None:
         assert [each["brokerRole"] for each in both] == ["SYNC_MASTER", "SLAVE"]
         assert both[0]["brokerName"] != both[1]["brokerName"]
         taken = [each[key] for each in both for key in ("listenPort", "haListenPort", "metricsPort") if key in each]
-        assert len(taken) == len(set(taken)) == 5, "a broker whose port is taken does not start"
+        assert len(taken) == len(set(taken)) == 5, "a broker whose port is in use does not start"
     serving = [each for each in files if "haListenPort" in each]
     masters = {f"{each['brokerIP1']}:{each['haListenPort']}": each["brokerName"] for each in serving}
     assert all(masters[each["haMasterAddress"]] == each["brokerName"] for each in files if "haMasterAddress" in each)
@@ -54,7 +54,7 @@ def _follows(slave: Broker) -> bool:
 async def test_they_start_and_each_slave_follows_its_master(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
-    """Everything is on one machine here: addresses and ports are translated, one for one."""
+    """All brokers run on one machine, so addresses and ports are mapped one to one."""
     files = documented()
     numbers = iter(free_ports(9))
     ports = {
@@ -83,5 +83,5 @@ async def test_they_start_and_each_slave_follows_its_master(
             await become(partial(_follows, slave))
         for name, master in masters.items():
             async with connected(master) as peer:
-                assert (await peer.send("t", b"one")).code == 0, "a slave has it, too"
+                assert (await peer.send("t", b"one")).code == 0, "a slave has the message, too"
             assert end_of(slaves[name]) == end_of(master) > 0

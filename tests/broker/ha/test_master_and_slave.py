@@ -1,4 +1,4 @@
-"""A master of ours and a slave of ours: the log, the tables, what each of them refuses and tells."""
+"""A master and a slave of RaptorMQ: the log, the tables, refused requests and reported state."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ async def test_a_sync_master_tells_producers_what_slaves_have(tmp_path: Path, fr
         async with connected(master) as peer:
             alone = await peer.send("t", b"alone")
             assert alone.code == ResponseCode.SLAVE_NOT_AVAILABLE
-            assert alone.ext_fields["msgId"], "the message is stored: the client needs its id"
+            assert alone.ext_fields["msgId"], "the message is stored, so the client needs its id"
             slave = await brokers.slave()
             await become(lambda: end_of(slave) == end_of(master))
             for number in range(20):
                 assert (await peer.send("t", b"%d" % number)).code == ResponseCode.SUCCESS
-                assert end_of(slave) == end_of(master), "acknowledged is what the slave has"
+                assert end_of(slave) == end_of(master), "the slave has every acknowledged message"
 
 
 async def test_the_tables_of_a_slave_are_those_of_its_master(tmp_path: Path, free_ports: Ports) -> None:
@@ -140,7 +140,7 @@ async def test_a_slave_gets_nothing_that_its_master_may_lose(tmp_path: Path, fre
             await become(lambda: end_of(master) > 0)
             heard = slave_of(slave).connections()["haClientRuntimeInfo"]["lastReadTimestamp"]
             await become(lambda: slave_of(slave).connections()["haClientRuntimeInfo"]["lastReadTimestamp"] > heard)
-            assert end_of(slave) == 0, "a heartbeat came, and no message"
+            assert end_of(slave) == 0, "a heartbeat has arrived, and no message"
             disk.release.set()
             assert (await sending).code == ResponseCode.SUCCESS
             await become(lambda: end_of(slave) == end_of(master))

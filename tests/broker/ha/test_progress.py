@@ -1,4 +1,4 @@
-"""The progress of deliveries is written when the log of the slave has every copy that it counts."""
+"""A slave writes the progress of deliveries only when its log contains every copy that the progress counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raptormq.storage.store import MessageStore
 
 
 class Master:
-    """What a master answers."""
+    """A master with fixed responses."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -34,7 +34,7 @@ class Master:
 
 
 class Log:
-    """How far the slave's log is, and what was flushed."""
+    """The slave's log. It records the offsets up to which a flush was requested."""
 
     def __init__(self) -> None:
         self.end_offset = 0
@@ -55,12 +55,14 @@ async def test_progress_waits_for_the_log(tmp_path: Path) -> None:
     sync = TableSync(tables, cast("MessageStore", log), cast("MasterClient", master))
     log.end_offset = 99
     await sync.copy_progress()
-    assert master.asked == ["delays", "timers", "log_bounds"], "the end is asked last: it has every copy counted"
+    assert master.asked == ["delays", "timers", "log_bounds"], (
+        "the end is requested last, so that the log up to it has every counted copy"
+    )
     assert delays.offsets == {}
     assert not (tmp_path / "delayOffset.json").exists()
     log.end_offset = 100
     await sync.copy_progress()
-    assert len(master.asked) == 3, "what waited is written, nothing newer"
-    assert log.flushed == [100], "a power cut must not leave progress that counts copies that are gone"
+    assert len(master.asked) == 3, "the progress that waited is written, not a newer one"
+    assert log.flushed == [100], "after a power failure the progress must not count lost copies"
     assert delays.offsets == {1: 17}
     assert timers_file.load() == TimerProgress(5_000, 9, 0)

@@ -1,4 +1,4 @@
-"""A slave that becomes the master while it runs."""
+"""Promotion of a running slave to the master."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ async def test_a_slave_becomes_the_master(tmp_path: Path, free_ports: Ports, flu
 async def test_another_slave_finds_the_new_master(
     tmp_path: Path, free_ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks who the master is after each failure. Its registrations, which say so too, are rare."""
+    """The slave requests the master's address after each failure. Its registrations, which also return it, are rare
+    here.
+    """
     monkeypatch.setattr(slave_module, "_REGISTRATIONS_IN_A_ROW", 0)
     monkeypatch.setattr(slave_module, "_REGISTRATION_INTERVAL", sys.maxsize)
     ports = free_ports(6)
@@ -69,7 +71,7 @@ async def test_another_slave_finds_the_new_master(
 
         monkeypatch.setattr(slave_of(second), "_find_master", find_master)
         await master.stop()
-        await registered.wait()  # after the end of a connection it always registers
+        await registered.wait()  # it always registers after the end of a connection
         registered.clear()
         async with connected(first) as peer:
             assert (await peer.call(RequestCode.PROMOTE)).code == ResponseCode.SUCCESS

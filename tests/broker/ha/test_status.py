@@ -1,4 +1,4 @@
-"""What a master and a slave answer to who asks before and after a restart."""
+"""The status of a master and a slave that is requested before and after a restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_both_tell_who_they_are_and_whether_they_may_go(
 ) -> None:
     async with pair(tmp_path, free_ports(2)) as brokers:
         master = await brokers.master()
-        assert (await page(master, "/replication"))[1]["mode"] == "none", "no slave has come yet"
+        assert (await page(master, "/replication"))[1]["mode"] == "none", "no slave has connected yet"
         assert (await page(master, "/replication/restart-allowed"))[0] == 200
         async with connected(master) as peer:
             assert (await peer.send("t", b"one")).code == 0

@@ -1,4 +1,6 @@
-"""Tables of a slave that are more than copies: topics that the log has first, progress that counts later, advice."""
+"""Tables of a slave that differ from copies: topics that first occur in the log, progress that takes effect later,
+advice.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ async def test_a_new_topic_has_the_type_of_its_master(tmp_path: Path, free_ports
         async with connected(master) as peer, connected(slave) as other:
             assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, BATCH_TOPIC)).code == ResponseCode.SUCCESS
             assert (await peer.send("t", b"single")).code == ResponseCode.SUCCESS
-            assert slave._store.is_batch_topic("t"), "before the first message is in a queue"
+            assert slave._store.is_batch_topic("t"), "the type is known before the first message is in a queue"
             assert await read(other, "t", 1) == [b"single"]
 
 
@@ -64,7 +66,7 @@ async def test_progress_of_deliveries_follows(tmp_path: Path, free_ports: Ports)
         promoted = await brokers.start_as("slave-1", {"messageDelayLevel": "1s 2s"})
         async with connected(promoted) as peer:
             await peer.send("t", b"after")
-            assert await read(peer, "t", 2) == [b"late", b"after"], "delivered once"
+            assert await read(peer, "t", 2) == [b"late", b"after"], "the message is delivered once"
 
 
 async def test_closed_segments_may_be_copied_first(tmp_path: Path, free_ports: Ports) -> None:

@@ -1,4 +1,4 @@
-"""The small handler families: groups, queue locks, consumers, single records, runtime figures."""
+"""Small handler families: groups, queue locks, consumers, single records, and the runtime info."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def test_runtime_figures_have_every_key_of_apache_rocketmq_in_its_form(tmp
         assert (await peer.send("t", b"x", properties="DELAY\x013\x02")).code == ResponseCode.SUCCESS
         await peer.pull("t", 0)
         ours = decode_kv_table((await peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
-    assert {key for key in theirs if "/" not in key} <= ours.keys()  # one of theirs names a folder
+    assert {key for key in theirs if "/" not in key} <= ours.keys()  # one of their settings is the name of a folder
     assert "commitLogDiskRatio_" in "".join(ours)
     numbers = {key for key, value in theirs.items() if value.isdecimal()}
     assert [key for key in numbers & ours.keys() if not ours[key].isdecimal()] == []
@@ -166,7 +166,9 @@ async def test_runtime_figures_have_every_key_of_apache_rocketmq_in_its_form(tmp
 
 
 async def test_runtime_figures_are_read_by_apaches_exporter(tmp_path: Path) -> None:
-    """What its BrokerRuntimeStats makes of the texts: it splits them at fixed places and ends where one lacks."""
+    """Decode the runtime info like BrokerRuntimeStats, which splits texts at fixed positions and fails if one is
+    missing.
+    """
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("t", b"x")
         table = decode_kv_table((await peer.call(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
@@ -193,7 +195,7 @@ async def test_settings_without_effect_are_remembered(tmp_path: Path) -> None:
         pairs = parse_properties((await peer.call(RequestCode.GET_BROKER_CONFIG)).body.decode())
     assert (changed.code, changed.remark) == (0, "stored, but without effect in this broker: sendMessageThreadPoolNums")
     assert (pairs["flushCommitLogLeastPages"], pairs["sendMessageThreadPoolNums"]) == ("8", "64")
-    assert "transientStorePoolEnable" not in pairs  # nobody has given it
+    assert "transientStorePoolEnable" not in pairs  # the group was not created
 
 
 async def test_settings_in_force(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Heartbeats, members, notices: what clients see of each other through the broker."""
+"""Heartbeats, group members and notifications: how clients learn of each other through the broker."""
 
 from __future__ import annotations
 

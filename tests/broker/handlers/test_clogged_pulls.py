@@ -1,4 +1,4 @@
-"""Pulls of clients that do not read what they are owed."""
+"""Pulls of clients that do not read their responses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_a_reader_that_does_not_read_does_not_disturb_others(tmp_path: Pat
 
 
 async def _woken_while_clogged(tmp_path: Path) -> RemotingCommand:
-    """The answer to a held pull that a message arrives for while its connection is clogged by others."""
+    """The response to a held pull when a message arrives while other responses fill the connection."""
     async with running(tmp_path) as broker, connected(broker) as producer:
         await producer.send_list("t", [b"x" * 30_000] * 100)
         held = _pull_frame(1, queue_id=1, wait_ms=LONG)
@@ -74,7 +74,7 @@ def _pull_frame(opaque: int, queue_id: int = 0, wait_ms: int = 0) -> bytes:
 
 
 async def _lazy_reader(port: int, pulls: int) -> asyncio.Transport:
-    """Ask for far more than socket buffers hold and never read any of it."""
+    """Request much more than socket buffers can hold, and never read it."""
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
     transport.pause_reading()

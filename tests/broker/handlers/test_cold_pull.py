@@ -1,4 +1,4 @@
-"""Pulls of what is not in memory: a thread fetches it, the loop goes on, and a disk that cannot read is an answer."""
+"""Pulls of non-resident messages: a thread reads them while the event loop continues. A read error is a response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES = [b"%d" % number for number in range(20)]
 
 
 class ColdDisk(FaultyFileSystem):
-    """Nothing of the commit log is in memory until it has been read once, which waits for :attr:`release`."""
+    """A disk whose commit log is not resident until it has been read once. Reads wait for :attr:`release`."""
 
     def __init__(self) -> None:
         super().__init__(RealFileSystem())
@@ -31,7 +31,7 @@ class ColdDisk(FaultyFileSystem):
         self.broken = False
         self.warm = False
         self.serving = False
-        """The start is over, during which a thread reads, too."""
+        """Set after the start, whose reads in a thread do not wait."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         file = super().open(path, create=create)
@@ -72,7 +72,7 @@ async def fill(root: Path) -> None:
 async def test_a_cold_pull_does_not_stop_the_others(
     tmp_path: Path, fields: dict[str, int], expected: list[bytes]
 ) -> None:
-    """Without ``maxMsgBytes`` it gets 8 messages, RocketMQ's limit for what comes from the disk."""
+    """Without ``maxMsgBytes`` a pull returns 8 messages, RocketMQ's limit for messages on the disk."""
     await fill(tmp_path)
     disk = ColdDisk()
     async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
@@ -88,7 +88,7 @@ async def test_a_cold_pull_does_not_stop_the_others(
 
 
 async def test_a_new_group_begins_with_the_oldest_message_though_that_has_left_the_memory(tmp_path: Path) -> None:
-    """RocketMQ's rule is about how far the message is from the end of the log, not about what the kernel has kept."""
+    """RocketMQ's rule depends on the distance of the message from the end of the log, not on the page cache."""
     await fill(tmp_path)
     disk = ColdDisk()
     async with running(tmp_path, None, disk) as broker, connected(broker) as peer:

@@ -1,4 +1,4 @@
-"""Request 31001: what a broker answers about the conversion of a topic's queues, and what it refuses."""
+"""Request 31001: the state of the conversion of a topic's queues, and refused requests."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_deleted_topic_is_not_converted_when_it_is_made_again(tmp_path: 
         assert bodies(await peer.pull("t", 0)) == [b"a"]
         assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})).code == 0
         while (await peer.send("t", b"new")).code:
-            await asyncio.sleep(0.01)  # the broker notices within a second that there is room again
+            await asyncio.sleep(0.01)  # the broker detects free space within a second
         assert await order(peer, "status") == QueueConversionState("t", "SimpleCQ", "none")
     async with running(tmp_path) as broker, connected(broker) as peer:
         assert await order(peer, "status") == QueueConversionState("t", "SimpleCQ", "none")
@@ -232,7 +232,7 @@ def new_topic(name: str) -> dict[str, object]:
 
 
 async def test_nothing_is_left_of_an_order_that_was_refused_because_it_could_not_be_saved(tmp_path: Path) -> None:
-    """On the disk it may be all the same: the last step, which fails, is to make its new name durable."""
+    """The rename may be on the disk although its last step failed, which makes the new name durable."""
     disk = FaultyFileSystem(RealFileSystem())
     file = tmp_path / "config" / "queueConversions.json"
     async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:
@@ -243,5 +243,5 @@ async def test_nothing_is_left_of_an_order_that_was_refused_because_it_could_not
         disk.faults.clear()
         await eventually(lambda: not json.loads(saved(file))["conversions"])
         while (await call(peer, "start", "BatchCQ")).code != ResponseCode.SUCCESS:
-            await asyncio.sleep(0.01)  # that there is room is noticed within a second
+            await asyncio.sleep(0.01)  # free space is detected within a second
         assert (await cancel_and_wait(peer)).phase == "done"

@@ -1,4 +1,6 @@
-"""What tools ask about one group (303, 343, 345), the copy of its progress (314), and a topic forbidden to it (353)."""
+"""Requests of tools about one group (303, 343, 345), the copy of its progress (314), and a topic that is forbidden to
+it (353).
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,7 @@ async def test_a_group_that_may_not_read_a_topic_is_refused_until_it_may(tmp_pat
         refused = await peer.call(RequestCode.PULL_MESSAGE, asked)
         assert (refused.code, refused.ext_fields["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "5")
         assert bodies(await peer.pull("t", 0, consumerGroup="others")) == [b"x"]
-    async with running(tmp_path) as broker, connected(broker) as peer:  # a restart forgets no prohibition
+    async with running(tmp_path) as broker, connected(broker) as peer:  # the prohibition survives a restart
         await peer.heartbeat("c", "consumers", "t")
         assert (await peer.call(RequestCode.PULL_MESSAGE, asked)).code == ResponseCode.NO_PERMISSION
         assert await readable(peer, readable="true")

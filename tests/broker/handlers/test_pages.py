@@ -1,4 +1,4 @@
-"""Pages of topics and groups (21, 201) and the deletion of several (5002, 5003), as RocketMQ 5.5 asks for them."""
+"""Pages of topics and groups (21, 201), and deletions of several (5002, 5003), as RocketMQ 5.5 requests them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def create(peer: Peer, kind: str, name: str) -> None:
 
 
 async def page(peer: Peer, kind: str, first: int, most: int | None, seen: Any = "") -> tuple[list[str], int, Any]:
-    """The names of a page, the number of all, and the version of the table."""
+    """Return the names of a page, the number of all names, and the version of the table."""
     code, first_field, most_field, total_field, member = LISTS[kind]
     fields: dict[str, object] = {first_field: first, "dataVersion": json.dumps(seen) if seen else ""}
     answer = await peer.call(code, fields | ({} if most is None else {most_field: most}))

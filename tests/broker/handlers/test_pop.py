@@ -1,4 +1,4 @@
-"""POP over a real socket: taking, acknowledging, coming back, waiting, order, and a restart in between."""
+"""POP over a real socket: pop, acknowledgement, return, long polling, order, and a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RETRY = "%RETRY%consumers_t"
 async def pop(peer: Peer, **more: object) -> RemotingCommand:
     fields: dict[str, object] = {
         "consumerGroup": "consumers", "topic": "t", "queueId": 0, "maxMsgNums": 32, "invisibleTime": MINUTE,
-        "pollTime": 0, "bornTime": now_ms() + HOUR, "initMode": 0,  # never too late, however slow the machine is
+        "pollTime": 0, "bornTime": now_ms() + HOUR, "initMode": 0,  # long enough for the slowest machine
     }  # fmt: skip
     return await peer.call(RequestCode.POP_MESSAGE, fields | more)
 
@@ -47,7 +47,7 @@ async def ack(peer: Peer, handle: PopHandle, offset: int, topic: str = "t", **mo
 
 
 async def come_back(peer: Peer, count: int) -> list[StoredMessage]:
-    """What is popped until so many messages have come."""
+    """Pop until this number of messages is received."""
     found: list[StoredMessage] = []
     while len(found) < count:
         found += messages(await pop(peer, queueId=-1, pollTime=1_000))
@@ -134,8 +134,8 @@ async def test_a_crash_loses_nothing_that_was_popped(tmp_path: Path) -> None:
         popped = await pop(peer)
         offsets = before / "config" / "consumerOffset.json"
         while b"t@consumers" not in saved(offsets):
-            await asyncio.sleep(0.02)  # the group's offset is behind what was popped now
-        shutil.copytree(before, after)  # what a killed broker would leave
+            await asyncio.sleep(0.02)  # the group's offset is before the popped message
+        shutil.copytree(before, after)  # the state after a kill
     assert len(bodies(popped)) == 2
     clock = Clock()
     clock.move(MINUTE)
@@ -211,14 +211,14 @@ async def test_an_orderly_pop_blocks_the_queue(tmp_path: Path) -> None:
 
 
 async def test_the_same_attempt_of_an_orderly_pop_gets_the_same_messages_again(tmp_path: Path) -> None:
-    """Its consumer has not got the answer; the messages of another attempt stay invisible to it."""
+    """The consumer did not get the response. The messages of another attempt stay invisible to it."""
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"0", b"1", b"2"])
         await pop(peer, order="true", maxMsgNums=2, attemptId="a")
         again = await pop(peer, order="true", maxMsgNums=2, attemptId="a")
         others = [await pop(peer, order="true", **more) for more in ({"attemptId": "b"}, {"attemptId": ""}, {})]
         assert [bodies(each) for each in (again, *others)] == [[b"0", b"1"], [], [], []]
-        assert "orderCountInfo" not in again.ext_fields  # for the consumer it is the first time
+        assert "orderCountInfo" not in again.ext_fields  # for the consumer it is the first attempt
         await ack(peer, handle_of(again, 0), 0)
         one_left = await pop(peer, order="true", maxMsgNums=2, attemptId="a")
         assert (bodies(one_left), one_left.ext_fields.get("orderCountInfo")) == ([b"1", b"2"], None)
@@ -247,7 +247,7 @@ async def test_pops_without_an_attempt_are_no_repeated_one(tmp_path: Path) -> No
 
 
 async def test_an_orderly_notification_is_for_who_could_pop(tmp_path: Path) -> None:
-    """What is invisible is no reason to pop, but to the attempt that made it so."""
+    """An invisible message does not complete a notification, except for the attempt that made it invisible."""
     asked: dict[str, object] = {
         "consumerGroup": "consumers", "topic": "t", "queueId": 0, "pollTime": 0, "bornTime": 0, "order": "true",
     }  # fmt: skip
@@ -264,7 +264,7 @@ async def test_an_orderly_notification_is_for_who_could_pop(tmp_path: Path) -> N
             "true", "false", "false",
         ]  # fmt: skip
         waiting = asyncio.ensure_future(has_message(pollTime=20_000))
-        await peer.send("t", b"1")  # wakes it for nothing
+        await peer.send("t", b"1")  # wakes it without a message for it
         await ack(peer, handle_of(popped, 0), 0)
         assert await waiting == "true"
 
@@ -282,7 +282,7 @@ async def test_tags_are_filtered_and_passed_over(tmp_path: Path) -> None:
 async def test_a_new_group_may_start_at_the_end_of_an_old_topic_only(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"0", b"1"])
-        assert bodies(await pop(peer, initMode=1)) == [b"0", b"1"]  # a young topic is read from its beginning
+        assert bodies(await pop(peer, initMode=1)) == [b"0", b"1"]  # a new topic is read from its beginning
 
 
 async def test_notification(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What RocketMQ 5.5 added to pops: notifications with a filter, and invisible times whose change does not count."""
+"""Additions of RocketMQ 5.5 to pops: notifications with a filter, and changes of the invisible time that do not
+count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again: what was popped of the first is not looked for in the second."""
+"""A topic that is deleted and recreated: popped messages of the old topic are not delivered from the new one."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ async def delete_topic(peer: Peer) -> None:
 
 
 async def pop_old_and_new(peer: Peer, clock: Clock) -> RemotingCommand:
-    """Pop from a topic, and for longer from its successor; return the first answer."""
+    """Pop from a topic, and with a longer invisible time from its successor. Return the first response."""
     await peer.send("t", b"old")
     old = await pop(peer)
     await delete_topic(peer)
-    clock.move(1)  # a pop of the same offset in the same millisecond has the same name
+    clock.move(1)  # two pops of the same offset in the same millisecond would have the same key
     await peer.send("t", b"new")
     new = await pop(peer, invisibleTime=2 * MINUTE)
     clock.move(1)
@@ -39,7 +39,9 @@ async def pop_old_and_new(peer: Peer, clock: Clock) -> RemotingCommand:
 
 
 async def expect_nothing_of_t(peer: Peer, clock: Clock) -> None:
-    """Let a minute pass, and what was popped of another topic come back behind what was popped before."""
+    """Advance the clock by a minute, and wait until a popped message of another topic returns after the earlier
+    ones.
+    """
     await peer.send("u", b"u")
     await pop(peer, topic="u")
     clock.move(MINUTE)
@@ -49,8 +51,8 @@ async def expect_nothing_of_t(peer: Peer, clock: Clock) -> None:
 
 @asynccontextmanager
 async def old_and_new(root: Path, clock: Clock, restarts: int) -> AsyncIterator[tuple[Peer, RemotingCommand]]:
-    """A broker where a message was popped of a topic, and one of its successor: a peer, and the first answer. The
-    whole revive log is read in each start.
+    """Run a broker with popped messages of a topic and of its successor. Yield a peer and the first response. Each
+    start reads the whole revive log.
     """
     async with running(root, clock=clock) as broker, connected(broker) as peer:
         await peer.send_list("v", [b"%d" % number for number in range(8)])
@@ -82,12 +84,12 @@ async def test_a_handle_of_a_deleted_topic_changes_nothing_of_its_successor(tmp_
         assert (await change(peer, handle_of(old, 0), 0)).code == 0
         assert (await ack(peer, handle_of(old, 0), 0)).code == 0
         await expect_nothing_of_t(peer, clock)
-        clock.move(MINUTE)  # nor is it done
+        clock.move(MINUTE)  # nor is it processed
         assert await popped_again(peer, "t") == [b"new"]
 
 
 def slow_grants(_: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let what has been read wait for the second event; the first tells that something does."""
+    """Make the processing of read entries wait for the second event. The first event reports that it waits."""
     granting, granted = asyncio.Event(), asyncio.Event()
 
     async def waiting(_: Reading, __: int) -> bool:
@@ -99,7 +101,9 @@ def slow_grants(_: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Eve
 
 
 def slow_starts(_: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let a group that begins at the end wait for the second event; the first tells that one does."""
+    """Make the initialization of a group at the end of a topic wait for the second event. The first event reports that
+    it waits.
+    """
     starting, may_start = asyncio.Event(), asyncio.Event()
 
     async def waiting(*_: object) -> bool:

@@ -1,4 +1,4 @@
-"""Priority messages (RIP-80): the queue that a message goes to, and the order in which pops read the queues."""
+"""Priority messages (RIP-80): the queue of a message, and the order in which pops read the queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def set_factor(peer: Peer, factor: int) -> None:
 
 
 async def send(peer: Peer, priority: int | str, queue_id: int = 0, **others: str) -> int:
-    """Send a message whose body is its priority; return its queue."""
+    """Send a message whose body is its priority. Return its queue."""
     properties = encode_properties({PRIORITY: str(priority), "UNIQ_KEY": f"K{priority}", **others})
     answer = await peer.send("t", str(priority).encode(), queue_id, properties)
     assert answer.code == 0, answer.remark
@@ -39,7 +39,7 @@ async def send(peer: Peer, priority: int | str, queue_id: int = 0, **others: str
 
 @pytest.fixture
 def draw(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What every pop draws by chance: a percentage, or the queue to begin with. Change it in place."""
+    """The random numbers of all pops: a percentage, or the first queue. Tests change it in place."""
     drawn = [0]
     monkeypatch.setattr("raptormq.broker.pop.queue_order.random.randrange", lambda end: drawn[0] % end)
     return drawn
@@ -111,7 +111,7 @@ async def test_the_factor_of_a_group_is_the_share_of_pops_by_priority(tmp_path: 
 
 
 async def test_what_comes_back_is_popped_after_the_topic_s_own(tmp_path: Path, draw: list[int]) -> None:
-    """``popFromRetryProbabilityForPriority`` is 0: a retry has no priority before new messages."""
+    """``popFromRetryProbabilityForPriority`` is 0, so a retry has no priority over new messages."""
     clock = Clock()
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
         await create_topic(peer)

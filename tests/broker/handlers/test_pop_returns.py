@@ -1,4 +1,4 @@
-"""What comes back to be popped again: once, also with restarts, and not what is acknowledged meanwhile."""
+"""Popped messages that return: once, also across restarts, and not if they are acknowledged meanwhile."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ QUEUE_TYPES = ("SimpleCQ", "BatchCQ")
 
 
 async def acknowledge(peer: Peer, back: StoredMessage) -> None:
-    """Acknowledge what was popped from the retry topic."""
+    """Acknowledge a message that was popped from the retry topic."""
     info = decode_properties(back.properties)["POP_CK"]
     done = await ack(peer, PopHandle(0, 0, 0, 0, ""), int(info.split(" ")[-1]), RETRY, extraInfo=info)
     assert done.code == 0
 
 
 async def pop_for_long(peer: Peer) -> None:
-    """Pop a message into each of the revive queues, which cannot be done with before it is acknowledged."""
+    """Pop a message into each revive queue, so that none can be processed to its end before the acknowledgement."""
     for _ in range(8):
         assert len(bodies(await pop(peer, maxMsgNums=1, invisibleTime=HOUR))) == 1
 
@@ -85,7 +85,7 @@ async def test_what_was_popped_of_a_deleted_topic_is_not_looked_for_in_a_new_one
         await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
         await pop(peer, topic="u", invisibleTime=MINUTE)
         clock.move(MINUTE)
-        assert bodies(await pop(peer, topic="u", queueId=-1, pollTime=20_000)) == [b"8"]  # that of "t" was due before
+        assert bodies(await pop(peer, topic="u", queueId=-1, pollTime=20_000)) == [b"8"]  # that of "t" was due earlier
         await create_topic(peer, "t", "+queue.type=SimpleCQ")
         await peer.send_list("t", [b"new %d" % number for number in range(9)])
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
@@ -94,7 +94,7 @@ async def test_what_was_popped_of_a_deleted_topic_is_not_looked_for_in_a_new_one
 
 
 def slow_flushes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let what waits for the disk wait for the second event; the first tells that something does."""
+    """Make operations on the disk wait for the second event. The first event reports that one waits."""
     flushing, flushed = asyncio.Event(), asyncio.Event()
     confirmed = broker._store.wait_confirmed
 
@@ -108,7 +108,7 @@ def slow_flushes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[async
 
 
 def failing_flush(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let the next pop wait for the second event, and then fail; the first tells that it does."""
+    """Make the next pop wait for the second event and then fail. The first event reports that it waits."""
     failing, may_fail = asyncio.Event(), asyncio.Event()
     confirmed = broker._store.wait_confirmed
 
@@ -123,7 +123,7 @@ def failing_flush(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyn
 
 
 def slow_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let reads of "t" wait for the second event; the first tells that one does."""
+    """Make reads of "t" wait for the second event. The first event reports that one waits."""
     reading, may_read = asyncio.Event(), asyncio.Event()
     read = broker._store.load_messages
 
@@ -203,14 +203,14 @@ async def test_what_is_acknowledged_while_its_time_is_changed_is_done(
 
 
 def saved_offsets(root: Path, key: str) -> dict[str, int]:
-    """How far a group had come in a topic, by queue, for a start after a crash now."""
+    """Return the offsets of a group in a topic by queue that a start after a crash would load."""
     content = saved(root / "config" / "consumerOffset.json")
     found: dict[str, int] = json.loads(content)["offsetTable"].get(key, {}) if content else {}
     return found
 
 
 async def saved_progress(root: Path, done: dict[int, int]) -> None:
-    """Return when a start after a crash would read what is behind these places of the revive log."""
+    """Wait until a start after a crash would read the revive log only after these offsets."""
     wanted = {str(queue): offset for queue, offset in done.items()}
     await eventually(lambda: saved_offsets(root, f"{revive_topic('DefaultCluster')}@{REVIVE_GROUP}") == wanted)
 
@@ -227,11 +227,11 @@ async def test_a_crash_while_checkpoints_are_written_loses_nothing_and_little_is
         flushing, flushed = slow_flushes(broker, monkeypatch)
         popping = asyncio.ensure_future(pop(peer))
         await flushing.wait()
-        await saved_progress(before, dict.fromkeys(range(8), 1))  # the last acknowledgement before the one under way
+        await saved_progress(before, dict.fromkeys(range(8), 1))  # the last acknowledgement before the current one
         flushed.set()
         assert bodies(await popping) == [b"8"]
         await eventually(lambda: saved_offsets(before, "t@consumers") == {"0": 9})
-        shutil.copytree(before, after)  # what a killed broker would leave
+        shutil.copytree(before, after)  # the state after a kill
     clock.move(MINUTE)
     async with running(after, clock=clock) as broker, connected(broker) as peer:
         assert [message.body for message in await come_back(peer, 1)] == [b"8"]
@@ -285,7 +285,7 @@ async def test_a_message_whose_time_is_changed_while_it_comes_back_comes_once(
         await flushing.wait()
         flushing.clear()
         clock.move(MINUTE)
-        await flushing.wait()  # the copy is written, behind the checkpoint of the change
+        await flushing.wait()  # the copy is written after the checkpoint of the change
         flushed.set()
         assert (await changing).code == 0
         (back,) = await come_back(peer, 1)

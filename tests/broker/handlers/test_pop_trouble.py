@@ -1,4 +1,4 @@
-"""POP when something goes wrong: a disk that takes nothing, properties without room, a log that has lost its end."""
+"""POP with faults: a disk that refuses writes, full properties, and a truncated log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.clock import Clock
 
 
 async def largest(peer: Peer, body: bytes) -> None:
-    """Send a message with the longest properties that are taken."""
+    """Send a message with the longest accepted properties."""
     size = MAX_PROPERTIES_BYTES
     while (await peer.send("t", body, properties="p\x01" + "v" * size + "\x02")).code:
         size -= 1
@@ -69,7 +69,7 @@ async def test_properties_without_room_for_a_handle_come_back_without_the_larges
 
 
 async def test_what_a_retry_topic_has_from_elsewhere_has_no_room_for_a_handle_and_is_popped(tmp_path: Path) -> None:
-    """Apache RocketMQ leaves no room for one, nor does a consumer that sends to its retry topic itself."""
+    """Neither Apache RocketMQ nor a consumer that sends to its retry topic leaves room for the handle."""
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("t", b"x")
         await pop(peer, invisibleTime=0)
@@ -96,7 +96,7 @@ async def test_what_is_popped_after_a_power_cut_comes_back_after_the_next_crash(
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("t", b"x")
     file = tmp_path / "config" / "consumerOffset.json"
-    ahead = {str(queue): 1_000 for queue in range(REVIVE_QUEUES)}  # what the log has lost had been done with
+    ahead = {str(queue): 1_000 for queue in range(REVIVE_QUEUES)}  # the lost entries were processed
     file.write_text(json.dumps({"offsetTable": {f"{revive}@CID_RMQ_SYS_REVIVE_GROUP": ahead}}))
     clock = Clock()
     async with running(tmp_path, clock=clock) as broker, connected(broker) as peer:
@@ -128,7 +128,7 @@ async def test_pops_wait_until_it_is_known_what_is_outstanding(tmp_path: Path, m
 
 
 async def pop_of_two_topics(peer: Peer, clock: Clock) -> None:
-    """Pop a message each of "t" and "u", which come back at the same time; ends with the clock held."""
+    """Pop a message of "t" and one of "u" that return at the same time. The clock is stopped at the end."""
     clock.hold()
     for topic in ("t", "u"):
         await peer.send(topic, topic.encode())
@@ -136,14 +136,16 @@ async def pop_of_two_topics(peer: Peer, clock: Clock) -> None:
 
 
 async def popped_again(peer: Peer, topic: str) -> list[bytes]:
-    """What comes back of a topic of which something was popped."""
+    """Return the messages of a topic that come back after a pop."""
     while True:
         if found := bodies(await pop(peer, topic=topic, queueId=-1, pollTime=1_000)):
             return found
 
 
 def forget_deletions(root: Path) -> None:
-    """Leave a store like one of Apache RocketMQ: no ledger of deleted topics, and all of the revive log to be read."""
+    """Make the store like one of Apache RocketMQ: without the file of deleted topics, and with the whole revive log
+    unprocessed.
+    """
     config = root / "config"
     (config / "deletedTopics.json").unlink()
     (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"u@consumers": {"0": 1}}}))

@@ -1,4 +1,4 @@
-"""Pops that wait and pops in order, when others go away, take a part, or an administrator steps in."""
+"""Held pops and orderly pops while other consumers disconnect or pop, or an administrator resets offsets."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_reset_is_not_held_up_by_what_was_popped_in_order(tmp_path: Path
         again = await pop(peer, order="true", maxMsgNums=2)
         assert bodies(again) == [b"0", b"1"]
         for offset in range(2):
-            await ack(peer, handle_of(first, 0), offset)  # of the run before the reset
+            await ack(peer, handle_of(first, 0), offset)  # of the pop before the reset
         assert bodies(await pop(peer, order="true", maxMsgNums=2)) == []
         for offset in range(2):
             await ack(peer, handle_of(again, 0), offset)

@@ -19,7 +19,7 @@ LONG = 20_000
 
 @pytest.fixture
 def busy_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything looks like much, and the next wave is far away."""
+    """Settings with which every load counts as high, and the next batch of answers is far away."""
     monkeypatch.setattr(answer_batching, "BUSY_BYTES_PER_MS", 0)
     monkeypatch.setattr(answer_batching, "COALESCE_MS", 60_000)
 
@@ -29,7 +29,7 @@ def coalescer_of(broker: Broker) -> PullCoalescer[Any]:
 
 
 async def awaited(broker: Broker, pulls: int, arrivals: int) -> None:
-    """Wait until so much is to be answered with the next wave."""
+    """Wait until this number of pulls waits for the next batch of answers."""
     coalescer = coalescer_of(broker)
     while (len(coalescer._pulls), len(coalescer._arrivals)) != (pulls, arrivals):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Questions that the broker passes on to clients: progress, running info, consuming one message."""
+"""Requests that the broker forwards to clients: progress, running info, consumption of one message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUEUE = MessageQueue("t", "broker-a", 0)
 
 
 async def question(peer: Peer, code: int) -> RemotingCommand:
-    """The broker's next question to this client, which hears of its group as well."""
+    """Return the broker's next request to this client, except notifications about its group."""
     while True:
         notice = await peer.notices.get()
         if notice.code == code:

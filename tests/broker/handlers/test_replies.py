@@ -1,4 +1,4 @@
-"""Replies: handed to the client that asked, kept, and what happens when nobody can be reached."""
+"""Replies: forwarded to the requesting client, stored, or failed if no client can be reached."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def announce(peer: Peer, client_id: str = "asker") -> None:
 
 
 async def pushed(peer: Peer, code: int = 0) -> RemotingCommand:
-    """Take the reply that the broker pushes, and answer with this code."""
+    """Receive the reply that the broker forwards, and respond with this code."""
     request = await asyncio.wait_for(peer.notices.get(), 20)
     peer.connection.send(response_to(request, code))
     return request
@@ -82,7 +82,7 @@ async def test_a_requester_that_is_gone_or_not_named_is_told_to_the_replier(tmp_
         async with connected(broker) as asker:
             await announce(asker)
             call = asyncio.ensure_future(reply(replier, text()))
-            await asyncio.wait_for(asker.notices.get(), 20)  # and goes away without an answer
+            await asyncio.wait_for(asker.notices.get(), 20)  # and disconnects without a response
         assert ((await call).code, (await call).remark) == (1, "push reply message to askerfail.")
         gone = await reply(replier, text())
         assert (gone.code, gone.remark) == (1, "push reply message fail, channel of <asker> not found.")

@@ -1,4 +1,4 @@
-"""Offset resets: by the broker alone, and by telling the members of the group."""
+"""Offset resets: by the broker alone, and by a notification of the group's members."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_the_next_pull_learns_of_a_reset_and_commits_until_then_are_ignore
 async def test_commits_of_who_has_not_pulled_count_unless_a_member_will(
     tmp_path: Path, subscribed: str | None, stored: str
 ) -> None:
-    """Spark only commits: it pulls by another name, and would never take the reset."""
+    """Spark only commits offsets. It pulls under another name and would not apply the reset."""
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"0", b"1", b"2"])
         assert (await commit(peer, 1)).code == 0
@@ -71,7 +71,7 @@ async def test_commits_of_who_has_not_pulled_count_unless_a_member_will(
 async def test_commits_count_again_when_nobody_has_pulled_for_longer_than_a_pull_is_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_member: bool, stored: str
 ) -> None:
-    """Who pulled before the reset may be gone, and no heartbeat would say so; a member may only be slow."""
+    """A client that pulled before the reset may have ended without a heartbeat, or a member may be slow."""
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send_list("t", [b"0", b"1", b"2"])
         if is_member:

@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK: retries, dead letters, and what is refused."""
+"""CONSUMER_SEND_MSG_BACK: retries, dead letters, and refused requests."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_send_to_a_retry_topic_beyond_the_limit_is_a_dead_letter_without
 
 
 async def test_retries_go_to_queues_that_the_retry_topic_has(tmp_path: Path) -> None:
-    """The group may get more of them later, which nobody would read."""
+    """The group may get more queues later, from which no consumer would read."""
     async with running(tmp_path, LEVELS) as broker, connected(broker) as peer:
         await peer.heartbeat("client", "g", "t")
         await peer.send("t", b"x", 0)

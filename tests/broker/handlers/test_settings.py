@@ -1,4 +1,4 @@
-"""UPDATE_BROKER_CONFIG (25): what a change does to requests that come after it, and what is refused."""
+"""UPDATE_BROKER_CONFIG (25): effect of a change on later requests, and refused changes."""
 
 from __future__ import annotations
 

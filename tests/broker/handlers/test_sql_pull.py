@@ -1,4 +1,4 @@
-"""Pulls that filter by SQL92: by heartbeat and by the pull itself, held and at once, refused and bounded."""
+"""Pulls with SQL92 filters: set by heartbeat or by the pull, held and immediate, refused and bounded."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_large_filter_reads_fewer_messages_at_a_time(tmp_path: Path) -> 
 
 
 async def test_long_properties_are_read_of_fewer_messages_at_a_time(tmp_path: Path) -> None:
-    searching = " OR ".join(["long CONTAINS 'b'"] * 512)  # may look at 64 KiB of properties
+    searching = " OR ".join(["long CONTAINS 'b'"] * 512)  # may read 64 KiB of properties
     async with running(tmp_path, ON) as broker, connected(broker) as peer:
         for _ in range(3):
             await peer.send("t", b"x", properties="long\x01" + "a" * 30_000 + "\x02")

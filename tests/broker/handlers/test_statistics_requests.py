@@ -1,4 +1,4 @@
-"""Statistics (315), items of a queue (321) and who waits for pops (200055, 402)."""
+"""Statistics (315), items of a queue (321) and waiting pops (200055, 402)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_the_bytes_of_a_topic_are_counted(tmp_path: Path) -> None:
 
 
 async def stored_bytes(peer: Peer, topic: str) -> int:
-    """What the items of a topic's queues say that its records take."""
+    """Return the total size of the records in a topic's queues, according to the items."""
     found = 0
     for queue_id in (0, 1):
         asked = {"topic": topic, "queueId": queue_id, "index": 0, "count": 100}

@@ -1,4 +1,4 @@
-"""What admin tools ask about producers and consumers, and the clean-ups that they order."""
+"""Requests of administration tools about producers and consumers, and on-demand cleanup."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_old_segments_go_at_any_hour_and_queues_follow(tmp_path: Path) -> 
     pairs = {"mappedFileSizeCommitLog": "128K", "deleteWhen": other_hour, "fileReservedTime": "24"}
     log, queue = tmp_path / "commitlog", tmp_path / "consumequeue" / "t" / "0"
     async with running(tmp_path, pairs) as broker, connected(broker) as peer:
-        for _ in range(1_500):  # more than a queue file has items
+        for _ in range(1_500):  # more than the items of a queue file
             await peer.send("t", b"x" * 300)
         while not (queue / f"{0:020}").exists() or broker._store.flushed_offset < broker._store.end_offset:
             await asyncio.sleep(0.01)
@@ -69,7 +69,7 @@ async def test_old_segments_go_at_any_hour_and_queues_follow(tmp_path: Path) -> 
         assert (await peer.call(329)).code == 0
         assert [segment for segment in old if not segment.exists()] == []
         age(log, 25)
-        assert (await peer.call(306)).code == 0  # which cleans queues
+        assert (await peer.call(306)).code == 0  # which deletes files of queues
         assert [segment for segment in old if not segment.exists()] == []
         assert (queue / f"{0:020}").exists()
         assert (await peer.call(329)).code == 0

@@ -105,7 +105,7 @@ async def test_a_list_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
             replace(good, attributes={"+message.type": "NORMAL"}), TopicConfig("two", attributes={"-message.type": ""})
         )
         assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, signed)).code == 0
-        assert (await config(peer, "one")).attributes == {"message.type": "NORMAL"}, "as RocketMQ's tools write it"
+        assert (await config(peer, "one")).attributes == {"message.type": "NORMAL"}, "in the format of RocketMQ's tools"
         bad = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, b'{"topicConfigList":1}')
         assert bad.code == ResponseCode.SYSTEM_ERROR
 
@@ -136,7 +136,7 @@ async def test_what_cannot_be_noted_of_a_deletion_is_not_answered_for(tmp_path: 
 
 
 async def test_a_deletion_that_is_not_noted_leaves_the_table_as_it_was(tmp_path: Path) -> None:
-    """Else a crash would leave queues that no topic has, or that are of another type than their topic."""
+    """Otherwise a crash would leave queues without a topic, or queues of another type than their topic."""
     disk = FaultyFileSystem(RealFileSystem())
     batches = {"attributes": "+queue.type=BatchCQ"}
     async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:
@@ -222,5 +222,5 @@ async def test_mixed_topics_are_allowed_by_a_setting(tmp_path: Path) -> None:
         accepted = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, mixed)
     assert (refused.code, "enableMixedMessageType" in (refused.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
     assert accepted.code == ResponseCode.SUCCESS, accepted.remark
-    async with running(tmp_path) as broker, connected(broker) as peer:  # the setting is off again
+    async with running(tmp_path) as broker, connected(broker) as peer:  # the setting is disabled again
         assert (await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == ResponseCode.SUCCESS

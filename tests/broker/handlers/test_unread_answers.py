@@ -1,4 +1,4 @@
-"""Consumers that do not read what they asked for: memory stays within its budget, and all others are served."""
+"""Consumers that do not read their responses: memory stays within its limit, and other clients are served."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONG = 60_000
 
 @asynccontextmanager
 async def opened(tmp_path: Path, patience: str = NEVER) -> AsyncIterator[Broker]:
-    """A broker with 12 MB of messages that were there before it started: they are copied for each reader."""
+    """Run a broker with 12 MB of messages from before its start, which are copied for each reader."""
     async with running(tmp_path) as broker, connected(broker) as peer:
         for _ in range(COUNT // 20):
             assert (await peer.send_list("t", [BODY] * 20)).code == 0
@@ -46,7 +46,7 @@ async def opened(tmp_path: Path, patience: str = NEVER) -> AsyncIterator[Broker]
 
 @asynccontextmanager
 async def stalled(broker: Broker, count: int = STALLED) -> AsyncIterator[list[asyncio.Transport]]:
-    """So many consumers that pull 8 MiB each and read nothing; memory is short when it begins."""
+    """Connect this number of consumers that pull 8 MiB each and do not read it, until memory is short."""
     loop = asyncio.get_running_loop()
     fields = pull_fields("t", 0, wait_ms=LONG, count=COUNT) | {"maxMsgBytes": 8 << 20}
     frame = encode(RemotingCommand(RequestCode.PULL_MESSAGE, {name: str(value) for name, value in fields.items()}))
@@ -74,7 +74,7 @@ def server_of(broker: Broker) -> Server:
 
 
 def unread(broker: Broker) -> int:
-    """What the transports hold, whatever the budget says."""
+    """Return the size of the transports' buffers, independently of the budget."""
     return sum(each._transport.get_write_buffer_size() for each in server_of(broker)._connections)
 
 

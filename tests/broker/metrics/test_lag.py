@@ -1,4 +1,4 @@
-"""How far groups are behind, as /metrics tells it: messages, in the queues of batches, too."""
+"""Lag of groups in /metrics, in messages, also for queues of batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def commit(peer: Peer, group: str, topic: str, offset: int, queue_id: int 
 
 
 async def figures(broker: Broker) -> tuple[dict[tuple[str, str], float], float]:
-    """Lags by group and topic, and how many there was no time for."""
+    """Return the lags by group and topic, and the number of groups that exceeded the time limit."""
     status, page = await broker._pages.by_path()["/metrics"]()
     assert status == 200
     lags = re.findall(r'\nraptormq_broker_group_lag_messages{.*group="(.*)",topic="(.*)"} (\S+)', page.decode())
@@ -56,7 +56,7 @@ async def test_messages_behind_the_committed_offset_count(tmp_path: Path) -> Non
 
 
 async def progress_of_g(peer: Peer) -> QueueProgress:
-    """How far g is in the first queue of t."""
+    """Return the offset of g in the first queue of t."""
     answer = await peer.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": "t"})
     return decode_consume_stats(answer.body)[MessageQueue("t", "broker-a", 0)]
 
@@ -170,7 +170,7 @@ async def test_a_queue_that_cannot_be_read_costs_its_own_lags_only(
         for topic in ("damaged", "simple"):
             await peer.send(topic, b"x")
         for topic in ("damaged", "simple", "b"):
-            await commit(peer, "g", topic, 0, queue_id=1)  # so that it is looked where queue 0 begins
+            await commit(peer, "g", topic, 0, queue_id=1)  # so that the search starts at queue 0
         queue_bounds = broker._store.queue_bounds
 
         async def read(topic: str, queue_id: int) -> tuple[int, int]:
@@ -184,6 +184,6 @@ async def test_a_queue_that_cannot_be_read_costs_its_own_lags_only(
 
 async def test_what_waits_for_another_attempt_has_a_lag_of_its_own(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
-        await peer.heartbeat("c", "g", "t")  # makes the topic of its retries
+        await peer.heartbeat("c", "g", "t")  # creates the retry topic
         await commit(peer, "g", retry_topic("g"), 0)
         assert (await figures(broker))[0] == {("g", retry_topic("g")): 0}

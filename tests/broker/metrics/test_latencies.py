@@ -1,4 +1,4 @@
-"""A histogram of durations: what is counted where, and what of it is a minute old."""
+"""A histogram of durations: the bucket of each value, and the values of the last minute."""
 
 from __future__ import annotations
 

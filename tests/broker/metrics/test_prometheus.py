@@ -1,4 +1,4 @@
-"""The text of a scrape: what is long is made beside the event loop."""
+"""The text of a scrape: long parts are formatted in a thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raptormq.protocol.bodies.group_progress import GroupLag
 
 
 class Watched(list[TopicLag]):
-    """Lags that know which threads have gone through them."""
+    """Lags that record the threads which have iterated over them."""
 
     def __init__(self, count: int) -> None:
         super().__init__(TopicLag(f"g{number}", "t", GroupLag(number, 0)) for number in range(count))

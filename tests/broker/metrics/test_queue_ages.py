@@ -1,4 +1,4 @@
-"""When messages were stored: told by the records, whatever is in them, and by no others than their own."""
+"""The store times of messages, read only from their own records, whatever these contain."""
 
 from __future__ import annotations
 

@@ -49,6 +49,6 @@ def test_counters_of_the_last_two_midnights() -> None:
         counters.messages_in += 10
         clock.now += 24 * 3600 * 1000
         rates.sample()
-        rates.sample()  # on the same day: nothing moves
+        rates.sample()  # on the same day, so nothing changes
         assert rates.this_morning.messages_in == 11 + 10 * day
         assert rates.yesterday_morning.messages_in == 1 + 10 * day

@@ -1,4 +1,4 @@
-"""Counters with their minute, hour and day: what a question sees, right away, later and after a day."""
+"""Counters per minute, hour and day: their values immediately, later and after a day."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINUTE, HOUR, DAY = 0, 1, 2
 
 
 class Queues:
-    """A store of which only the ends of queues are asked."""
+    """A store with only the ends of queues."""
 
     def __init__(self) -> None:
         self.ends: dict[str, list[int]] = {}
@@ -62,7 +62,7 @@ def test_messages_count_at_once_and_over_all_queues(world: World) -> None:
     assert world.sums("TOPIC_PUT_NUMS", "t") == (7, 7, 7)
     found = world.statistics.figures("TOPIC_PUT_NUMS", "t")
     assert found is not None
-    assert found[MINUTE].tps == 0.7  # as if the statistic had been there for one period of ten seconds
+    assert found[MINUTE].tps == 0.7  # as if the statistic had existed for one period of ten seconds
     assert found[MINUTE].avgpt == 1.0
 
 

@@ -1,4 +1,4 @@
-"""Waiting pops: who is woken, in which order, and what that costs."""
+"""Held pops: which are woken, in which order, and at what cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def armed(waiters: HeldPops, *queues: int, group: str = "g") -> list[HeldPop]:
 
 
 def woken_by(waiters: HeldPops, all_waiters: list[HeldPop], topic: str, queue_id: int) -> list[int]:
-    """Let a message arrive; return the numbers of those whom it wakes, and no other."""
+    """Let a message arrive. Return the numbers of the pops that it wakes."""
     before = [waiter.woken.is_set() for waiter in all_waiters]
     waiters.arrived([(topic, queue_id, 1, 0)])
     return [number for number, waiter in enumerate(all_waiters) if waiter.woken.is_set() != before[number]]
@@ -58,7 +58,7 @@ def test_one_of_each_group_is_woken() -> None:
 def test_who_looks_again_keeps_its_place_unless_it_was_woken() -> None:
     waiters = HeldPops(10)
     found = armed(waiters, 0, 0, 0)
-    waiters.arm(found[0])  # as an orderly pop does from time to time
+    waiters.arm(found[0])  # like an orderly pop from time to time
     assert woken_by(waiters, found, "t", 0) == [0]
     waiters.arm(found[0])
     assert [woken_by(waiters, found, "t", 0) for _ in range(3)] == [[1], [2], [0]]
@@ -75,7 +75,7 @@ def test_they_are_counted_by_their_queue_and_nothing_is_left_of_them() -> None:
 
 
 def calls_of_an_arrival(others: int) -> int:
-    """How many functions an arrival calls while others wait for another queue."""
+    """Return the number of functions that an arrival calls while pops wait for another queue."""
     waiters = HeldPops(10_000)
     armed(waiters, *[1] * others, 0)
     calls = 0
@@ -84,7 +84,7 @@ def calls_of_an_arrival(others: int) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    gc.disable()  # a collection calls functions of others, such as those that hypothesis registers
+    gc.disable()  # a garbage collection calls other functions, such as callbacks of hypothesis
     sys.setprofile(count)
     try:
         waiters.arrived([("t", 0, 1, 0)])
@@ -121,4 +121,4 @@ def test_a_message_wakes_the_first_that_takes_its_tag() -> None:
     waiters.arrived([("t", 0, 1, 3)])
     assert [each.woken.is_set() for each in found] == [False, True, True]
     waiters.arrived([(RETRY, 0, 1, 3)])
-    assert found[0].woken.is_set(), "a message that comes back is for every filter"
+    assert found[0].woken.is_set(), "a returning message matches every filter"

@@ -1,4 +1,4 @@
-"""Outstanding checkpoints: acknowledged, due, kept over a failure, and how far the log is done with."""
+"""Outstanding checkpoints: acknowledged, due, kept after a failure, and the processed part of the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_acknowledged_is_not_due() -> None:
 
 def test_it_is_full_until_something_is_acknowledged() -> None:
     table = Outstanding(2)
-    for start in (0, 2, 4):  # the third as after a crash
+    for start in (0, 2, 4):  # the third like after a crash
         assert table.is_full == (start == 4)
         table.add(checkpoint(start), (0, start))
     assert len(table) == 3
@@ -78,7 +78,7 @@ def test_a_place_is_needed_from_when_it_is_written_to_when_it_is_given_up_or_don
     table = Outstanding(100)
     for place in range(4):
         table.hold((1, place))
-    table.add(checkpoint(2), (1, 2))  # before those that were written earlier
+    table.add(checkpoint(2), (1, 2))  # before earlier ones
     assert table.oldest_needed(1) == 0
     table.add(checkpoint(0), (1, 0))
     table.release((1, 1))
@@ -93,7 +93,7 @@ def test_a_place_is_needed_from_when_it_is_written_to_when_it_is_given_up_or_don
 @pytest.mark.parametrize("other", [checkpoint(0), checkpoint(2, count=0)])
 def test_a_place_whose_checkpoint_is_known_or_empty_is_not_needed(other: CheckPoint) -> None:
     table = Outstanding(100)
-    for _ in range(2):  # a start that failed begins anew
+    for _ in range(2):  # a failed start begins again
         table.add(checkpoint(0), (1, 0))
     for each in (other, other):
         table.hold((1, 1))

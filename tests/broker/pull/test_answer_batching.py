@@ -1,4 +1,4 @@
-"""Answers in waves: only while much arrives, never lost, never later than one wave."""
+"""Batches of answers: only while many messages arrive, never lost, and at most one interval late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ARRIVAL = ("t", 0, 1, 0)
 
 
 class World:
-    """A clock, a log that grows, a timer, and what was answered when."""
+    """A clock, a growing log, a timer, and the times of the answers."""
 
     def __init__(self) -> None:
         self.now = 1_000

@@ -1,4 +1,4 @@
-"""Held pulls: woken by what they wait for, expired in time, gone with their connection."""
+"""Held pulls: woken by a message, expired, or dropped with their connection."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The outcomes of a pull, each reached by one request to a real broker.
+"""The outcomes of a pull, each caused by one request to a real broker.
 
-Only members of a group wait until they have caught up: :mod:`tests.broker.replication.test_brokers`.
+Only members of a group wait until they have caught up; see :mod:`tests.broker.replication.test_brokers`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Seen = list[tuple[Attempt, Outcome]]
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """The attempts of all pulls and how they ended."""
+    """The attempts of all pulls, and their outcomes."""
     attempts: Seen = []
     serve = PullService.serve
 

@@ -1,4 +1,4 @@
-"""Three whole brokers of one group in one process: what only a leader does goes over to the next one, and back."""
+"""Three complete brokers of one group in one process: tasks of a leader continue at the next leader."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def group(folder: Path, ports: list[int], more: dict[str, str] | None = No
 
 
 async def stop(brokers: dict[str, Broker], member: str) -> None:
-    """Stop a member, unless that has been done."""
+    """Stop a member unless it is stopped."""
     if (broker := brokers.pop(member, None)) is not None:
         await broker.stop()
 
@@ -120,7 +120,7 @@ async def test_a_follower_refuses_what_only_a_leader_does(
             ):
                 assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
                 assert f"member {leader} (127.0.0.1:" in (answer.remark or "")
-            assert await read(other, "t", 1) == [b"one"], "what is confirmed is served"
+            assert await read(other, "t", 1) == [b"one"], "confirmed messages are served"
         async with connected(brokers[leader]) as peer:
             await become(lambda: all(member.active for member in status_of(brokers[leader]).members))
             shown = json.loads((await peer.call(RequestCode.GET_BROKER_HA_STATUS)).body)
@@ -135,7 +135,7 @@ async def test_a_follower_refuses_what_only_a_leader_does(
 async def test_a_follower_moves_no_consumer_to_another_offset(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
-    """Its queues may be behind those of the leader, which the consumer has read."""
+    """The queues of a follower may be behind those of the leader, from which the consumer has read."""
     async with group(tmp_path, free_ports(3)) as brokers:
         await become(lambda: bool(leader_of(brokers)))
         leader = leader_of(brokers)
@@ -159,7 +159,7 @@ async def test_a_follower_moves_no_consumer_to_another_offset(
 async def test_a_follower_moves_no_consumer_when_messages_are_deleted_during_a_cold_read(
     tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention of the leader may have kept them."""
+    """The leader may have kept messages that a follower has deleted."""
     deleted = GetResult(GetStatus.OFFSET_TOO_SMALL, [], 1, 1, 1)
     found = iter([deleted._replace(non_resident=True), deleted])
 
@@ -205,7 +205,7 @@ async def test_a_follower_that_is_behind_does_not_say_that_a_queue_ends(
 async def test_a_leader_that_does_not_know_its_successor_tells_no_ends_of_queues(
     tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its clock stands still, like that of a process that was stopped, so it does not step down by itself."""
+    """The clock of the member stops, like that of a stopped process, so that it does not step down by itself."""
     monkeypatch.setattr(pull_service, "CATCH_UP_S", 0.2)
     async with group(tmp_path, free_ports(3)) as brokers:
         await become(lambda: bool(leader_of(brokers)))
@@ -290,7 +290,7 @@ async def test_a_leader_that_stops_hands_over(tmp_path: Path, free_ports: Callab
         leader = leader_of(brokers)
         others = {member: broker for member, broker in brokers.items() if member != leader}
         stopping = asyncio.ensure_future(part_of(brokers[leader]).stop_leading())
-        await become(lambda: bool(leader_of(others)))  # the old leader is still there: no election was due
+        await become(lambda: bool(leader_of(others)))  # the old leader is still running, so no election was due
         await stopping
 
 
@@ -332,7 +332,7 @@ async def test_probes_tell_who_may_be_restarted(tmp_path: Path, free_ports: Call
             status, answered = await page(brokers[member], "/replication/restart-allowed")
             assert (status, answered["allowed"]) == (503, False)
             assert f"{gone} has not responded for" in answered["reason"]
-        assert await is_ready(brokers[asked]), "a majority is there"
+        assert await is_ready(brokers[asked]), "a majority is running"
 
         await stop(brokers, leader)
         while await is_ready(brokers[asked]):
@@ -342,7 +342,7 @@ async def test_probes_tell_who_may_be_restarted(tmp_path: Path, free_ports: Call
             assert status == 503, answered
         _, shown = await page(brokers[asked], "/replication")
         assert shown["role"] == "candidate"
-        assert shown["leader"] in ("", asked), "it may have won a vote, but nothing is confirmed any more"
+        assert shown["leader"] in ("", asked), "it may have won an election, but confirms nothing any more"
 
 
 async def test_leadership_is_handed_over_on_request(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
@@ -362,7 +362,7 @@ async def test_leadership_is_handed_over_on_request(tmp_path: Path, free_ports: 
             assert json.loads(answered.body)["leader"] == to
             await become(lambda: leader_of(brokers) == to)
             shown = json.loads((await peer.call(RequestCode.DESCRIBE_REPLICATION, {"restarting": leader})).body)
-            assert shown["restart"]["allowed"] is False, "it is the new leader that knows"
+            assert shown["restart"]["allowed"] is False, "only the new leader knows"
         async with connected(brokers[to]) as peer:
             answered = await peer.call(RequestCode.TRANSFER_LEADERSHIP)
             assert answered.code == ResponseCode.SUCCESS, answered.remark
@@ -414,9 +414,11 @@ async def test_a_producer_that_knows_the_old_leader_alone_notices_nothing_of_a_t
             await part_of(brokers[first]).transfer(to)
             await producing
             assert await read(other, "t", len(sent)) == sent
-            assert max(gaps) < 1.0, "less than an election takes"
+            assert max(gaps) < 1.0, "less time than an election takes"
             answered = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "x"})
-            assert answered.code == ResponseCode.SERVICE_NOT_AVAILABLE, "only what needs nothing of the connection"
+            assert answered.code == ResponseCode.SERVICE_NOT_AVAILABLE, (
+                "requests that depend on the connection are refused"
+            )
 
 
 async def test_offsets_do_not_go_back_when_leadership_is_handed_over(
@@ -437,7 +439,7 @@ async def test_offsets_do_not_go_back_when_leadership_is_handed_over(
                 await become(lambda to=then: leader_of(brokers) == to)  # type: ignore[misc]
                 assert brokers[then]._store.consumer_offsets.get("t", "g", 0) == committed
                 late = await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": committed + 1})
-                assert late.code == ResponseCode.SUCCESS, "it goes on to the next leader"
+                assert late.code == ResponseCode.SUCCESS, "the request is forwarded to the next leader"
                 assert brokers[then]._store.consumer_offsets.get("t", "g", 0) == committed + 1
 
 
@@ -564,7 +566,7 @@ async def test_users_and_permissions_are_those_of_the_group(
             places = [item[0] for at in range(end) for item in await store.queue_items(TABLES_TOPIC, 0, at, 1)]
             shown = [await call(member, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)}) for place in places]
             assert len(shown) > 5
-            assert all(not answered.body and answered.code != 0 for answered in shown), "whoever asks"
+            assert all(not answered.body and answered.code != 0 for answered in shown), "for every client"
             assert b"bobs-password" in b"".join(map(bytes, replica_of(broker).read(0, store.end_offset, wait=True)))
             pulled = {"consumerGroup": "g", "topic": TABLES_TOPIC, "queueId": "0", "queueOffset": "0"}
             pulled |= {"maxMsgNums": "32", "sysFlag": "0", "commitOffset": "0", "suspendTimeoutMillis": "0"}
@@ -577,7 +579,7 @@ async def test_users_and_permissions_are_those_of_the_group(
         sent |= {"queueId": "0", "sysFlag": "0", "bornTimestamp": "0", "flag": "0"}
         assert (await call(to, RequestCode.SEND_MESSAGE, sent, b"{}")).code == ResponseCode.NO_PERMISSION
         went_on = await call(leader, RequestCode.SEND_MESSAGE, sent | {"topic": "orders"}, b"{}")
-        assert went_on.code == ResponseCode.SUCCESS, "with the signature that it came with"
+        assert went_on.code == ResponseCode.SUCCESS, "with its original signature"
         async with connected(brokers[leader]) as peer:
             assert (await peer.send("orders", b"unsigned")).code == ResponseCode.NO_PERMISSION
         await pool.close()
@@ -589,7 +591,7 @@ def replica_of(broker: Broker) -> Replica:
 
 
 def lacking_data_twice(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Proposal]:
-    """The next two promotions come in a moment in which the learner lacks data. Returns all that are attempted."""
+    """Make the learner lack data at the next two promotions. Return all attempted promotions."""
     attempts: list[Proposal] = []
     member = part_of(broker).member
     propose = member.propose
@@ -641,13 +643,13 @@ async def test_a_group_of_three_becomes_one_of_five_and_shrinks_again(
             while (answered := await change("promote", "n4")).code != ResponseCode.SUCCESS:
                 assert "has caught up" in (answered.remark or ""), answered.remark
                 requests += 1
-            assert len(attempts) >= requests + 2, "a learner that lacks a moment's data is promoted a moment later"
+            assert len(attempts) >= requests + 2, "a learner that briefly lacks data is promoted a little later"
             await all_ready(brokers)
             assert (await peer.send("t", b"second")).code == ResponseCode.SUCCESS
             for member in ("n3", "n4"):
                 assert (await change("remove", member)).code == ResponseCode.SUCCESS
             assert status_of(brokers[leader]).configuration.voters() == ["n0", "n1", "n2"]
-            while await is_ready(brokers["n4"]):  # nobody counts on it any more, as it hears no leader
+            while await is_ready(brokers["n4"]):  # no member counts it any more, because it hears no leader
                 await asyncio.sleep(LOOK_S)
             assert (await change("remove", leader)).code == ResponseCode.SUCCESS
         await become(lambda: leader_of(brokers) not in ("", leader))

@@ -1,4 +1,4 @@
-"""What mqadmin asks a controller for, asked of the members of a group and of a broker without one."""
+"""Controller requests of mqadmin to members of a group, and to a broker without replication."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUESTIONS: tuple[Request, ...] = (
     (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, b'["broker-a"]'),
     (RequestCode.CLEAN_BROKER_DATA, {"brokerName": NAME, "brokerControllerIdsToClean": "2"}, b""),
 )
-"""What only the leader does."""
+"""Requests that only the leader serves."""
 FOR_ALL: tuple[Request, ...] = (
     (RequestCode.CONTROLLER_GET_METADATA_INFO, {}, b""),
     (RequestCode.GET_BROKER_EPOCH_CACHE, {}, b""),

@@ -1,4 +1,4 @@
-"""A member drives its store, its files and its messages so that nothing acknowledged is lost, whatever happens."""
+"""A member uses its store, its files and its messages so that no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(scenario: Any) -> None:
 
 
 async def formed(group: Group) -> Member:
-    """The leader of a group that has just come into being."""
+    """Form a group and return its leader."""
     group.start()
     await group.calm(group.is_whole)
     assert group.leader is not None
@@ -86,7 +86,7 @@ def test_who_waits_for_a_leader_that_is_cut_off_is_told_so() -> None:
         assert new is not leader
         group.send(new)
         await group.calm(group.is_whole)
-        assert "lonely" not in messages_of(leader), "the tail that nobody else had is cut"
+        assert "lonely" not in messages_of(leader), "the tail that no other member had is truncated"
         assert messages_of(leader) == group.acknowledged
 
     run(scenario())
@@ -123,7 +123,7 @@ def test_a_member_whose_disk_fails_for_a_moment_begins_again() -> None:
             while group.network:
                 group.deliver(0)
                 await group.settle()
-        assert victim.member.status() is None, "it has noticed"
+        assert victim.member.status() is None, "the member has detected it"
         victim.replica.write = write  # type: ignore[method-assign]
         await group.calm(group.is_whole)
         assert messages_of(victim) == group.acknowledged != []
@@ -135,7 +135,7 @@ def test_a_member_whose_disk_fails_for_a_moment_begins_again() -> None:
 @pytest.mark.parametrize("kind", ["write", "sync"])
 @pytest.mark.parametrize("leads", [False, True])
 def test_a_member_whose_disk_has_failed_takes_no_part(sync: bool, kind: str, leads: bool) -> None:
-    """After a failed sync the page cache may say that lost bytes are there."""
+    """After a failed sync the page cache may contain bytes that are not on the disk."""
 
     async def scenario() -> None:
         group = Group(19, sync=sync)
@@ -167,7 +167,7 @@ def test_a_member_whose_disk_has_failed_takes_no_part(sync: bool, kind: str, lea
             group.tick()
             await group.settle()
         assert victim.member is not None
-        assert victim.member.status() is None, "it stays out until it is restarted, whatever the disk says now"
+        assert victim.member.status() is None, "it does not continue before a restart, even if the disk works"
         assert "its disk failed" in victim.member.halted
         for name, each in group.members.items():
             each.volume = disks[name].inner  # type: ignore[assignment]
@@ -188,7 +188,7 @@ def flush_all(group: Group) -> None:
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_a_disk_that_does_not_end_a_flush_delays_no_acknowledgement(leads: bool) -> None:
-    """Two of three have flushed, whoever they are."""
+    """Any two of three members have flushed."""
 
     async def scenario() -> None:
         group = Group(20, sync=True)
@@ -251,14 +251,14 @@ def test_a_vote_is_on_the_disk_before_it_is_given() -> None:
 
 
 def test_what_is_appended_in_the_turn_in_which_leadership_ends_is_cut() -> None:
-    """The library has to know of it, or the next range would not continue the log."""
+    """The library must know the new end, or the next range would not continue the log."""
 
     async def scenario() -> None:
         group = Group(9)
         leader = await formed(group)
         group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
         new: Member | None = None
-        while new is None:  # time stands still for the old leader
+        while new is None:  # the clock of the old leader is stopped
             group.now_ms += TICK_MS
             for each in followers_of(group, leader):
                 assert each.member is not None
@@ -277,7 +277,7 @@ def test_what_is_appended_in_the_turn_in_which_leadership_ends_is_cut() -> None:
         await group.settle()
         place = next(place for place, (_, to, _) in enumerate(group.network) if to == leader.id)
         leader.store.append([message("too late")])
-        group.deliver(place)  # before the loop has turned
+        group.deliver(place)  # before the next iteration of the event loop
         await group.calm(group.is_whole)
         assert not group.halted()
         assert messages_of(leader) == group.acknowledged
@@ -348,7 +348,7 @@ def test_a_topic_that_is_made_again_keeps_its_new_messages() -> None:
 
 
 def test_a_vote_outlives_the_process_that_gave_it() -> None:
-    """Or two candidates of one term could both have a majority."""
+    """Otherwise two candidates of one term could both get a majority."""
 
     async def scenario() -> None:
         group = Group(10)
@@ -363,13 +363,13 @@ def test_a_vote_outlives_the_process_that_gave_it() -> None:
         voter.kill()
         voter.start()
         assert not await _asks_for_vote(group, voter, other.id, before)
-        assert await _asks_for_vote(group, voter, leader.id, before), "the same candidate may ask again"
+        assert await _asks_for_vote(group, voter, leader.id, before), "the same candidate may repeat its request"
 
     run(scenario())
 
 
 async def _asks_for_vote(group: Group, voter: Member, candidate: str, before: Status) -> bool:
-    """Whether ``voter`` gives its vote of the next term."""
+    """Return whether ``voter`` grants its vote in the next term."""
     known = before.configuration.get(candidate)
     assert known is not None
     assert voter.member is not None
@@ -441,8 +441,9 @@ def test_a_disk_of_another_group_is_refused_and_keeps_its_data() -> None:
 
 @pytest.mark.parametrize("starts", [1, 2])
 def test_an_older_copy_of_a_disk_counts_for_nothing_and_is_told_of(starts: int) -> None:
-    """Or what it has forgotten would be on fewer members than its leader believes. With one start since the copy was
-    made, the copy starts as often as the disk that it replaces."""
+    """Otherwise the lost records would be on fewer members than their leader assumes. With one start since the copy was
+    made, the copy has the same number of starts as the disk that it replaces.
+    """
 
     async def scenario() -> None:
         group = Group(18)

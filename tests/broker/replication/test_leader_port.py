@@ -1,4 +1,6 @@
-"""The leader's port, and the address that leads to it: three brokers, a name server, and a balancer as a Service."""
+"""The leader port and the leader address: three brokers, a name server, and a load balancer that represents the
+Service.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,14 @@ class Setup:
     balancer: Balancer
     admin: AdminClient
     ports: dict[str, int] = field(default_factory=dict)
-    """Port of the leader by member."""
+    """Leader port by member."""
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.balancer.port}"
 
     def follow(self, member: str) -> None:
-        """Let the address lead to a member, as the operator does."""
+        """Point the address to a member, like the operator."""
         self.balancer.target = self.ports[member]
 
     async def leader(self) -> str:
@@ -59,7 +61,7 @@ class Setup:
             await asyncio.sleep(LOOK_S)
 
     def addresses(self, leader: str, leader_address: str) -> dict[int, str]:
-        """Addresses by broker id; the leader has this one."""
+        """Return the addresses by broker id, with this one for the leader."""
         return {
             0 if member == leader else int(member[1:]) + 1: leader_address if member == leader else broker.address
             for member, broker in self.brokers.items()
@@ -67,7 +69,7 @@ class Setup:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Peer]:
-        """A client that comes by the leader's address."""
+        """Return a client that connects to the leader's address."""
         peer = Peer.__new__(Peer)
         pool = ConnectionPool(peer)
         Peer.__init__(peer, await pool.connection(self.address))
@@ -108,7 +110,7 @@ async def setup(
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address is asked often."""
+    """The address is checked at a short interval."""
     monkeypatch.setattr(leader_port, "ASK_S", 0.02)
     monkeypatch.setattr(leader_port, "CONFIRM_S", 0.05)
     monkeypatch.setattr(leader_port, "PATIENCE_S", 0.3)
@@ -133,9 +135,9 @@ async def test_the_leader_registers_the_address_while_it_leads_to_it(
         await there.registered(there.addresses(leader, own))
         there.follow(leader)
         await there.registered(there.addresses(leader, there.address))
-        there.balancer.target = there.brokers[other].port  # somebody answers, who does not lead
+        there.balancer.target = there.brokers[other].port  # another server responds, which does not lead
         await there.registered(there.addresses(leader, own))
-        there.balancer.target = there.brokers[leader].port  # where every member listens: it leads to the leader, too
+        there.balancer.target = there.brokers[leader].port  # every member listens there, so it also leads to the leader
         await there.registered(there.addresses(leader, there.address))
         there.balancer.target = None
         await there.registered(there.addresses(leader, own))
@@ -173,7 +175,7 @@ async def test_a_follower_refuses_connections_on_the_port_of_the_leader(
 async def test_who_leads_no_longer_ends_the_connections_of_its_clients(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
-    """A client that waits for messages at the ex-leader does not wait on."""
+    """A held pull at the former leader is completed."""
     async with setup(tmp_path, free_ports) as there:
         leader = await there.leader()
         there.follow(leader)
@@ -186,7 +188,7 @@ async def test_who_leads_no_longer_ends_the_connections_of_its_clients(
             with pytest.raises(ConnectionClosed):
                 await waiting
             assert not part_of(there.brokers[leader]).member.leads
-            assert await read(other, "t", 1) == [b"one"], "who knows it as a follower goes on reading"
+            assert await read(other, "t", 1) == [b"one"], "clients that know it as a follower continue to read"
         with pytest.raises((ConnectError, ConnectionClosed)):
             async with there.client() as peer:
                 await peer.send("t", b"two")
@@ -203,7 +205,7 @@ async def test_the_route_has_the_address_also_while_nobody_leads(
         for member in (leader, one):
             registrar = assembly_of(there.brokers[member]).registrar
             assert registrar._task is not None
-            registrar._task.cancel()  # it would come back
+            registrar._task.cancel()  # its retries would register the broker again
             await registrar.close()
         await there.registered({0: there.address, int(other[1:]) + 1: there.brokers[other].address})
 
@@ -221,7 +223,7 @@ async def test_a_planned_transfer_hands_sends_on_until_the_address_follows(
             await part_of(there.brokers[leader]).transfer(to)
             await there.registered(there.addresses(to, there.brokers[to].address))
             for number in range(20):
-                assert (await peer.send("t", b"%d" % number)).code == ResponseCode.SUCCESS, "it is handed on"
+                assert (await peer.send("t", b"%d" % number)).code == ResponseCode.SUCCESS, "the request is forwarded"
             acknowledged = 20
             there.follow(to)
             with pytest.raises(ConnectionClosed):  # noqa: PT012 - the loop ends with the connection
@@ -232,7 +234,7 @@ async def test_a_planned_transfer_hands_sends_on_until_the_address_follows(
         async with there.client() as peer:
             assert (await peer.send("t", b"last")).code == ResponseCode.SUCCESS
             found = await read(peer, "t", acknowledged + 1)
-        assert found == [*(b"%d" % number for number in range(acknowledged)), b"last"], "each of them once"
+        assert found == [*(b"%d" % number for number in range(acknowledged)), b"last"], "each message once"
 
 
 async def test_connections_end_with_the_forwarding_when_the_address_never_follows(
@@ -275,7 +277,7 @@ async def test_a_leader_whose_port_is_taken_is_found_by_its_own_address(
 async def test_a_new_leader_goes_on_with_the_address_of_its_predecessor(
     tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who asks for the route before the Service has followed stays with the address."""
+    """A client that requests the route before the Service has moved continues to use the address."""
     monkeypatch.setattr(leader_port, "PATIENCE_S", 600.0)
     async with setup(tmp_path, free_ports) as there:
         leader = await there.leader()

@@ -1,4 +1,4 @@
-"""Messages between members: what goes out comes in, and what does not belong here is refused."""
+"""Messages between members: they arrive unchanged, and foreign data is refused."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ MESSAGES: list[Message] = [
 
 
 class NoQueries:
-    """A member that nobody asks anything."""
+    """A member that must not receive requests."""
 
     def describe(self, restarting: str = "") -> ReplicationState:
-        raise AssertionError("nobody has asked")
+        raise AssertionError("there is no request")
 
     async def history(self) -> LogHistory:
-        raise AssertionError("nobody has asked")
+        raise AssertionError("there is no request")
 
     async def read_range(self, begin: int, limit: int, most: int) -> bytes:
-        raise AssertionError("nobody has asked")
+        raise AssertionError("there is no request")
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -173,7 +173,7 @@ async def test_what_is_no_frame_is_counted() -> None:
 
 
 class Port:
-    """The port of a member, with the connections that it has accepted."""
+    """The port of a member, with its accepted connections."""
 
     def __init__(self) -> None:
         self.accepted: list[Connection] = []
@@ -190,7 +190,7 @@ class Port:
 
     async def hears(self, links: Links) -> None:
         self.heard.clear()
-        while not self.heard.is_set():  # what is sent without a connection is dropped
+        while not self.heard.is_set():  # messages without a connection are dropped
             links.send(Hello(**HEAD | {"sender": "n1", "to": "n0"}))
             await asyncio.sleep(0.01)
 

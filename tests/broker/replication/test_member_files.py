@@ -1,4 +1,4 @@
-"""What a member keeps beside its log survives, and is not believed when it is damaged."""
+"""Files of a member beside its log: they survive restarts, and damaged ones are not used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENTRIES = (Entry(1, 0, Configuration.of([Member("n0", 1), Member("n1", 2)])), En
 def test_a_new_disk_has_an_identity_of_its_own(tmp_path: Path) -> None:
     states = [MemberFiles(tmp_path, boot="b").load() for _ in range(2)]
     assert all(state.hard_state.incarnation and not state.entries for state in states)
-    assert states[0] != states[1], "it is kept by the first save alone"
+    assert states[0] != states[1], "the first save alone stores it"
 
 
 def test_what_is_saved_is_found_again(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_vote_is_not_forgotten_because_a_file_is_damaged(tmp_path: Path) -> No
     files.save(STATE, ENTRIES)
     path = tmp_path / "dledger.json"
     path.write_bytes(path.read_bytes().replace(b'"term": 4', b'"term": 3'))
-    assert MemberFiles(tmp_path, boot="b").load().hard_state == STATE, "the second copy is the same"
+    assert MemberFiles(tmp_path, boot="b").load().hard_state == STATE, "the second copy has the same contents"
     (tmp_path / "dledger.json.bak").unlink()
     with pytest.raises(StoreDamaged, match="crc32 does not fit"):
         MemberFiles(tmp_path, boot="b").load()

@@ -1,4 +1,4 @@
-"""A member that leads, follows another leader and leads again continues with what the other leader has done."""
+"""A member that leads, follows another leader and leads again continues from the state of the other leader."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ async def started(broker: Broker) -> None:
 
 
 async def transfer(brokers: dict[str, Broker], leader: str, to: str) -> None:
-    """Transfer leadership as an administrator does: with the consumer offsets."""
+    """Transfer leadership like an administrator, with the consumer offsets."""
     await part_of(brokers[leader]).transfer(to)
     await become(lambda: leader_of(brokers) == to)
 
 
 async def popped_until(peer: Peer, count: int) -> list[bytes]:
-    """Pop and acknowledge until so many messages have come."""
+    """Pop and acknowledge until this number of messages is received."""
     found: list[bytes] = []
     while len(found) < count:
         answered = await pop(peer, queueId=-1, pollTime=1_000, invisibleTime=DAY_MS)
@@ -82,7 +82,7 @@ async def test_popped_messages_of_another_leader_become_visible_again(
             left = visible_again + 0.5 - asyncio.get_running_loop().time()
             last = await pop(here, invisibleTime=max(1, round(left * 1000)))
             assert bodies(last) == [b"last"]
-            assert await popped_until(here, 1) == [b"last"], "acknowledged at the second, and not revived"
+            assert await popped_until(here, 1) == [b"last"], "acknowledged at the second leader, so not returned"
 
 
 async def test_a_transaction_that_another_leader_has_decided_is_not_decided_again(
@@ -110,7 +110,9 @@ async def test_a_transaction_that_another_leader_has_decided_is_not_decided_agai
 async def test_a_transaction_whose_leader_died_between_its_message_and_its_end_is_committed_once(
     tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message is in the log, the record that ends the transaction is not, and the next leader leads first time."""
+    """The log contains the message but not the record that ends the transaction, and the next leader leads for the
+    first time.
+    """
     async with group(tmp_path, free_ports(3), NEVER) as brokers:
         first, second = await first_and_second(brokers)
         async with connected(brokers[first]) as here, connected(brokers[second]) as there:

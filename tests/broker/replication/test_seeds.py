@@ -1,4 +1,4 @@
-"""Hundreds of seeds of the simulated group with real stores: `make test-simulation`, and `make soak` with more."""
+"""Hundreds of seeds of the simulated group with real stores: `make test-simulation`, and more with `make soak`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.broker.replication.simulation import Simulation
 
 BLOCK = 25
 SEEDS = int(os.environ.get("GROUP_SEEDS", "500"))
-"""How many seeds; `GROUP_SEEDS=10000 make test-simulation` for more."""
+"""Number of seeds; `GROUP_SEEDS=10000 make test-simulation` runs more."""
 
 
 @pytest.mark.simulation

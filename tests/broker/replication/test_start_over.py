@@ -1,4 +1,4 @@
-"""A member that lacks what retention has deleted everywhere begins anew at the oldest range that the leader has."""
+"""A member that lacks ranges which all members have deleted starts over at the oldest range of the leader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCHES = TopicConfig("batches", 1, 1, 6, attributes={"queue.type": "BatchCQ"})
 
 
 async def fill(group: Group, leader: Member) -> None:
-    """Send until the log has several segments more."""
+    """Send until the log has several more segments."""
     end = leader.store.end_offset + 5 * leader.store.config.segment_size
     while leader.store.end_offset < end:
         group.send(leader)
@@ -32,7 +32,7 @@ async def fill(group: Group, leader: Member) -> None:
 
 
 async def hand_over(group: Group, to: Member) -> None:
-    """Let ``to`` lead."""
+    """Make ``to`` the leader."""
     if group.leader is not to:
         assert group.leader is not None
         assert group.leader.member is not None
@@ -41,7 +41,9 @@ async def hand_over(group: Group, to: Member) -> None:
 
 
 async def lagging(group: Group, act: Callable[[Member], Awaitable[None]]) -> tuple[Member, Member]:
-    """A leader that has deleted what another member lacks, and that member; ``act`` was done by the leader before."""
+    """Return a leader that has deleted ranges which another member lacks, and this member. ``act`` runs at the leader
+    before.
+    """
     leader = await formed(group)
     lagging = followers(group)[0]
     lagging.kill()
@@ -61,7 +63,7 @@ async def lagging(group: Group, act: Callable[[Member], Awaitable[None]]) -> tup
 
 
 async def nothing(_: Member) -> None:
-    """Nothing happens before."""
+    """Do nothing."""
 
 
 @pytest.mark.parametrize("wiped", [False, True])
@@ -126,7 +128,7 @@ def test_queues_whose_messages_are_all_deleted_go_on_where_they_ended() -> None:
 
 
 def test_topics_whose_creation_is_deleted_have_queues_of_their_type() -> None:
-    """A message by itself says nothing of it, and is the first of the topic that is left."""
+    """The message does not contain the queue type, and is the first remaining message of the topic."""
 
     async def scenario() -> None:
         group = Group(13)
@@ -147,7 +149,7 @@ def test_topics_whose_creation_is_deleted_have_queues_of_their_type() -> None:
 
 
 def test_a_broker_that_had_no_copies_becomes_the_first_member() -> None:
-    """Its data has no records of tables, and may begin anywhere."""
+    """The data of the broker has no records of tables, and can begin at any offset."""
 
     async def scenario() -> None:
         group = Group(14)

@@ -1,4 +1,4 @@
-"""What a member says about itself and its group fails closed: what is not known is a no."""
+"""The status of a member and its group: unknown state counts as a refusal."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def test_a_follower_has_caught_up_once_it_has_what_was_confirmed_when_it_came_ba
     catch_up.on_response(ReadState("caught-up:of-another-time", END))
     assert catch_up.barrier is None
     catch_up.on_response(ReadState(catch_up.due_context, END))
-    assert not catch_up.due_context, "it is not asked again"
+    assert not catch_up.due_context, "the leader is not asked again"
     lacking = follower(applied=Position(END.offset - 70, 3))
     catch_up.update(lacking, END.offset)
     assert "lacks 70 bytes" in has_caught_up(lacking, False, catch_up, "").reason
     catch_up.update(follower(), END.offset - 1)
-    assert not catch_up.is_done, "consumers cannot see the last record yet"
+    assert not catch_up.is_done, "the last record is not dispatched yet"
     stranger = follower(incarnation=99)
     catch_up.update(stranger, END.offset)
     assert "has not joined the group yet" in has_caught_up(stranger, False, catch_up, "").reason
@@ -103,10 +103,10 @@ def test_a_follower_has_caught_up_once_it_has_what_was_confirmed_when_it_came_ba
     assert "waits to become a voter" in has_caught_up(joining, False, catch_up, "").reason
     catch_up.update(follower(), END.offset)
     assert has_caught_up(follower(), False, catch_up, "").holds
-    assert not has_caught_up(follower(leader=""), False, catch_up, "").holds, "nobody leads"
+    assert not has_caught_up(follower(leader=""), False, catch_up, "").holds, "there is no leader"
     assert has_caught_up(None, False, catch_up, "it has stopped") == Verdict(False, "it has stopped")
     catch_up.begin()
-    assert not has_caught_up(follower(), False, catch_up, "").holds, "another leader, or the same after a silence"
+    assert not has_caught_up(follower(), False, catch_up, "").holds, "another leader, or the same one after a silence"
 
 
 def test_who_has_won_an_election_and_takes_no_messages_yet_is_not_ready() -> None:
@@ -166,7 +166,7 @@ def test_a_process_with_the_identity_of_another_one_is_told_of() -> None:
     asks = leader(joining_disks=(("n1", 77),))
     assert detector.check(asks, 0) == ""
     silent = leader(other("n1", active=False), other("n2"), joining_disks=(("n1", 77),))
-    assert detector.check(silent, 400) == "", "the old disk is gone: this one takes its place"
+    assert detector.check(silent, 400) == "", "this disk replaces the old one"
     assert detector.check(asks, 500) == ""
     assert "another process (disk 4d) uses the id of member n1" in detector.check(asks, 1_000)
     assert detector.check(leader(), 1_100) == ""

@@ -1,4 +1,4 @@
-"""A broker with access control on: who gets in, who may do what, and that it is remembered."""
+"""A broker with access control: authentication, permissions, and their persistence."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ async def test_retries_are_announced_by_their_own_group(tmp_path: Path) -> None:
             assert (await ask(peer, ALICE, RequestCode.HEART_BEAT, body=body)).code == code
 
 
-@pytest.mark.parametrize("group", ["g", "CLIENT_INNER_PRODUCER"])  # the latter is what clients name
+@pytest.mark.parametrize("group", ["g", "CLIENT_INNER_PRODUCER"])  # clients use the latter name
 async def test_retries_are_sent_by_who_may_read_them(tmp_path: Path, group: str) -> None:
     async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
         await create_alice(peer)
@@ -328,7 +328,7 @@ async def test_each_of_many_acknowledgements_is_judged(
         await create_alice(peer)
         await allow(peer, "Topic:orders", ["Sub"])
         await allow(peer, "Group:g", ["Sub"])
-        for more in ({}, {"consumerGroup": "g"}):  # the latter says nothing
+        for more in ({}, {"consumerGroup": "g"}):  # the latter has no message
             body = json.dumps(rows | more).encode()
             answer = await ask(peer, ALICE, RequestCode.BATCH_ACK_MESSAGE, body=body)
             assert answer.code == code, answer.remark

@@ -1,4 +1,6 @@
-"""Requests for a message by its place in the log: its own topic decides, whatever the request says."""
+"""Requests for a message by its position in the log: the topic of the stored message is checked, whatever the request
+names.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from tests.broker.transaction.producer import COMMIT, PREPARED
 
 VIEW = RequestCode.VIEW_MESSAGE_BY_ID
 BODY_AT = 88
-"""Where the body begins in a record."""
+"""Position of the body in a record."""
 DELAYED = "DELAY\x0118\x02"
 TIMED = "TIMER_DELAY_SEC\x013600\x02"
 SENDS = {
@@ -89,14 +91,14 @@ async def test_a_message_of_a_batch_is_seen_by_who_may_see_the_topic_of_the_batc
                     assert bodies(seen) == [body]
                 else:
                     assert (seen.code, seen.remark) == nothing_at(place + inside)
-        for place in (sealed, sealed + 1):  # not even that it is encrypted, with which key
+        for place in (sealed, sealed + 1):  # not even whether it is encrypted, and with which key
             seen = await _view_by_go(peer, ALICE, place)
             assert (seen.code, seen.remark) == nothing_at(place)
             assert (await _view_by_go(peer, ROOT, place)).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 async def _view_by_go(peer: Peer, who: Credentials, place: int) -> RemotingCommand:
-    """Ask like a client that does not take batches apart."""
+    """Pull like a client that does not unpack batches."""
     fields = {"topic": "orders", "offset": str(place)}
     command = RemotingCommand(VIEW, fields, language=Language.GO, version=317)
     sign(command, who)
@@ -121,7 +123,7 @@ async def test_a_damaged_record_belongs_to_nobody(may_everything: bool) -> None:
 
 
 async def _reader(peer: Peer) -> None:
-    """Let alice consume orders as g."""
+    """Permit alice to consume orders as g."""
     await create_alice(peer)
     await allow(peer, "Topic:orders", ["Sub"])
     await allow(peer, "Group:g", ["Sub"])
@@ -220,7 +222,7 @@ async def test_a_body_that_looks_like_a_record_does_not_bring_other_messages_alo
         assert place_of(await peer.send("orders", record[: BODY_AT + 20].ljust(200, b"-"))) == begin
         await peer.send("secret", text)
         assert place_of(await peer.send("orders", record[end - begin :])) == end
-        assert text in (await peer.call(VIEW, {"offset": begin + BODY_AT})).body  # here everybody may see it
+        assert text in (await peer.call(VIEW, {"offset": begin + BODY_AT})).body  # all users may read here
     async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
         await create_alice(peer)
         await allow(peer, "Topic:orders", ["Get"])
@@ -229,7 +231,9 @@ async def test_a_body_that_looks_like_a_record_does_not_bring_other_messages_alo
 
 
 def _record(message: StoredMessage, length: int, *, in_batch: bool) -> bytes:
-    """Return a record with so many bytes before the end of its body, or of the body of the message in its batch."""
+    """Return a record with this number of bytes before the end of its body, or of the body of the message in its
+    batch.
+    """
     if not in_batch:
         return encode_record(replace(message, body=bytes(length)))
     body = encode_batch([(0, bytes(length - 20), b"")])

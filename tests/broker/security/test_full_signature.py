@@ -1,4 +1,4 @@
-"""A broker that demands full signatures: what was seen once is of no use to who saw it."""
+"""A broker that requires full signatures: a recorded request cannot be reused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def demanding(folder: Path, clock: Clock) -> AsyncIterator[Broker]:
 
 
 def read_request(clock: Clock, number: int = 1, ahead_ms: int = 0, session: str = SESSION) -> RemotingCommand:
-    """A signed question for a topic's configuration."""
+    """A signed request for a topic's configuration."""
     request = RemotingCommand(RequestCode.GET_TOPIC_CONFIG, {"topic": "orders"})
     sign_fully(request, ROOT, SignatureStamp(clock() + ahead_ms, session, number))
     return request
@@ -54,13 +54,13 @@ async def make_topic(peer: Peer, clock: Clock) -> None:
 
 
 async def test_a_signed_read_is_no_delete(tmp_path: Path) -> None:
-    """With the classic signature it is one: both have the field topic and no body."""
+    """With the classic signature it can be used, because both requests have the field topic and no body."""
     clock = Clock()
     async with running(tmp_path / "classic", SECURED) as broker, connected(broker) as peer:
         await make_topic(peer, clock)
         seen = read_request(clock)
         seen.code = RequestCode.DELETE_TOPIC_IN_BROKER
-        assert (await outcome(peer, seen))[0] == ResponseCode.SUCCESS  # what the setting is for
+        assert (await outcome(peer, seen))[0] == ResponseCode.SUCCESS  # the purpose of the setting
     async with demanding(tmp_path / "full", clock) as broker, connected(broker) as peer:
         await make_topic(peer, clock)
         seen = read_request(clock)
@@ -113,7 +113,7 @@ async def test_a_request_that_is_sent_again_is_refused(tmp_path: Path) -> None:
         assert await outcome(other, seen) == (ResponseCode.NO_PERMISSION, again)
         assert (await outcome(peer, read_request(clock, 3)))[0] == ResponseCode.SUCCESS
         assert await outcome(peer, read_request(clock, 2)) == (ResponseCode.NO_PERMISSION, again)
-        # Nor can one that was kept from arriving come by somebody else's connection.
+        # Nor can a request that was intercepted arrive by another connection.
         assert await outcome(other, read_request(clock, 4)) == (ResponseCode.NO_PERMISSION, again)
 
 
@@ -125,8 +125,8 @@ async def test_it_is_refused_also_when_its_connection_has_ended(tmp_path: Path) 
             await make_topic(peer, clock)
             seen = read_request(clock, ahead_ms=WINDOW_MS)
             assert (await outcome(peer, seen))[0] == ResponseCode.SUCCESS
-        clock.move(2 * WINDOW_MS)  # the last moment at which its time is good
-        async with connected(broker) as newcomer:  # with which the broker forgets what it need not know
+        clock.move(2 * WINDOW_MS)  # the last time at which its timestamp is accepted
+        async with connected(broker) as newcomer:  # after which the broker may forget it
             assert (await outcome(newcomer, read_request(clock, session="ee" * 8)))[0] == ResponseCode.SUCCESS
         async with connected(broker) as peer:
             code, remark = await outcome(peer, seen)
@@ -148,7 +148,7 @@ async def test_connections_that_are_long_gone_are_forgotten(tmp_path: Path, monk
             async with connected(broker) as peer:
                 found = await outcome(peer, read_request(clock, session=session))
             assert broker._server is not None
-            while broker._server.connection_count:  # until the broker has seen it end
+            while broker._server.connection_count:  # until the broker has detected the end
                 await asyncio.sleep(0)
             return found
 
@@ -170,7 +170,7 @@ async def test_a_connection_has_one_session(tmp_path: Path) -> None:
 
 
 async def test_connections_sign_each_request_anew(tmp_path: Path) -> None:
-    """Whatever they send, more than one at a time, oneway or sent a second time."""
+    """Requests that clients send concurrently, as oneway requests, or a second time."""
     async with running(tmp_path, DEMANDING) as broker:
         pool = ConnectionPool(limits=ConnectionLimits(credentials=ROOT))
         address = f"127.0.0.1:{broker.port}"

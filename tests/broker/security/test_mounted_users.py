@@ -1,4 +1,4 @@
-"""Super users in files, as Kubernetes mounts a Secret: their passwords are replaced under a running broker."""
+"""Super users in files, as Kubernetes mounts a Secret: their passwords change while the broker runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST, SECOND = Credentials("keeper", "first-password"), Credentials("keeper", "
 
 
 def mount(folder: Path, version: str, **files: str) -> Path:
-    """Writes a Secret as the kubelet does: a folder for each version, and one link that is turned."""
+    """Writes a Secret like the kubelet: a folder for each version, and one link that is replaced."""
     data = folder / f"..{version}"
     data.mkdir(parents=True)
     for name, text in files.items():
@@ -39,7 +39,7 @@ def mount(folder: Path, version: str, **files: str) -> Path:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are looked at for every request."""
+    """The broker checks the files for every request."""
     monkeypatch.setattr(mounted_users, "CHECK_S", 0.0)
 
 
@@ -76,7 +76,7 @@ async def test_no_request_changes_a_user_in_files(tmp_path: Path) -> None:
 
 
 async def test_files_count_before_a_table_that_has_another_password(tmp_path: Path) -> None:
-    """The store of an earlier cluster, whose Secret is gone, has the user with its old password."""
+    """The store of an earlier cluster, whose Secret is deleted, has the user with the old password."""
     before = {"authenticationEnabled": "true", "initAuthenticationUser": '{"username":"keeper","password":"ancient"}'}
     async with running(tmp_path, before) as broker, connected(broker) as peer:
         assert (await send(peer, Credentials("keeper", "ancient")))[0] == 0

@@ -1,4 +1,4 @@
-"""Every request that a broker takes needs what the table of rights says: no more, no less, and a signature first."""
+"""Every request to a broker requires exactly the permissions in the table, and a valid signature first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users of a broker: who makes super users, and who sees passwords."""
+"""Users of a broker: who creates super users, and who sees passwords."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_only_a_super_user_makes_super_users(tmp_path: Path) -> None:
 
 
 async def passwords(peer: Peer, who: Credentials | None, **fields: object) -> dict[str, str]:
-    """What is shown of alice and root, by 3004 and by 3005."""
+    """Return alice and root as 3004 and 3005 show them."""
     listed = await ask(peer, who, RequestCode.AUTH_LIST_USER, fields)
     assert listed.code == ResponseCode.SUCCESS, listed.remark
     shown = {user["username"]: user["password"] for user in json.loads(listed.body)}
@@ -46,7 +46,7 @@ async def test_passwords_are_for_super_users(tmp_path: Path) -> None:
         assert await passwords(peer, ALICE) == NO_PASSWORDS
         assert await passwords(peer, ROOT) == ALL_PASSWORDS
     unproved = {"authenticationEnabled": "true", "authenticationWhitelist": "3001,3004,3005"}
-    for settings in ({}, unproved):  # anybody may say that he is root there
+    for settings in ({}, unproved):  # any client can claim to be root there
         async with running(tmp_path, settings) as broker, connected(broker) as peer:
             for who, fields in ((None, {}), (None, {"AccessKey": "root"}), (Credentials("root", "guessed"), {})):
                 assert await passwords(peer, who, **fields) == NO_PASSWORDS

@@ -1,4 +1,4 @@
-"""The quick way for whole batches: it stores what the long one would, and leaves everything unusual to it."""
+"""The fast path for inner batches: it stores the same records as the general path, and leaves unusual batches to it."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ MESSAGES = st.sampled_from([b"UNIQ_KEY\x01m1\x02", b"UNIQ_KEY\x01m2\x02", b"UNIQ
 
 
 def both(fields: dict[str, str], body: bytes) -> Iterator[tuple[object, ...] | str]:
-    """What becomes of a batch that comes with the code for batches, and with that of single messages (310)."""
+    """Send a batch with the code for batches, and with that of single messages (310), and return the results."""
     config = BrokerConfig.from_pairs({"autoCreateTopicEnable": "false"})
     topics = TopicTable(TopicConfigTable(configs(), DataVersion()), lambda: 0)
     unused: Any = None

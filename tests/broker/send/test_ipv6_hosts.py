@@ -1,4 +1,4 @@
-"""A broker at an IPv6 address, and clients that come from one: hosts in records and ids have 16 bytes and a flag."""
+"""A broker and clients with IPv6 addresses: hosts in records and ids have 16 bytes and a flag."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def connected_v6(broker: Broker) -> AsyncIterator[Peer]:
 
 
 async def stored(peer: Peer, properties: str = "") -> tuple[StoredMessage, str, int]:
-    """Send a message, look it up by its id; return the record, the id and the client's port."""
+    """Send a message and query it by its id. Return the record, the id and the client's port."""
     sent = await peer.send("t", b"x", 0, properties)
     assert sent.code == 0
     offset_id = sent.ext_fields["msgId"]

@@ -1,4 +1,4 @@
-"""Requests for several queues on the wire: every part is a send of its own."""
+"""Requests for several queues, on the wire: every part is a separate send."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_the_messages_of_a_request_are_limited(tmp_path: Path, monkeypatch
 async def test_others_have_their_turn_between_the_slices_of_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", -1.0)  # every part is one
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", -1.0)  # every part is a slice
     append, turns_of = MessageStore.append_lists, defaultdict[bytes, list[int]](list)
     with counted_turns() as turns:
 
@@ -201,7 +201,7 @@ async def test_others_have_their_turn_between_the_slices_of_a_request(
                 asyncio.ensure_future(send(each, *[listed(1, f"{name}{part}") for part in range(12)], listed(99, "no")))
                 for each, name in ((peer, "a"), (other, "b"))
             ]
-            await asyncio.sleep(0)  # its request goes out first
+            await asyncio.sleep(0)  # its request is sent first
             behind = await send(peer, listed(1, "later"))
             answers = [await each for each in sending]
             stored = bodies(await peer.pull("t", 0, 1, count=100))
@@ -223,9 +223,9 @@ async def test_what_requests_under_way_take_together_is_limited(
     monkeypatch.setattr("raptormq.broker.send.queue_batches.MAX_HELD_BYTES", size + 1)
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as other:
         await send(peer, listed(0, "known"))
-        for _ in range(2):  # what a request took is given back
+        for _ in range(2):  # the memory of a request is released
             first = asyncio.ensure_future(send(peer, *parts))
-            await asyncio.sleep(0)  # its request goes out first
+            await asyncio.sleep(0)  # its request is sent first
             refused = await ask(other, [listed(2, "too much")])
             assert not first.done()
             assert (refused.code, refused.remark) == (
@@ -246,7 +246,7 @@ async def test_a_large_request_is_taken_apart_when_those_before_had_their_turn(
     async with running(tmp_path) as broker, connected(broker) as peer, connected(broker) as other:
         await send(peer, listed(0, "known"))
         first = asyncio.ensure_future(send(peer, *[listed(1, str(number)) for number in range(12)]))
-        await asyncio.sleep(0)  # its request goes out first
+        await asyncio.sleep(0)  # its request is sent first
         second = [
             asyncio.ensure_future(ask(other, [], body=each))
             for each in (cut, encode_parts([listed(2, "a")]), encode_parts([listed(2, "b")]))
@@ -264,7 +264,7 @@ async def test_under_sync_flush_the_answer_waits_for_the_disk_when_a_part_wants_
         await send(peer, listed(0, "known"))
         disk.release.clear()
         waiting = asyncio.ensure_future(send(peer, listed(0, "a"), listed(1, "b", properties="WAIT\x01false\x02")))
-        await asyncio.sleep(0)  # its request goes out first
+        await asyncio.sleep(0)  # its request is sent first
         [unpatient] = await send(peer, listed(2, "c", properties="WAIT\x01false\x02"))
         assert not waiting.done()
         assert bodies(await peer.pull("t", 1)) == []

@@ -1,4 +1,4 @@
-"""Sends over a real socket: what is stored, what is answered, and what one bad request does to its neighbours."""
+"""Sends over a real socket: stored records, responses, and the effect of an invalid request on others."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_damaged_batches_are_refused_whole(tmp_path: Path, body: bytes, re
 
 
 async def test_the_properties_of_a_message_in_a_batch_have_a_limit(tmp_path: Path) -> None:
-    largest = b"large\x01" + b"v" * (32_767 - 62 - 1 - 6)  # 62 bytes are the broker's, 1 separates
+    largest = b"large\x01" + b"v" * (32_767 - 62 - 1 - 6)  # the broker needs 62 bytes and a separator
     async with running(tmp_path) as broker, connected(broker) as peer:
         batches = [encode_batch([(0, b"x", text)]) for text in (b"", largest, largest + b"v")]
         codes = [(await peer.call(RequestCode.SEND_BATCH_MESSAGE, send_fields("t"), body)).code for body in batches]
@@ -261,10 +261,10 @@ async def test_sync_flush_answers_after_the_flush(tmp_path: Path) -> None:
         assert (await peer.send("t", b"0")).code == 0
         disk.release.clear()
         waiting = asyncio.ensure_future(peer.send("t", b"1"))
-        await asyncio.sleep(0)  # its request goes out first
+        await asyncio.sleep(0)  # its request is sent first
         unpatient = await peer.send("t", b"2", 0, "WAIT\x01false\x02")
         assert not waiting.done()
-        # Nothing that a power cut may take away is shown to consumers.
+        # Consumers must not see records that a power failure can remove.
         assert bodies(await peer.pull("t", 0)) == [b"0"]
         disk.release.set()
         assert (await waiting).ext_fields["queueOffset"] == "1"
@@ -276,7 +276,7 @@ async def test_a_slow_flush_is_answered_with_its_own_code_and_the_offsets(tmp_pa
     disk = SlowDisk()
     pairs = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "50"}
     async with running(tmp_path, pairs, disk) as broker, connected(broker) as peer:
-        await peer.send("t", b"0")  # which a real disk may be too slow for, too
+        await peer.send("t", b"0")  # a real disk may also be too slow
         disk.release.clear()
         late = await peer.send("t", b"1")
         disk.release.set()
@@ -328,7 +328,7 @@ async def test_sends_to_a_new_topic_are_answered_when_the_topic_is_saved(tmp_pat
 async def test_what_waits_in_another_topic_is_answered_when_its_own_topic_is_saved(
     tmp_path: Path, properties: str
 ) -> None:
-    """After a crash nobody would know the topic, and what becomes due, or is committed, would be dropped."""
+    """After a crash the topic would be unknown, and its due or committed messages would be dropped."""
     disk = SlowDisk(saves_the_topics)
     async with running(tmp_path, None, disk) as broker, connected(broker) as peer:
         assert (await peer.send("old", b"0", properties=properties)).code == 0

@@ -1,4 +1,4 @@
-"""The record of a batch: its properties, and what is known of its messages."""
+"""The record of a batch: its properties, and the known fields of its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged messages: nobody sees them before their commit, and everybody sees them once behind it."""
+"""Staged messages: invisible before their commit, and delivered once after it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_messages_that_wait_cannot_be_staged(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 async def test_a_crash_at_every_record_of_a_commit_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """The log is cut behind each record that a commit appends, as a crash does."""
+    """The log is truncated after each record that a commit appends, like by a crash."""
     lived, wanted = tmp_path / "lived", [[b"a0", b"a1", b"a2", b"c0"], [b"b0", b"b1"]]
     async with running(lived, STAGES) as broker, connected(broker) as peer:
         first = [await staged(peer, wanted[0][:3]), await staged(peer, wanted[1], 1), await staged(peer, [b"c0"])]
@@ -172,7 +172,7 @@ def end_of(broker: Broker) -> int:
 
 
 async def record_ends(broker: Broker, begin: int) -> list[int]:
-    """Where the records from ``begin`` on end."""
+    """Return the ends of the records from ``begin`` on."""
     ends: list[int] = []
     place = begin
     while place < broker._store.end_offset:

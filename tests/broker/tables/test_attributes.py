@@ -1,4 +1,4 @@
-"""Topic attributes: what may be set, what is fixed, what comes later."""
+"""Topic attributes: permitted values, immutable ones, and later changes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_request_changes_only_the_attributes_that_it_names() -> None:
     del expected["lite.bind.topic"]
     assert changed.attributes == expected
     assert with_attributes(group({}), changed).attributes == expected
-    assert with_attributes(group(expected), changed).attributes == expected, "what was read can be written back"
+    assert with_attributes(group(expected), changed).attributes == expected, "a decoded value can be encoded again"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_a_bad_group_is_an_error(value: Any) -> None:
 
 
 def test_flags_that_are_text_say_what_they_say() -> None:
-    """A script that quotes every value; fastjson reads them all the same."""
+    """A script quotes every value. fastjson accepts this."""
     flags = dict.fromkeys(("consumeEnable", "consumeBroadcastEnable", "notifyConsumerIdsChangedEnable"), "false")
     group = GroupConfig.from_dict({"groupName": "g", **flags})
     read = group.consume_enable, group.consume_broadcast_enable, group.notify_consumer_ids_changed_enable

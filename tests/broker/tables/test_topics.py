@@ -1,4 +1,4 @@
-"""Topic table: creation, templates, versions, and the topics a broker owns."""
+"""Topic table: creation, templates, versions, and the system topics of a broker."""
 
 from __future__ import annotations
 

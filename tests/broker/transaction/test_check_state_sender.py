@@ -1,4 +1,4 @@
-"""Whom a broker asks about a transaction."""
+"""Selection of the producer that a broker sends a check to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def announced(peer: Peer, who: Credentials, client_id: str) -> None:
 
 
 def asked_about(peer: Peer) -> list[bytes]:
-    """The messages in the questions that have come, which it takes from the notices."""
+    """Return the messages of the received checks, and ignore notifications."""
     notices = [peer.notices.get_nowait() for _ in range(peer.notices.qsize())]
     return [decode_record(each.body).body for each in notices if each.code == RequestCode.CHECK_TRANSACTION_STATE]
 
@@ -64,7 +64,7 @@ async def test_who_may_not_send_to_a_topic_is_not_asked_about_its_messages(
             clock.move(60_000)
             await transactions._check_all()
             for peer, who in ((own, ALICE), (other, mallory)):
-                await announced(peer, who, "p1" if who is ALICE else "p2")  # answered behind the questions
+                await announced(peer, who, "p1" if who is ALICE else "p2")  # the response arrives after the checks
             assert asked_about(other) == []
             assert sorted(asked_about(own)) == [b"0", b"1", b"2"]
         await ask(own, ROOT, RequestCode.AUTH_UPDATE_USER, {"username": "alice"}, b'{"userStatus":"disable"}')

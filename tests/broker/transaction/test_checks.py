@@ -1,4 +1,4 @@
-"""The walk over the open halves: what it reads, and who is served meanwhile."""
+"""The scan of the open half messages: what it reads, and requests that are served meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def transactions_of(broker: Broker) -> TransactionService:
 
 @contextmanager
 def counted_reads(transactions: TransactionService, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The queue offsets of the halves that are read."""
+    """Return the queue offsets of the half messages that are read."""
     found: list[int] = []
     read = transactions._read
 
@@ -43,7 +43,7 @@ def counted_reads(transactions: TransactionService, monkeypatch: pytest.MonkeyPa
 
 
 async def test_what_would_tell_nothing_new_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every half once: nobody can be asked about the first, and the second has a time of its own."""
+    """Each half message is read once: the first has no producer, and the second has its own check time."""
     clock = Clock()
     clock.hold()
     async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
@@ -55,10 +55,10 @@ async def test_what_would_tell_nothing_new_is_not_read_again(tmp_path: Path, mon
             for _ in range(3):
                 await transactions._check_all()
             assert read == [0, 1]
-            clock.move(600_000)  # the first is written anew, as the third; the second may have been lost
+            clock.move(600_000)  # the first is rewritten as the third; the second may have been lost
             await transactions._check_all()
             assert read == [0, 1, 0, 1]
-            assert len(messages(await peer.pull(HALF_TOPIC, 2, wait_ms=10_000))) == 1  # so it has been seen
+            assert len(messages(await peer.pull(HALF_TOPIC, 2, wait_ms=10_000))) == 1  # so it was read
             clock.move(60_000)
             for _ in range(3):
                 await transactions._check_all()
@@ -77,7 +77,7 @@ async def test_others_have_their_turn_while_many_halves_are_looked_at(
         for _ in range(20):
             await prepare(peer)
         clock.move(60_000)
-        monkeypatch.setattr(background, "_SLICE_S", -1.0)  # a turn after every one
+        monkeypatch.setattr(background, "_SLICE_S", -1.0)  # yield after every one
         with counted_turns() as turns:
             await transactions_of(broker)._check_all()
             assert turns() >= 20
@@ -86,7 +86,7 @@ async def test_others_have_their_turn_while_many_halves_are_looked_at(
 async def test_after_a_start_halves_that_nobody_can_be_asked_about_are_written_anew_a_few_a_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest first; meanwhile they can be decided, and each once, whenever its producer comes."""
+    """The oldest half message is first. Meanwhile the producer can decide the others, each once."""
     clock, count, interval_ms = Clock(), 8, 200_000
     clock.hold()
     monkeypatch.setattr("raptormq.broker.transaction.transaction_service._RENEWALS_PER_ROUND", 3)
@@ -102,11 +102,11 @@ async def test_after_a_start_halves_that_nobody_can_be_asked_about_are_written_a
             for _ in range(3):
                 end_before = broker._store.queue_end(HALF_TOPIC, 0)
                 await transactions._check_all()
-                await transactions._check_all()  # at once, which is no time for more of them
+                await transactions._check_all()  # immediately, which is too early for further checks
                 written.append(bodies(await peer.pull(HALF_TOPIC, end_before)))
                 clock.move(interval_ms)
         assert written == [[b"0", b"1", b"2"], [b"3", b"4", b"5"], [b"6", b"7"]]
-        assert read == [*range(count), 3, 4, 5, 8, 9, 10, 6, 7, 11, 12, 13]  # each once, where it is
+        assert read == [*range(count), 3, 4, 5, 8, 9, 10, 6, 7, 11, 12, 13]  # each once, at its offset
         assert (await end(peer, sent[4], COMMIT)).code == 0
         await announce(peer)
         await transactions._check_all()
@@ -166,7 +166,7 @@ async def test_a_half_that_arrives_while_those_before_it_are_named_is_open_and_d
 
 @asynccontextmanager
 async def one_that_is_due(tmp_path: Path) -> AsyncIterator[tuple[TransactionService, Peer, RemotingCommand]]:
-    """An open half, b"x", that its producer is to be asked about, and the answer to its send."""
+    """Store an open half message b"x" whose producer must be checked. Return the response to its send."""
     clock = Clock()
     async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
         await announce(peer)
@@ -176,8 +176,8 @@ async def one_that_is_due(tmp_path: Path) -> AsyncIterator[tuple[TransactionServ
 
 
 async def delivered(peer: Peer) -> list[bytes]:
-    """What consumers get of transactions."""
-    await peer.send("t", b"plain", 2)  # what was written before it is visible, too
+    """Return the messages of transactions that consumers receive."""
+    await peer.send("t", b"plain", 2)  # earlier messages are visible, too
     *found, last = bodies(await peer.pull("t", 0, 2))
     assert last == b"plain"
     return found
@@ -186,7 +186,7 @@ async def delivered(peer: Peer) -> list[bytes]:
 async def test_a_half_that_is_decided_while_the_disk_is_waited_for_is_not_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its message would come twice: it would be open again, as another half."""
+    """Otherwise it would be open again as another half message, and its message would be delivered twice."""
     async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         read = transactions._read
 
@@ -203,7 +203,7 @@ async def test_a_half_that_is_decided_while_the_disk_is_waited_for_is_not_asked_
 async def test_two_decisions_at_the_same_time_on_a_half_that_was_written_anew_count_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One names it where it was first, and the other one comes while it is read where it is now."""
+    """One decision names its first offset. The other decision arrives while its current copy is read."""
     async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         await transactions._check_all()
         asked = await question(peer)
@@ -229,7 +229,7 @@ async def test_a_decision_that_comes_while_its_half_is_written_anew_counts(
             monkeypatch.setattr(writer, "write_confirmed", write)
             result = await write(records)
             decided.append(asyncio.create_task(end(peer, sent, COMMIT)))
-            await peer.call(RequestCode.GET_BROKER_CONFIG)  # comes behind it: it waits by now
+            await peer.call(RequestCode.GET_BROKER_CONFIG)  # arrives after it, when it already waits
             return result
 
         monkeypatch.setattr(writer, "write_confirmed", slowly)
@@ -246,7 +246,7 @@ async def test_a_decision_counts_that_reads_a_copy_nobody_was_told_of_while_that
     async with running(tmp_path, NEVER, clock=clock) as broker, connected(broker) as peer:
         sent, transactions = await prepare(peer), transactions_of(broker)
         clock.move(660_000)
-        await transactions._check_all()  # nobody is there to be asked
+        await transactions._check_all()  # no producer is connected
         assert messages(await peer.pull(HALF_TOPIC, 1, wait_ms=10_000))
         clock.move(660_000)
         read = transactions._read
@@ -266,7 +266,7 @@ async def test_a_decision_counts_that_reads_a_copy_nobody_was_told_of_while_that
 async def test_a_decision_counts_before_the_queue_shows_the_copy_that_was_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a full disk or a busy one keeps the queue behind the log."""
+    """Delay the dispatch, like a full or busy disk."""
     async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         with monkeypatch.context() as behind:
             behind.setattr(transactions._writer._reput, "schedule", lambda: None)

@@ -1,4 +1,4 @@
-"""Which halves are open, and from where a restart has to read, whatever the order of events."""
+"""The index of open half messages, and the offset from which a restart must read, for any order of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raptormq.broker.transaction.half_message_index import HalfMessageIndex, Ope
 
 
 def kept(ledger: HalfMessageIndex) -> tuple[int, int]:
-    """The progress, once everything is forgotten that a restart need not read."""
+    """Return the progress after everything was removed that a restart need not read."""
     for _ in ledger.discard_ops():
         pass
     return ledger.progress
@@ -25,7 +25,7 @@ def test_a_half_is_open_until_an_op_names_it() -> None:
     assert ledger.open == {5: OpenHalf(100), 6: OpenHalf(200)}
     ledger.add_op(2, [6])
     assert ledger.open == {5: OpenHalf(100)}
-    assert kept(ledger) == (5, 2)  # the op names a half behind the first open one
+    assert kept(ledger) == (5, 2)  # the op record names a half message after the first open one
     ledger.add_op(3, [5])
     assert kept(ledger) == (7, 4)
 
@@ -41,7 +41,7 @@ def test_a_decision_may_come_before_its_half_is_seen_and_counts_once() -> None:
 
 
 def test_while_a_decision_is_written_no_other_counts_and_a_restart_would_ask() -> None:
-    """Its record may be lost with the power; the kept progress must not be behind the half by then."""
+    """A power failure may remove its record. The saved progress must then not be after the half message."""
     ledger = HalfMessageIndex(0, 0)
     ledger.add_half(0, 1)
     ledger.add_half(1, 1)
@@ -52,7 +52,10 @@ def test_while_a_decision_is_written_no_other_counts_and_a_restart_would_ask() -
     assert kept(ledger) == (0, 0)
     ledger.cancel_decision(0, 2)
     assert ledger.undecided(0) == OpenHalf(2)
-    assert kept(ledger) == (0, 0)  # with the op of the half behind it: it is settled after a restart, too
+    assert kept(ledger) == (
+        0,
+        0,
+    )  # with the op record of the next half message, so it is also complete after a restart
     ledger.begin_decision(0)
     ledger.add_op(1, [0])
     assert kept(ledger) == (2, 2)
@@ -80,7 +83,7 @@ def test_a_decision_that_was_not_written_opens_the_half_again() -> None:
 
 
 def moved(ledger: HalfMessageIndex, to: int, *, announced: bool = True) -> None:
-    """Write the half that was at 0 first anew, as a question does."""
+    """Rewrite the half message that was first at 0, like a check."""
     now = ledger.current_offset(0)
     places = ledger.known_offsets(now)
     ledger.add_op(to, [now])
@@ -133,7 +136,7 @@ def test_restoring_from_the_kept_progress_gives_the_same_open_halves(events: lis
             named = [half for half in {value, value * 2} if half < halves]
             ledger.add_op(len(ops), named)
             ops.append(named)
-        if next(forgetting, None) is None:  # between two of them anything may come
+        if next(forgetting, None) is None:  # any event can occur between two of them
             forgetting = ledger.discard_ops()
         if number == cut:
             kept = ledger.progress

@@ -1,4 +1,4 @@
-"""Transactions of a broker with a producer that decides, is asked, disappears or lies."""
+"""Transactions of a broker with a producer that decides, answers checks, disconnects or sends wrong decisions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_nobody_sees_a_half_and_everybody_the_committed_message(tmp_path: 
 async def test_what_is_rolled_back_is_never_seen_and_a_decision_counts_once(tmp_path: Path) -> None:
     async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
         sent = await prepare(peer)
-        assert (await end(peer, sent, 0)).code == 0  # "unknown" decides nothing
+        assert (await end(peer, sent, 0)).code == 0  # "unknown" is not a decision
         assert (await end(peer, sent, ROLLBACK)).code == 0
         for decision in (COMMIT, ROLLBACK):
             again = await end(peer, sent, decision)
@@ -102,7 +102,7 @@ async def test_the_producer_is_asked_and_its_answer_decides(tmp_path: Path) -> N
 
 
 async def test_a_decision_counts_once_though_it_comes_after_questions(tmp_path: Path) -> None:
-    """Its local transaction has taken long; it knows the half where it was at first."""
+    """Its local transaction has taken long, so it knows only the first offset of the half message."""
     async with running(tmp_path, QUICK | {"transactionCheckMax": "1000"}) as broker, connected(broker) as peer:
         await announce(peer)
         sent = await prepare(peer)
@@ -122,7 +122,7 @@ async def test_a_transaction_that_nobody_decides_is_given_up(tmp_path: Path) -> 
         assert int((await question(peer)).ext_fields["tranStateTableOffset"]) == 1
         asked = await question(peer)
         while (lost := await peer.pull(TRANS_CHECK_MAX_TIME_TOPIC, 0, wait_ms=10_000)).code == 17:
-            await asyncio.sleep(0.02)  # the topic comes into being with its first message
+            await asyncio.sleep(0.02)  # the first message creates the topic
         (discarded,) = messages(lost)
         assert decode_properties(discarded.properties)["TRANSACTION_CHECK_TIMES"] == "2"
         assert (await answer(peer, asked, COMMIT)).code == 604
@@ -130,7 +130,7 @@ async def test_a_transaction_that_nobody_decides_is_given_up(tmp_path: Path) -> 
 
 
 async def test_only_questions_that_somebody_is_asked_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Producers that are away for long lose nothing."""
+    """Transactions of producers that are disconnected for long are not lost."""
     monkeypatch.setattr("raptormq.broker.transaction.transaction_service._RENEW_INTERVAL_MS", 1)
     async with running(tmp_path, QUICK) as broker, connected(broker) as peer:
         await prepare(peer)
@@ -177,7 +177,7 @@ async def test_every_state_survives_a_restart(tmp_path: Path) -> None:
 
 
 async def _first_open_then_decided(root: Path) -> int:
-    """An open half, two that are committed, one more that is open; returns the place of an ordinary message."""
+    """Store an open half message, two committed ones and another open one. Return the offset of an ordinary message."""
     async with running(root, NEVER) as broker, connected(broker) as peer:
         plain = [await peer.send("t", b"plain") for _ in range(4)]
         await prepare(peer, b"open0", age_ms=60_000)
@@ -202,7 +202,7 @@ async def test_a_damaged_decision_is_asked_for_again_and_hinders_no_other(
     await _first_open_then_decided(tmp_path)
     (log,) = (tmp_path / "commitlog").iterdir()
     data = bytearray(log.read_bytes())
-    data[data.index(OP_HALF_TOPIC.encode())] ^= 0x80  # no UTF-8 any more, in the record of the first decision
+    data[data.index(OP_HALF_TOPIC.encode())] ^= 0x80  # invalid UTF-8 in the record of the first decision
     log.write_bytes(data)
     async with running(tmp_path, QUICK | {"transactionCheckMax": "1000"}) as broker, connected(broker) as peer:
         assert await _asked_bodies(peer, 3) == {b"open0", b"decided1", b"open3"}
@@ -245,7 +245,7 @@ async def test_a_full_disk_leaves_the_transaction_open(tmp_path: Path, monkeypat
 async def test_what_is_kept_while_a_decision_is_written_that_then_fails_loses_no_half_and_opens_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    """Under SYNC_FLUSH writing one takes as long as the disk, and what is kept meanwhile counts after a restart."""
+    """With SYNC_FLUSH each rewrite takes a flush, and decisions meanwhile must be effective after a restart."""
     async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
         for _ in range(before):
             await end(peer, await prepare(peer), ROLLBACK)
@@ -293,7 +293,7 @@ async def test_an_open_transaction_that_is_resumed_is_one_and_its_questions_are_
     async with running(tmp_path, NEVER) as broker, connected(broker) as peer:
         sent = await prepare(peer)
         fields = {"msgId": sent.ext_fields["msgId"]}
-        for place in (1, 2):  # the second time it lives on as another half
+        for place in (1, 2):  # the second time it was rewritten as another half message
             assert (await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)).code == 0
             half = messages(await peer.pull(HALF_TOPIC, place))[0]
             assert decode_properties(half.properties)["TRANSACTION_CHECK_TIMES"] == "0"
@@ -318,5 +318,5 @@ async def test_a_half_with_an_endless_number_hinders_no_other(tmp_path: Path, na
         await prepare(peer, b"endless", PREPARED + f"{name}\x01{'9' * 5000}\x02")
         await prepare(peer, b"good")
         asked: set[bytes] = set()
-        while asked != {b"endless", b"good"}:  # one may be asked twice before the other is there
+        while asked != {b"endless", b"good"}:  # one may be checked twice before the other is stored
             asked.add(decode_record((await question(peer)).body).body)

@@ -1,4 +1,4 @@
-"""Administration against real brokers: topics, routes, figures, and what does not exist."""
+"""Administration of real brokers: topics, routes, figures, and missing objects."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_many_topics_at_once(tmp_path: Path) -> None:
         ]
         with pytest.raises(ServerError):
             await admin.put_topics(address, [TopicConfig("t2"), TopicConfig("t1", attributes={"no.such": "attribute"})])
-        assert "t2" not in (await admin.topic_configs(address)).topics, "none is changed unless all can be"
+        assert "t2" not in (await admin.topic_configs(address)).topics, "no topic is changed unless all can be changed"
         with pytest.raises(ConfigError):
             await admin.put_topics(address, [TopicConfig("t3", read_queue_nums=-1)])
 

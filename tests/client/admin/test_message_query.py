@@ -1,4 +1,6 @@
-"""`AdminClient.find_messages` and `message`: against real brokers, and against answers that ours do not give."""
+"""`AdminClient.find_messages` and `message`, with real brokers and with responses that RaptorMQ's brokers do not
+send.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,14 @@ def text(number: int) -> bytes:
 
 @asynccontextmanager
 async def administered(cluster: Cluster, queue_type: str = "SimpleCQ") -> AsyncIterator[AdminClient]:
-    """An administrator, with keys, of a cluster that has a topic of one queue on each broker."""
+    """Run an admin client with keys, in a cluster with a topic of one queue on each broker."""
     async with AdminClient(client_config=client(cluster)) as admin:
         await admin.create_topic("t", 1, 1, attributes={"queue.type": queue_type})
         yield admin
 
 
 async def send_lists(cluster: Cluster, config: ProducerConfig) -> list[str]:
-    """Send two lists of five messages, of which the first tells the client what kind the topic is; return their ids."""
+    """Send two lists of five messages and return their ids. The first list tells the client the type of the topic."""
     ids: list[str] = []
     async with Producer("p", config=config, client_config=client(cluster)) as producer:
         for numbers in (range(5), range(5, 10)):
@@ -191,7 +193,7 @@ async def test_arguments_that_are_not_what_they_have_to_be(wrong: Any, named: st
 
 
 def record(body: bytes, properties: str, offset: int = 0, *, topic: str = "t", sys_flag: int = 0) -> bytes:
-    """A stored record, at a place of its own."""
+    """Return a stored record at a unique position."""
     return encode_record(
         StoredMessage(topic, 3, body, properties, queue_offset=offset, physical_offset=offset * 1000, sys_flag=sys_flag)
     )
@@ -201,7 +203,7 @@ def record(body: bytes, properties: str, offset: int = 0, *, topic: str = "t", s
 async def scripted(
     *bodies: bytes, request_timeout: float = 3.0
 ) -> AsyncIterator[tuple[AdminClient, list[ScriptedPeer]]]:
-    """An administrator whose brokers answer every search, and every question for a place, with these records."""
+    """Run an admin client whose brokers respond to every query with these records."""
     async with AsyncExitStack() as stack:
         server, *peers = [await stack.enter_async_context(ScriptedPeer()) for _ in range(len(bodies) + 1)]
         for peer, found in zip(peers, bodies, strict=True):
@@ -214,7 +216,7 @@ async def scripted(
 
 
 def place_on(peer: ScriptedPeer) -> str:
-    """An offset id that names the peer."""
+    """Return an offset id with the address of the peer."""
     return offset_id(encode_host("127.0.0.1", int(peer.address.rpartition(":")[2])), 40_000)
 
 
@@ -233,7 +235,7 @@ async def test_an_index_holds_hashes_and_what_has_another_key_is_left_out() -> N
 
 
 async def test_a_topic_that_was_made_again_may_have_two_messages_at_one_offset() -> None:
-    """Apache RocketMQ's brokers also answer with what a topic had before it was deleted."""
+    """Apache RocketMQ's brokers also return messages from before the deletion of a topic."""
     lives = [
         encode_record(StoredMessage("t", 3, body, "KEYS\x01k\x02", physical_offset=place, store_timestamp=place))
         for body, place in ((b"second life", 2000), (b"first life", 1000))
@@ -250,7 +252,7 @@ WRAPPER = "UNIQ_KEY\x01BATCH\x02INNER_NUM\x013\x02"
 
 
 async def test_a_batch_that_comes_whole_gives_what_was_asked_for() -> None:
-    """Apache RocketMQ's brokers do not take batches apart."""
+    """Apache RocketMQ's brokers do not unpack batches."""
     whole = record(PLAIN_BATCH, f"{WRAPPER}KEYS\x01k0 k1 k2 all\x02", 40, sys_flag=INNER_BATCH)
     async with scripted(whole) as (admin, [peer]):
         [found] = await admin.find_messages("t", "k1")
@@ -259,7 +261,7 @@ async def test_a_batch_that_comes_whole_gives_what_was_asked_for() -> None:
         assert bodies(await admin.find_messages("t", "BATCH")) == [b"0", b"1", b"2"]
         first = await admin.message(place_on(peer))
     assert first is not None
-    assert (first.body, first.queue) == (b"0", MessageQueue("t", "", 3))  # no name server lists that address
+    assert (first.body, first.queue) == (b"0", MessageQueue("t", "", 3))  # no name server lists this address
 
 
 async def test_a_batch_that_comes_encrypted_is_decrypted() -> None:

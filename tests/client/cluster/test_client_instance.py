@@ -1,4 +1,4 @@
-"""What brokers see of a client: heartbeats, farewells, and answers to their own requests."""
+"""Requests of a client instance to brokers: heartbeats, unregistrations, and responses to their requests."""
 
 from __future__ import annotations
 
@@ -78,13 +78,14 @@ async def test_a_broker_that_was_away_gets_a_heartbeat_as_soon_as_it_is_back(fre
         await broker.stop()
         await eventually(lambda: member.lost == 1)
         await broker.start()
-        await broker.wait_for(HEART_BEAT, 2)  # nobody else has anything to say to it
+        await broker.wait_for(HEART_BEAT, 2)  # no other request is sent to it
         assert member.made == 2
         for connection in list(names.connections):
             connection.abort()
         await eventually(lambda: instance.pool.open_connection(names.address) is None)
         await instance.routes.refresh("t")
-        assert (member.made, member.lost) == (2, 2)  # that was no broker: members are not forgotten, brokers may be
+        # The connection to a name server was lost: members are unchanged, but brokers may be missing.
+        assert (member.made, member.lost) == (2, 2)
 
 
 async def test_a_connection_that_another_one_has_made_leads_to_a_heartbeat(free_port: int) -> None:

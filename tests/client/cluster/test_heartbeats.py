@@ -1,4 +1,4 @@
-"""Heartbeats: every broker hears of a change at once, whatever the others do."""
+"""Heartbeats: every broker gets a change immediately, independently of the others."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.client.scripted_peer import ScriptedPeer, answer, refuse, silence
 
 HEART_BEAT = RequestCode.HEART_BEAT
 FOR_EVER = 300.0
-"""Longer than the session of tests may take."""
+"""Longer than any test session."""
 
 
 @asynccontextmanager
 async def heartbeats_to(*peers: ScriptedPeer) -> AsyncIterator[tuple[Heartbeats, list[str]]]:
-    """With the producer groups that they tell of."""
+    """Return the heartbeats with their producer groups."""
     groups = ["p"]
     pool = ConnectionPool(Router(), ConnectionLimits(), FOR_EVER)
     addresses = [peer.address for peer in peers]
@@ -54,7 +54,7 @@ async def test_a_frozen_broker_is_waited_for_in_the_background() -> None:
 async def test_many_groups_that_a_broker_has_forgotten_come_back_with_two_heartbeats() -> None:
     async with ScriptedPeer() as broker, heartbeats_to(broker) as (heartbeats, _):
         assert await asyncio.gather(*(heartbeats.send(broker.address) for _ in range(500))) == [True] * 500
-        assert len(told(broker)) == 2  # the second speaks for all that came after the first had begun
+        assert len(told(broker)) == 2  # the second heartbeat includes all changes after the start of the first
 
 
 async def test_a_heartbeat_that_has_begun_does_not_count_for_a_change() -> None:
@@ -65,7 +65,7 @@ async def test_a_heartbeat_that_has_begun_does_not_count_for_a_change() -> None:
         await held.wait()
         groups.append("later")
         second = asyncio.create_task(heartbeats.send(broker.address))
-        first.cancel()  # the second comes to wait before that is seen
+        first.cancel()  # the second waits before this is detected
         assert await second
         assert told(broker) == [["p"], ["p", "later"]]
 

@@ -1,4 +1,4 @@
-"""What name servers that do not know the same know together."""
+"""Merged metadata of name servers that have different data."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_brokers_and_their_members_are_those_that_any_knows() -> None:
 
 
 async def test_all_are_asked_at_once_and_the_one_that_the_client_is_with_is_believed_where_they_differ() -> None:
-    """One after the other, a thousand topics take minutes."""
+    """Sequential requests for a thousand topics would take minutes."""
     pool = ConnectionPool()
     async with ScriptedPeer() as first, ScriptedPeer() as second, asyncio.timeout(30):
         late: list[tuple[Connection, RemotingCommand]] = []
@@ -125,7 +125,7 @@ async def test_an_administrator_sees_brokers_that_reach_one_of_them_alone() -> N
 
 
 async def test_an_administrator_waits_for_what_a_late_name_server_alone_knows() -> None:
-    """Also for one that was too late a moment ago, when nothing was to be changed."""
+    """This includes a server that did not respond in time to the previous request, when nothing was to be changed."""
     async with ScriptedPeer() as first, ScriptedPeer() as late, ScriptedPeer() as broker:
         asked: list[tuple[Connection, RemotingCommand]] = []
         first.on(ROUTE, refuse(ResponseCode.TOPIC_NOT_EXIST))

@@ -1,4 +1,4 @@
-"""Several name servers: any answer will do, and a silent one does not use up the time of the others."""
+"""Several name servers: any response is sufficient, and an unresponsive one does not use up the time of the others."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_all_gone_is_an_error_within_the_time(free_port: int) -> None:
         started = asyncio.get_running_loop().time()
         with pytest.raises(TransportError):
             await ask(servers, timeout=0.4)
-        assert asyncio.get_running_loop().time() - started < 20  # not a time-out of its own for each
+        assert asyncio.get_running_loop().time() - started < 20  # not a separate timeout for each
         with pytest.raises(ConnectError, match=str(free_port)):
             await NameServers(pool, [f"127.0.0.1:{free_port}"], timeout=3).request(request(ASK))
         await pool.close()

@@ -1,4 +1,4 @@
-"""What name servers have told of a topic while some of them do not answer."""
+"""Cached routes of a topic while some name servers do not respond."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def route(*brokers: BrokerData) -> Reply:
 
 
 async def told(routes: RouteCache) -> dict[str, dict[int, str]]:
-    """The addresses of the brokers, each of which has queues."""
+    """Return the addresses of the brokers. Each of them has queues."""
     found = await routes.ask("t")
     assert found is not None
     assert {each.broker_name for each in found.queues} == {each.broker_name for each in found.brokers}
@@ -53,7 +53,7 @@ async def test_the_last_response_counts_until_there_is_another(reply: Reply, mon
         for _ in range(3):
             assert await told(routes) == {"a": {0: "h:1"}, "b": {0: "h:2"}}
         for _ in range(2):
-            assert await told(routes) == {"a": {0: "h:1"}}, "it has answered without the broker"
+            assert await told(routes) == {"a": {0: "h:1"}}, "its response does not have the broker"
 
 
 async def test_no_matter_which_one_the_client_is_with() -> None:
@@ -83,7 +83,7 @@ async def test_the_response_that_there_is_no_such_topic_counts() -> None:
 
 
 async def test_cached_routes_alone_are_no_response() -> None:
-    """Whether the topic was deleted is not for it to say; it counts again with the next answer."""
+    """This server cannot report a deletion of the topic. It counts again after its next response."""
     async with two() as (routes, first, second):
         first.on(ASK, UNKNOWN, UNKNOWN, route(A))
         second.on(ASK, route(B), hang_up)
@@ -100,7 +100,7 @@ async def test_nothing_is_kept_of_topics_that_are_unknown_or_were_deleted() -> N
         assert not routes._cached
         assert await told(routes) == {"a": {0: "h:1"}, "b": {0: "h:2"}}
         routes.forget("t")
-        assert await told(routes) == {"a": {0: "h:1"}}, "it was made again there alone"
+        assert await told(routes) == {"a": {0: "h:1"}}, "the topic was recreated only there"
 
 
 async def test_one_that_is_gone_keeps_no_broker_for_longer_than_two_minutes() -> None:
@@ -118,7 +118,7 @@ async def test_one_that_is_gone_keeps_no_broker_for_longer_than_two_minutes() ->
 
 
 async def test_a_broker_that_another_one_knew_and_does_not_tell_any_more_is_gone() -> None:
-    """Machines often have a name server and a broker each."""
+    """A machine often runs a name server and a broker."""
     master, replica = BrokerData("c", "a", {0: "h:1"}), BrokerData("c", "a", {1: "h:3"})
     async with two() as (routes, first, second):
         both = route(A, B)
@@ -127,9 +127,9 @@ async def test_a_broker_that_another_one_knew_and_does_not_tell_any_more_is_gone
         for _ in range(2):
             assert await told(routes) == {"a": {0: "h:1"}, "b": {0: "h:2"}}
         assert await routes.ask("t") is None
-        assert await told(routes) == {"a": {0: "h:1", 1: "h:3"}, "b": {0: "h:2"}}, "it knows nothing yet"
+        assert await told(routes) == {"a": {0: "h:1", 1: "h:3"}, "b": {0: "h:2"}}, "it has no routes yet"
         assert await told(routes) == {"a": {0: "h:1"}, "b": {0: "h:2"}}
-        assert await told(routes) == {"a": {1: "h:3"}, "b": {0: "h:2"}}, "the master is gone"
+        assert await told(routes) == {"a": {1: "h:3"}, "b": {0: "h:2"}}, "the master is lost"
         assert await told(routes) == {"a": {1: "h:3"}, "b": {0: "h:2"}}
         first.on(ASK, route(replica))
         for _ in range(2):

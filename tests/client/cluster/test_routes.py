@@ -1,4 +1,4 @@
-"""The route table: one request for many callers, routes of topics to come, and name servers that fail."""
+"""The route table: one request for many callers, routes of missing topics, and failing name servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNKNOWN = refuse(ResponseCode.TOPIC_NOT_EXIST)
 
 
 def only(**replies: Reply) -> Reply:
-    """Reply by topic; topics that are not named are unknown."""
+    """Respond with routes by topic. All other topics are unknown."""
 
     def reply(connection: Connection, request: RemotingCommand) -> None:
         replies.get(request.ext_fields["topic"], UNKNOWN)(connection, request)
@@ -78,7 +78,7 @@ async def test_an_unknown_topic_has_no_route_and_is_asked_for_again() -> None:
 
 
 async def test_a_route_stays_known_while_name_servers_know_nothing() -> None:
-    """One that restarts does not, until the brokers have registered."""
+    """A restarted name server does not have the route until the brokers have registered."""
     async with table() as (routes, peer, changes):
         peer.on(ASK, route(1, peer), UNKNOWN)
         known = await routes.find("t")
@@ -93,19 +93,19 @@ async def test_a_topic_that_its_brokers_and_all_name_servers_lack_was_deleted() 
         peer.on(ASK, route(1, peer), route(2, peer, other), UNKNOWN)
         await routes.find("t")
         routes.note_missing("t", "broker-0")
-        assert await routes.refresh("t") is routes.cached("t"), "another broker has it"
+        assert await routes.refresh("t") is routes.cached("t"), "another broker has the topic"
         assert await routes.refresh("t") is None
-        assert routes.cached("t") is not None, "nobody has denied that one"
+        assert routes.cached("t") is not None, "no response lacks this broker"
         routes.note_missing("t", "broker-0")
         assert await routes.refresh("t") is None
-        assert routes.cached("t") is not None, "the other broker has not"
+        assert routes.cached("t") is not None, "the other broker does not have the topic"
         routes.note_missing("t", "broker-1")
         assert await routes.refresh("t") is None
         assert routes.cached("t") is None
 
 
 async def test_a_denial_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic may have been made again meanwhile."""
+    """The topic may have been recreated meanwhile."""
     async with table() as (routes, peer, _):
         peer.on(ASK, route(1, peer), UNKNOWN)
         await routes.find("t")
@@ -119,7 +119,7 @@ async def test_a_denial_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
 async def two_servers() -> AsyncIterator[tuple[RouteTable, ScriptedPeer, ScriptedPeer]]:
     pool = ConnectionPool()
     with pytest.MonkeyPatch.context() as patched:
-        # Both are in this process, which may get no CPU for half a second.
+        # Both run in this process, which may get no CPU time for half a second.
         patched.setattr("raptormq.client.cluster.name_servers._OTHERS_TIMEOUT_S", 60.0)
         async with ScriptedPeer() as first, ScriptedPeer() as second:
             routes = RouteTable(NameServers(pool, [first.address, second.address], timeout=60), lambda _: None)
@@ -134,12 +134,14 @@ async def brokers(routes: RouteTable) -> set[str]:
 
 
 async def test_a_broker_that_only_another_name_server_knows_is_found_at_once() -> None:
-    """One that this broker cannot reach is no better than one that is away; whoever comes new must not miss it."""
+    """A broker that cannot reach a name server is missing in its routes, like a stopped broker. New clients must find
+    it.
+    """
     async with two_servers() as (routes, first, second):
         first.on(ASK, route(1, first))
         second.on(ASK, route(1, first, second), UNKNOWN, route(1, first, second))
         assert await brokers(routes) == {"broker-0", "broker-1"}
-        assert await brokers(routes) == {"broker-0"}, "the other one has been started again"
+        assert await brokers(routes) == {"broker-0"}, "the other name server has restarted"
         assert await brokers(routes) == {"broker-0", "broker-1"}
 
 
@@ -166,11 +168,13 @@ async def test_one_that_knows_nothing_does_not_hide_what_another_knows() -> None
         assert await brokers(routes) == {"broker-0", "broker-1"}
         known = await routes.refresh("t")
         assert known is not None
-        assert (known.master("broker-0"), len(known.brokers)) == (second.address, 1), "one has moved, one is gone"
+        assert (known.master("broker-0"), len(known.brokers)) == (second.address, 1), (
+            "one has another address, one is lost"
+        )
 
 
 async def test_what_each_name_server_knows_counts_together() -> None:
-    """Each may be cut off from another broker."""
+    """Each name server may be cut off from another broker."""
     async with two_servers() as (routes, first, second):
         both, mine, other = route(1, first, second), route(1, first), route_of_second(second)
         first.on(ASK, both, mine)
@@ -183,7 +187,7 @@ async def test_what_each_name_server_knows_counts_together() -> None:
 
 
 def route_of_second(second: ScriptedPeer) -> Reply:
-    """Answer with a route of two brokers that lacks the first one."""
+    """Respond with a route of two brokers without the first one."""
     body = TopicRoute([QueueData("broker-1", 1, 1, 6)], [BrokerData("c", "broker-1", {0: second.address})]).to_json()
     return answer(body=body)
 
@@ -224,7 +228,7 @@ async def test_a_topic_to_come_borrows_the_route_of_the_default_topic_until_it_h
         while routes.cached("new") is borrowed:
             routes.note_sent("new")
             await asyncio.sleep(0)
-        assert len(peer.received[ASK]) == 4  # the topic, the default one, the topic once more, and its own at last
+        assert len(peer.received[ASK]) == 4  # the topic, the default topic, the topic again, and finally its own route
         assert [len(each.write_queues) for each in changes] == [2]
 
 
@@ -244,7 +248,9 @@ async def test_the_brokers_that_a_topic_to_come_is_sent_to_may_move() -> None:
 
 @pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])
 async def test_topics_that_brokers_make_of_groups_will_have_one_queue(topic: str) -> None:
-    """Whatever the default topic has; the first dead letter would not find its queue else."""
+    """A topic of a group has one queue whatever the default topic has. Otherwise the first dead letter would be sent to
+    a missing queue.
+    """
     async with table() as (routes, peer, _):
         peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
         assert len((await routes.find_for_sending(topic, 4)).write_queues) == 1
@@ -255,7 +261,7 @@ async def test_one_send_is_enough_to_find_the_route_of_a_new_topic() -> None:
         peer.on(ASK, only(TBW102=route(8, peer, perm=7)))
         await routes.find_for_sending("new", 4)
         routes.note_sent("new")
-        await peer.wait_for(ASK, 4)  # twice by `sent`: the name server does not know the topic yet
+        await peer.wait_for(ASK, 4)  # twice by `sent`, because the name server does not have the topic yet
         assert changes == []
         peer.on(ASK, only(new=route(2, peer)))
         async with asyncio.timeout(20):

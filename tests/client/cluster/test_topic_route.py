@@ -1,4 +1,4 @@
-"""What a route means for a client: queues to write, queues to read, and who serves them."""
+"""Evaluation of a route: queues for sending, queues for receiving, and their brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that comes back is found by all readers as soon as by one, and an outage is told once."""
+"""A recovered broker is used by all readers after the first success, and each outage is logged once."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ async def test_who_finds_a_broker_back_wakes_the_others(caplog: pytest.LogCaptur
     elsewhere.cancel()
     refused.cancel()
     told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 3  # two brokers, and of one of them two different things
+    assert len(told) == 3  # two brokers, and two different errors of one of them
     assert "group g cannot read" in told[0]
     for queue in QUEUES:
         outages.note_response(queue)
-    await outages.pause(QUEUES[0], GONE, LONG)  # who tries for all does not pause for so long
+    await outages.pause(QUEUES[0], GONE, LONG)  # the reader that tries for all has a shorter pause
     assert len(caplog.records) == 4
 
 
 async def test_who_has_no_route_waits_for_itself() -> None:
-    """Else the reader of a topic that was deleted would ask for it with each message of another one."""
+    """Otherwise the reader of a deleted topic would send a request after each message of another topic."""
     outages, lost = BrokerOutages("g"), Failure.of(NoRoute.to("t"), has_route=False)
     pauses = [asyncio.create_task(outages.pause(queue, lost, LONG)) for queue in QUEUES]
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The order in which progress is stored, and what an unreachable broker costs."""
+"""The order of offset commits, and the cost of an unreachable broker."""
 
 from __future__ import annotations
 

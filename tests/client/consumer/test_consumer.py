@@ -1,4 +1,4 @@
-"""`Consumer` against real brokers: messages in a loop, settled in any order, none lost."""
+"""`Consumer` with real brokers: a loop over messages that are settled in any order, without losses."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_retry_after_an_own_delay(tmp_path: Path) -> None:
             again = await anext(consumer)
             assert asyncio.get_running_loop().time() - began >= 1.4
             assert (again.body, again.reconsume_times) == (b"0", 1)
-            assert await again.retry(after=1.5) == Retry(RetryKind.TIMER, 1.5)  # without the properties of the first
+            assert await again.retry(after=1.5) == Retry(RetryKind.TIMER, 1.5)  # without properties of the first retry
             third = await anext(consumer)
             assert (third.body, third.reconsume_times) == (b"0", 2)
             await third.ack()

@@ -1,4 +1,4 @@
-"""A body without its CRC is fetched once more; anything else that cannot be read is not."""
+"""A body with a wrong CRC is fetched once again, but no other unreadable message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def test_it_arises_once_for_each_record() -> None:
     crc_retry = CrcRetry()
     wrong = ChecksumError("wrong CRC")
     assert crc_retry.should_retry_crc(0, wrong)
-    assert crc_retry.should_retry_crc(0, wrong)  # nobody has begun to fetch it again
+    assert crc_retry.should_retry_crc(0, wrong)  # no second fetch has started
     crc_retry.remember(0)
     assert not crc_retry.should_retry_crc(0, wrong)
     assert crc_retry.should_retry_crc(1, wrong)

@@ -1,4 +1,4 @@
-"""Which way a retry with a delay takes: by timers of RocketMQ 5, else by the next delay level."""
+"""Redelivery after a delay: by timers of RocketMQ 5, otherwise by the next delay level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliveries in any order against a model: the offset to commit is that of the first message that is not settled."""
+"""Deliveries in any order compared with a model: the committed offset is that of the first unsettled message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUEUE = MessageQueue("t", "broker-0", 0)
 
 
 class Retries:
-    """Brokers that accept messages, or do not."""
+    """Brokers that accept or refuse messages."""
 
     def __init__(self) -> None:
         self.is_down = False
@@ -42,7 +42,7 @@ class Retries:
 
 
 class Queue:
-    """A reader that fetches what the test wants."""
+    """A reader with fetches that the test determines."""
 
     def __init__(self, buffer: DeliveryBuffer) -> None:
         self._buffer = buffer
@@ -62,7 +62,7 @@ class Queue:
         self._buffer.submit(self.reader, self.process_queue, [message])
 
     def hand_over(self) -> None:
-        """Give the queue up and begin again where the group continues."""
+        """Give the queue up, and continue from the committed offset."""
         before, self.process_queue = self.process_queue, ProcessQueue(self.process_queue.commit_offset)
         before.revoked = before.dropped = True
 

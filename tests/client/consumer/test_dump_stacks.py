@@ -1,4 +1,4 @@
-"""What threads and tasks do, as text."""
+"""Stack traces of threads and tasks as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coroutines that are begun at once and awaited later."""
+"""Coroutines whose first step runs immediately, and that are awaited later."""
 
 from __future__ import annotations
 

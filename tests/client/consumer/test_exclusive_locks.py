@@ -1,4 +1,4 @@
-"""Locks of members that consume in order: no queue is read without one."""
+"""Queue locks of consumers with an order: no queue is read without a lock."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_renewal_is_confirmed_and_what_could_not_be_renewed_is_given_up(
         await eventually(lambda: confirmed == [set(QUEUES)])
         monkeypatch.setattr("raptormq.client.consumer.handover._RENEWAL_AFTER_FAILURE_S", 0.01)
         locks.renew_soon()
-        await eventually(lambda: len(peer.received[LOCK]) >= 4)  # soon again after the refusal
+        await eventually(lambda: len(peer.received[LOCK]) >= 4)  # soon after the refusal
         assert refused == []
         monkeypatch.setattr("raptormq.client.consumer.handover._EXPIRED_S", 0.0)
         await eventually(lambda: refused == [set(QUEUES)])
@@ -82,7 +82,7 @@ async def test_a_renewal_is_confirmed_and_what_could_not_be_renewed_is_given_up(
 
 
 class Committed:
-    """Stands where commits stand."""
+    """Replacement for the offset commits."""
 
     async def commit(self, readers: object) -> set[str]:
         return set()
@@ -91,7 +91,7 @@ class Committed:
 
 
 class Busy:
-    """Stands where a reader stands whose listener still runs."""
+    """Replacement for a reader whose listener is running."""
 
     def __init__(self) -> None:
         self.queue, self.is_busy, self.drops = QUEUES[0], True, 0
@@ -116,7 +116,7 @@ async def test_a_queue_is_acquired_with_its_lock_and_unlocked_after_its_last_cal
         handover = Handover(
             locks, cast("OffsetCommitter", Committed()), 0.0, RebalanceCalls(None, "g", 1.0, ConsumeChain("g", ()))
         )
-        # Not even a queue whose owner is gone is read without its lock.
+        # Even a queue whose owner has left is not read without its lock.
         assert await handover.acquire("t", QUEUES, set(QUEUES)) == QUEUES[:1]
         assert handover.pending_topics == {"t"}
         assert handover.locked_until(QUEUES[0]) > 0

@@ -1,4 +1,4 @@
-"""What the log says about messages that a listener has not consumed."""
+"""Log messages about messages that a listener did not consume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who belongs to a group while brokers are frozen, restarted, or do not know."""
+"""Members of a group while brokers are frozen, restarted, or have no list."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Two:
         self.members = GroupMembers(instance, "g")
 
     def knows(self, *others: str) -> Reply:
-        """Answer with this client and others."""
+        """Respond with this client and others."""
         return answer(body=encode_consumer_ids([self.instance.client_id, *others]))
 
     async def found(self, *topics: str) -> list[TopicQueues]:
         return [await self.instance.routes.find(topic) for topic in topics]
 
     async def others(self, topic: str = "t") -> list[str]:
-        """Ask, and return who is there besides this client."""
+        """Request the members. Return those besides this client."""
         (found,) = await self.found(topic)
         self.members.ask([found])
         return [each for each in await self.members.of(found) if each != self.instance.client_id]
@@ -64,7 +64,7 @@ async def test_whom_any_broker_knows_is_there() -> None:
 
 
 async def test_who_is_gone_does_not_count_for_as_long_as_another_broker_is_frozen() -> None:
-    """A frozen process accepts connections: the own one to it is new again and again."""
+    """A frozen process accepts connections, so the client's own connection to it is repeatedly new."""
     async with two(request_timeout=3.0) as group:
         group.first.on(ASK, group.knows("other"))
         group.second.on(ASK, group.knows("other"))

@@ -1,4 +1,6 @@
-"""Queues that change hands while messages flow: whoever joins or leaves, nothing is lost and nothing comes twice."""
+"""Handover of queues while messages are sent: members join and leave, no message is lost, and none is delivered
+twice.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from tests.client.eventually import eventually
 
 CONFIG = ConsumerConfig(
     consume_from=ConsumeFromWhere.FIRST,
-    commit_interval=1000.0,  # what is stored by the clock must not matter
+    commit_interval=1000.0,  # periodic commits must not affect the result
     rebalance_interval=1.0,
     concurrency=3,
     hand_over_timeout=30.0,
@@ -38,7 +40,7 @@ QUEUES = 8
 
 
 class Slow:
-    """A listener that takes as long as it takes to send one more message, until there are no more."""
+    """A listener that sends one more message per call, until there are no more."""
 
     def __init__(self) -> None:
         self.bodies: Counter[bytes] = Counter()
@@ -141,7 +143,7 @@ async def test_what_a_listener_has_is_finished_where_it_is_and_the_rest_elsewher
         await eventually(lambda: share(members[0]) == 1)
         for number in range(20, 40):
             await producer.send(Message("t", b"%d" % number))
-        # Until the gate opens, the second one has to wait for the queue that it cannot know the progress of.
+        # Until the gate opens, the second consumer must wait for the queue, because it cannot know the offset.
         assert share(members[1]) == 0
         gate.set()
         await eventually(lambda: len(seen) == 40)
@@ -205,14 +207,14 @@ async def test_a_listener_that_hangs_holds_its_queue_up_for_a_while_only(tmp_pat
         await hangs.wait()
         member = consumer(cluster, taken, whole=False, config=impatient)
         await member.start()
-        await eventually(lambda: len(taken.bodies) == 10)  # of its queue, those too that hang
+        await eventually(lambda: len(taken.bodies) == 10)  # of its queue, including unresponsive calls
         await hanging.stop()
         await eventually(lambda: len(taken.bodies) == 20)
         await member.stop()
 
 
 async def locked_by_the_dead(cluster: Cluster) -> None:
-    """Leave locks on all queues that nobody unlocks."""
+    """Lock all queues without unlocking them."""
     instance = ClientInstance.acquire(ClientConfig(cluster.name_servers, instance_name="dead"))
     route = await instance.routes.find("t")
     assert await QueueLocks(instance, "g").lock(route.read_queues) == set(route.read_queues)
@@ -248,7 +250,7 @@ async def test_a_consumer_that_is_closed_leaves_exact_progress(tmp_path: Path) -
         await cluster.create_topic("t", 2)
         for number in range(50):
             await producer.send(Message("t", b"%d" % number))
-        for _ in range(3):  # three at a time are with the listener, many more are cached
+        for _ in range(3):  # the listener has three at a time, and many more are cached
             before = slow.bodies.total()
             member = consumer(cluster, slow, whole=False)
             await member.start()
@@ -277,13 +279,16 @@ async def test_progress_of_a_queue_that_another_member_has_got_is_not_stored(tmp
             member._running.rebalancer.locks_lost(member.assignment)
             assert member.assignment == []
             slow.no_more()
-            await eventually(lambda: slow.bodies.total() == 20)  # nothing was stored, it goes on at the beginning
+            await eventually(lambda: slow.bodies.total() == 20)  # without a commit it starts at the beginning
 
 
 @pytest.mark.parametrize("brokers", [1, 2])
 async def test_nothing_comes_twice_when_a_broker_restarts(tmp_path: Path, brokers: int) -> None:
     sent, is_closed = set[bytes](), False
-    bodies, places = set[bytes](), Counter[tuple[MessageQueue, int]]()  # a send may be stored twice, at two places
+    bodies, places = (
+        set[bytes](),
+        Counter[tuple[MessageQueue, int]](),
+    )  # a repeated send can be stored twice, at two offsets
     config = replace(CONFIG, rebalance_interval=1000.0)
 
     async def take(messages: list[MessageExt]) -> None:
@@ -308,7 +313,7 @@ async def test_nothing_comes_twice_when_a_broker_restarts(tmp_path: Path, broker
         sending = asyncio.create_task(keep_sending())
         await eventually(lambda: len(bodies) > 30)
         await cluster.stop_broker(0)
-        if brokers > 1:  # the other one is sent to and read meanwhile
+        if brokers > 1:  # the other queue is written and read meanwhile
             before = len(bodies)
             await eventually(lambda: len(bodies) > before + 300)
         await cluster.start_broker(0)

@@ -1,4 +1,4 @@
-"""A push consumer answers what administrators ask through its broker, and goes back when it is told to."""
+"""A push consumer answers inspection requests that a broker forwards, and resets its offsets on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, 
 
 class _Admin(RefuseRequests):
     def closed(self, _: Connection) -> None:
-        """Nobody waits for it."""
+        """Send a oneway request."""
 
 
 async def test_a_consumer_is_looked_into_and_sent_back(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ async def test_a_consumer_is_looked_into_and_sent_back(tmp_path: Path) -> None:
             progress = decode_group_progress(asked.body)[client_id]
             reset = {"topic": "t", "group": "g", "timestamp": "0", "isForce": "true"}
             while (await ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **reset)).code != ResponseCode.SUCCESS:
-                await asyncio.sleep(0.05)  # until the first commit: only then has the group an offset
+                await asyncio.sleep(0.05)  # the group has an offset only after the first commit
             await listener.until(7)
         await pool.close()
     assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"

@@ -1,4 +1,4 @@
-"""Listener calls: how many at a time, what their answers mean, and how they end."""
+"""Listener calls: their concurrency, the meaning of their results, and their end."""
 
 from __future__ import annotations
 

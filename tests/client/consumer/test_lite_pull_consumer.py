@@ -1,4 +1,4 @@
-"""`LitePullConsumer` against real brokers: assigned by its group, committed by the caller."""
+"""`LitePullConsumer` with real brokers: queues are assigned by the group, offsets are committed by the caller."""
 
 from __future__ import annotations
 

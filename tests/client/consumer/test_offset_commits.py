@@ -1,4 +1,4 @@
-"""Progress is stored as it is when its turn comes, and never for a queue that was let go."""
+"""Offset commits use the current offset when they run, and skip revoked queues."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_queue_that_is_let_go_meanwhile_is_not_put_back() -> None:
         readers = [reader_at(0, 5), reader_at(1, 6), reader_at(2, 7)]
         committing = asyncio.create_task(commits.commit(readers))
         await peer.wait_for(COMMIT)
-        readers[1].process_queue = None  # another member has it by now
+        readers[1].process_queue = None  # another member owns it now
         assert readers[2].process_queue is not None
         readers[2].process_queue.advance(9)
         [(connection, command)] = held
@@ -79,7 +79,7 @@ async def test_only_what_has_changed_is_stored_and_what_failed_is_tried_again() 
 
 
 async def test_progress_that_begins_anew_is_stored_though_it_comes_to_the_same_offset() -> None:
-    """A reset moved the queue back on the broker, and it was consumed again."""
+    """A reset has moved the offset at the broker back, and the messages were consumed again."""
     async with ScriptedPeer() as peer:
         peer.on(COMMIT, answer())
         instance = await connected(peer)

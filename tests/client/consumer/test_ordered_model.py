@@ -1,8 +1,8 @@
 """A model of a group that consumes in order, with a broker in memory: random keys, failures, delays, rebalances,
 pauses, lost locks and crashes.
 
-Whatever happens, a message is first delivered when all earlier ones of its key are done, at most one call of a key runs
-in the group, no committed offset is past unfinished work, and in the end everything is done.
+In every run, a message is first delivered after all earlier messages of its key are complete, at most one call per key
+runs in the group, no committed offset is past unfinished messages, and finally all messages are complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MESSAGES = 120
 
 @dataclass
 class Broker:
-    """Queues, committed offsets, and what was done with every message."""
+    """Queues, committed offsets, and the processing of every message."""
 
     random: random.Random
     order: Order
@@ -93,7 +93,7 @@ class Broker:
 
 
 class Reader:
-    """Stands where a queue reader stands."""
+    """Replacement for a queue reader."""
 
     def __init__(self, member: Member, queue: MessageQueue, offset: int) -> None:
         self.member, self.queue = member, queue
@@ -119,7 +119,7 @@ class Reader:
 
 
 class Member:
-    """One consumer of the group, which gives messages up after two retries."""
+    """One consumer of the group. It gives up a message after two retries."""
 
     def __init__(self, broker: Broker, config: ConsumerConfig) -> None:
         self.broker = broker
@@ -156,7 +156,7 @@ class Member:
         self.readers[queue] = Reader(self, queue, self.broker.committed[queue])
 
     async def give_up(self, queue: MessageQueue) -> None:
-        """Revoke, wait for the calls, commit: what the handover does before it unlocks a queue."""
+        """Revoke the queue, wait for the calls, and commit, as the handover does before it unlocks a queue."""
         reader = self.readers.pop(queue)
         reader.process_queue.revoked = True
         reader.release()
@@ -174,7 +174,7 @@ class Member:
 
 
 class Model:
-    """A group of two members, and what happens to it."""
+    """A group of two members, and its events."""
 
     def __init__(self, seed: int, order: Order) -> None:
         self.random = random.Random(seed)
@@ -228,7 +228,7 @@ class Model:
             reader.release()
 
     async def reset(self) -> None:
-        """Fetch again from the committed offset, as after an offset that the broker did not know."""
+        """Fetch again from the committed offset, as after an offset that is invalid at the broker."""
         reader = self.reader()
         reader.process_queue.dropped = True
         reader.process_queue = ProcessQueue(self.broker.committed[reader.queue])

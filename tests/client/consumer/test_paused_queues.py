@@ -1,4 +1,4 @@
-"""Which queues an application has paused."""
+"""Queues that the application has paused."""
 
 from __future__ import annotations
 

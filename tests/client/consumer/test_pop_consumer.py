@@ -1,4 +1,4 @@
-"""`PopConsumer` against real brokers: each message goes to one member, for a time."""
+"""`PopConsumer` with real brokers: each message is delivered to one member and is invisible for a time."""
 
 from __future__ import annotations
 

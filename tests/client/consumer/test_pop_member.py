@@ -1,4 +1,4 @@
-"""Members that pop are listed and inspected by their brokers like other members."""
+"""Brokers list and inspect members that pop like other members."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.client.embedded_cluster import Cluster
 
 class _Admin(RefuseRequests):
     def closed(self, _: Connection) -> None:
-        """Nobody waits for it."""
+        """Send a oneway request."""
 
 
 @asynccontextmanager

@@ -41,7 +41,7 @@ async def send(cluster: Cluster, count: int) -> None:
 
 
 async def stored(cluster: Cluster, topic: str) -> list[MessageExt]:
-    """The messages of the first queue of a topic."""
+    """Return the messages of the first queue of a topic."""
     async with PullConsumer(name_servers=cluster.name_servers) as reader:
         pulled = await reader.pull(MessageQueue(topic, "broker-0", 0), 0, 32)
     return list(pulled.messages())
@@ -52,7 +52,7 @@ def bodies(messages: Sequence[MessageExt]) -> list[bytes]:
 
 
 class Noting(ConsumerInterceptor):
-    """Remembers what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -225,7 +225,7 @@ async def test_a_dead_letter_that_no_broker_accepts_is_tried_again(
             await admin.create_topic("%RETRY%g", 1, 1, perm=6)
             await eventually(lambda: "on_dead_letter 0 None" in noting.events)
         assert await receiving == []
-        # An attempt that the invisible time ended may have been stored nevertheless.
+        # An attempt that ended with the invisible time may nevertheless be stored.
         assert {letter.body for letter in await stored(cluster, "%DLQ%g")} == {b"0"}
 
 
@@ -238,7 +238,7 @@ async def test_every_invisible_time_ends(tmp_path: Path) -> None:
             "g", "t", name_servers=cluster.name_servers, invisible_time=0.3, interceptors=[noting]
         ) as consumer:
             received = [message for _ in range(60) for message in await consumer.receive(1)]
-            # By the clock of the event loop, one timer in four fires early: it must not be the last one.
+            # By the clock of the event loop, one timer in four fires early. It must not be the last one.
             await eventually(lambda: sum(queue.running_calls for queue in consumer.describe().queues) == 0)
     assert sum(event.startswith("abandoned") for event in noting.events) == len(received)
 

@@ -1,4 +1,4 @@
-"""Progress of one queue: whatever order messages finish in, nothing unfinished is ever committed."""
+"""Progress of one queue: no unfinished message is committed, whatever the order of completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pull, at brokers that cannot hold it."""
+"""One pull at brokers that do not hold it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_pull_that_its_broker_cannot_hold_waits_in_its_place() -> None:
     "code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED]
 )
 async def test_an_answer_that_leads_nowhere_is_not_followed_at_once(code: ResponseCode) -> None:
-    """A broker that says "go on at 7" to whoever asks for 7 would be asked thousands of times a second."""
+    """Otherwise a broker that responds to offset 7 with "retry at 7" would get thousands of requests per second."""
     wanted = PullRequest("g", MessageQueue("t", "b", 0), 7, 32, Subscription("t", "*", version=0), True, 15_000)
     async with ScriptedPeer() as broker:
         broker.on(RequestCode.PULL_MESSAGE, answer(code, PullMessageResponseHeader(0, 7, 0, 9)))
@@ -52,7 +52,7 @@ async def test_an_answer_that_leads_nowhere_is_not_followed_at_once(code: Respon
 
 
 async def test_a_poll_gives_brokers_the_time_that_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They look for suspensions that are over every 5 seconds."""
+    """They look for expired suspensions every 5 seconds."""
     asked: list[tuple[float, float]] = []
 
     async def noted(

@@ -1,4 +1,4 @@
-"""The pull consumer against real brokers: assignments, positions, raw pulls, and brokers that come and go."""
+"""The pull consumer with real brokers: assignments, positions, raw pulls, and brokers that stop and restart."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_held_pull_brings_a_new_message_at_once(tmp_path: Path) -> None:
             consumer.assign([Q0])
             assert await consumer.poll(0.05) == []
             await producer.send(Message("t", b"news"))
-            assert [m.body for m in await consumer.poll(10)] == [b"news"]  # brokers hold it for longer than that
+            assert [m.body for m in await consumer.poll(10)] == [b"news"]  # brokers hold it for longer
 
 
 async def test_tags_are_compared_as_text(tmp_path: Path) -> None:
@@ -326,7 +326,9 @@ async def test_a_record_with_a_wrong_checksum_is_told_twice_and_left_out() -> No
 
 
 def both_at_once(bodies: dict[str, bytes]) -> Reply:
-    """Answer the first pulls of these queues in one write, so that one poll sees all the answers, and none later."""
+    """Respond to the first pulls of these queues in one write, so that one poll receives all responses, and none
+    later.
+    """
     waiting: list[RemotingCommand] = []
 
     def reply(connection: Connection, request: RemotingCommand) -> None:
@@ -357,7 +359,7 @@ async def test_a_damaged_record_of_one_queue_takes_nothing_of_another_along() ->
 
 
 class FailingKeys(OneKey):
-    """A source as an application may write it, whose service is away."""
+    """A user-defined key source whose service is unavailable."""
 
     def key(self, key_id: str) -> bytes:
         raise ConfigError("the key service is away")

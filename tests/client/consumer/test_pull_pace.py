@@ -1,4 +1,4 @@
-"""The pause between the pulls of a batch listener, and how long brokers hold those of idle queues."""
+"""The pause between the pulls of a batch listener, and the hold time of pulls of idle queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The push consumer against real brokers: groups share queues, everything is consumed at least once."""
+"""The push consumer with real brokers: groups share queues, and every message is consumed at least once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, 
 
 
 class Collector:
-    """A listener that remembers, and can be waited for."""
+    """A listener that records messages and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.messages: list[MessageExt] = []
@@ -150,7 +150,7 @@ async def test_a_member_that_vanishes_without_a_word_loses_nothing(tmp_path: Pat
             made.connection.abort()
         for task in [*running.instance._tasks, running.rebalancer._task]:
             assert task is not None
-            task.cancel()  # it does not heartbeat any more, so the broker has forgotten it
+            task.cancel()  # it sends no heartbeats, so the broker has removed it
         async with PushConsumer("g", name_servers=cluster.name_servers, config=FAST) as consumer:
             consumer.subscribe("t", "*", taken_over)
             await taken_over.until(lambda: len(taken_over.bodies) == 20)
@@ -170,7 +170,7 @@ async def test_only_wanted_tags_are_handed_out_even_when_hashes_collide(tmp_path
             await eventually(lambda: consumer.assignment != [])
         assert [m.body for m in collector.messages] == [b"Aa", b"C", b"Aa"]
         async with PullConsumer(name_servers=cluster.name_servers, group="g") as reader:
-            assert await reader.committed(MessageQueue("t", "broker-0", 0)) == 5  # what is filtered out is done too
+            assert await reader.committed(MessageQueue("t", "broker-0", 0)) == 5  # filtered messages count as consumed
 
 
 async def test_other_tags_are_wanted_from_now_on(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ async def test_other_tags_are_wanted_from_now_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failure", ["exception", "later"])
 async def test_a_failed_message_comes_again(tmp_path: Path, failure: str) -> None:
-    async with Cluster(tmp_path, messageDelayLevel="1s 1s 1s") as cluster:  # the first time waits for the third
+    async with Cluster(tmp_path, messageDelayLevel="1s 1s 1s") as cluster:  # the first call waits for the third
         await cluster.create_topic("t", 1)
         seen: Counter[bytes] = Counter()
         done = asyncio.Event()
@@ -318,7 +318,7 @@ async def test_slow_listeners_stop_the_fetching(tmp_path: Path) -> None:
 async def test_a_topic_that_comes_later_is_read_from_its_first_message(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         collector = Collector()
-        config = ConsumerConfig(rebalance_interval=1.0)  # from LAST, but a young topic is read whole
+        config = ConsumerConfig(rebalance_interval=1.0)  # from LAST, but a new topic is read completely
         async with PushConsumer("g", name_servers=cluster.name_servers, config=config) as consumer:
             consumer.subscribe("later", "*", collector)
             await send(cluster, [b"hello"], topic="later")

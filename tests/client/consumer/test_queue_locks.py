@@ -1,4 +1,4 @@
-"""Queue locks as brokers see them, and that nothing depends on brokers that have none."""
+"""Queue locks at brokers, and consumption from brokers without locks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_only_what_the_broker_grants_is_ours() -> None:
         for code in LOCK, UNLOCK:
             [command] = peer.received[code]
             body = QueueLockRequest.from_json(command.body)
-            # Of a group with locks of its own the reference thinks that it consumes in order.
+            # The reference assumes that a group with its own locks consumes in order.
             assert (body.consumer_group, body.client_id) == ("%RETRY%g", instance.client_id)
             assert sorted(body.queues) == QUEUES
         await instance.release()
@@ -67,7 +67,7 @@ async def test_a_broker_without_locks_is_read_all_the_same(reply: Reply) -> None
         instance = await connected(peer)
         locks = QueueLocks(instance, "g")
         at_once = await locks.lock(QUEUES)
-        assert at_once == (set() if reply is silence else set(QUEUES))  # which is waited for in the background
+        assert at_once == (set() if reply is silence else set(QUEUES))  # awaited in the background
         await eventually(lambda: not locks._late_requests)
         assert await locks.lock(QUEUES) == set(QUEUES)
         await locks.unlock(QUEUES)
@@ -87,7 +87,7 @@ async def test_a_broker_that_does_not_answer_holds_up_no_other_one() -> None:
             assert await locks.lock(both) == {QUEUES[0]}
         assert len(frozen.received[LOCK]) == 1
         for connection in list(frozen.connections):
-            connection.abort()  # it is given up, and read without locks
+            connection.abort()  # it is revoked, and read without locks
         await eventually(lambda: not locks._late_requests)
         assert await locks.lock(both[1:]) == set(both[1:])
         assert len(frozen.received[LOCK]) == 1
@@ -109,7 +109,7 @@ async def test_what_a_broker_says_late_counts_for_who_asks_again(granted: int) -
 
 
 async def test_what_could_not_be_unlocked_is_unlocked_later_and_not_locked_again() -> None:
-    """The broker was not reached when progress was to be stored there, so it is not asked once more."""
+    """The broker was unreachable for the commit, so it gets no further request."""
     async with ScriptedPeer() as peer:
         peer.on(LOCK, answer(body=encode_locked_queues(QUEUES)))
         peer.on(UNLOCK, hang_up, answer())

@@ -1,4 +1,4 @@
-"""The reader of one queue when brokers are difficult: moved offsets, forgotten subscriptions, damaged answers."""
+"""The reader of one queue with faults of brokers: moved offsets, missing subscriptions, damaged responses."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def pulled(*stored: bytes, following: int) -> Reply:
 
 
 def pull_results(next_offset: int) -> list[object]:
-    """The answers to pulls that somebody keeps and that end there."""
+    """The responses to pulls that end with an exception."""
     return [kept for kept in gc.get_objects() if isinstance(kept, PullResult) and kept.next_offset == next_offset]
 
 
 class Handed:
-    """Takes what the reader hands out."""
+    """Receives the messages of the reader."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[QueueReader, ProcessQueue, Sequence[MessageExt]]] = []
@@ -154,7 +154,7 @@ async def test_an_idle_queue_does_not_keep_what_it_brought_last() -> None:
 async def test_a_queue_without_a_key_does_not_keep_what_it_could_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         logging.getLogger("raptormq.client.consumer.queue_reader"), "disabled", True
-    )  # pytest keeps what it logs
+    )  # pytest keeps logged records
     encrypted = encrypt_body(b"secret", 0, "k1", bytes(16), b"n" * 12)
     stored = encode_record(StoredMessage("t", 0, encrypted, "__ENCRYPTION_KEY\x01k1\x02", queue_offset=8_005))
     pulls = pulled(stored, following=8_006), silence
@@ -238,7 +238,7 @@ async def test_filtered_messages_count_as_done() -> None:
 async def test_messages_before_the_offset_are_not_handed_out_again() -> None:
     async with ScriptedPeer() as peer, reading(peer, records(3, 4), silence) as (_, handed):
         await handed.until(2)
-        assert handed.offsets == [5, 6]  # a batch is returned whole, 3 and 4 were consumed before
+        assert handed.offsets == [5, 6]  # a batch is returned whole, although 3 and 4 were consumed before
 
 
 async def test_fetching_pauses_while_too_much_is_unfinished() -> None:
@@ -304,7 +304,7 @@ async def test_messages_of_a_batch_are_filtered_by_their_own_tags(whole: bool) -
 
 
 class LateKeys:
-    """A key that arrives after it has been asked for."""
+    """A key that becomes available after the first request."""
 
     def __init__(self, error: type[RaptorMQError] = KeyMissing) -> None:
         self.asked = 0
@@ -368,7 +368,7 @@ async def test_a_record_with_a_wrong_checksum_is_left_out_when_it_comes_again(ca
     right, wrong = pulled(stored(b"was right", 6), following=7), pulled(damaged, stored(b"c", 7), following=8)
     async with ScriptedPeer() as peer, reading(peer, first, right, silence) as (_, handed):
         await handed.until(2)
-        assert handed.offsets == [5, 6], "the second time it was right"
+        assert handed.offsets == [5, 6], "the second body was valid"
     async with ScriptedPeer() as peer, reading(peer, first, wrong, silence) as (_, handed):
         await handed.until(2)
         assert handed.offsets == [5, 7]

@@ -1,4 +1,4 @@
-"""Listeners for assigned and revoked queues: before the first message, before the next owner, in bounded time."""
+"""Rebalance listeners: called before the first message and before the next owner, with a time limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, 
 
 
 class Told(RebalanceListener):
-    """Remembers what it is told, together with what else happens."""
+    """Records its calls together with other events."""
 
     def __init__(self, name: str, events: list[str], topic: str = "t") -> None:
         self._topic = topic
@@ -138,7 +138,7 @@ async def test_lost_queues_are_told(tmp_path: Path) -> None:
 
 
 class Broken(AllocateStrategy):
-    """Fails, or invents a queue."""
+    """A strategy that fails, or returns an unknown queue."""
 
     def __init__(self, result: list[MessageQueue] | None) -> None:
         self._result = result
@@ -172,7 +172,7 @@ async def test_a_broken_strategy_is_an_error_of_start(
 def test_a_plain_function_is_refused() -> None:
     class Plain(RebalanceListener):
         def on_queues_revoked(self, queues: Sequence[MessageQueue]) -> None:  # type: ignore[override]
-            """Nobody can await this."""
+            """A function that is not async."""
 
     with pytest.raises(ConfigError, match=r"Plain\.on_queues_revoked must be async def"):
         ConsumerConfig(rebalance_listener=Plain())

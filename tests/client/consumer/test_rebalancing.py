@@ -1,4 +1,4 @@
-"""A look at which queues are to be read, where a consumer has subscribed to very many topics."""
+"""Rebalancing of a consumer with very many topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reader(queue: MessageQueue, subscription: Subscription, _: object) -> QueueR
 
 @asynccontextmanager
 async def of_many_topics() -> AsyncIterator[Rebalancer]:
-    """The readers of a broadcasting consumer, which asks nobody whose queues they are."""
+    """Return the readers of a broadcasting consumer, which requests no members."""
     subscriptions = {topic: Subscription(topic) for topic in TOPICS}
     async with ScriptedPeer() as names, ScriptedPeer() as broker:
         names.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, broker))

@@ -1,4 +1,4 @@
-"""Which queues a member takes, and how it lets others go, for what locks and commits answer."""
+"""Assignment and revocation of queues, depending on the responses of locks and commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raptormq.client.interceptors import ConsumeChain
 
 
 class Locks:
-    """Stands where locks are: grants what it is told to."""
+    """Replacement for the locks, which grants what the test determines."""
 
     def __init__(self) -> None:
         self.exclusive = False
@@ -54,7 +54,7 @@ async def test_a_queue_is_taken_as_soon_as_its_member_has_unlocked_it() -> None:
     assert handover.pending_topics == {"t"}
     locks.granted = {SOME[2]}
     assert await handover.acquire("t", SOME[1:], set()) == [SOME[2]]
-    assert await handover.acquire("t", [], set()) == []  # the other one went to somebody else again
+    assert await handover.acquire("t", [], set()) == []  # another member has the other one again
     assert locks.unlocked == [SOME[1]]
     assert handover.pending_topics == set()
 
@@ -69,7 +69,7 @@ async def test_members_without_locks_get_a_moment(
     handover = taking(locks)
     await handover.acquire("t", SOME, set())
     assert await handover.acquire("t", SOME, set()) == taken
-    assert await handover.acquire("t", SOME, set(SOME)) == SOME  # their members are gone
+    assert await handover.acquire("t", SOME, set(SOME)) == SOME  # their members have left
 
 
 @pytest.mark.parametrize(("timeout", "taken"), [(1000.0, []), (-1.0, SOME[:1])])
@@ -86,7 +86,7 @@ async def test_broadcasting_waits_for_nobody() -> None:
 
 
 class Stored:
-    """Stands where commits are."""
+    """Replacement for the commits."""
 
     def __init__(self) -> None:
         self.committed: list[MessageQueue] = []
@@ -97,11 +97,11 @@ class Stored:
         return self.unreached
 
     def forget(self, queue: MessageQueue) -> None:
-        """Nothing is kept."""
+        """Keep nothing that must be forgotten."""
 
 
 class IdleReader:
-    """Reads a queue in which nothing is."""
+    """A reader of an empty queue."""
 
     is_busy = False
 
@@ -110,10 +110,10 @@ class IdleReader:
         self.is_given = False
 
     def revoke(self) -> None:
-        """Nothing is under way."""
+        """Return at once, because no message is in progress."""
 
     async def wait_for_calls(self, timeout: float, *, until_end: bool) -> None:
-        """Nobody has messages."""
+        """Return at once, because there are no messages."""
         assert not until_end
 
     def drop(self) -> None:

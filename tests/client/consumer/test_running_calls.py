@@ -1,4 +1,4 @@
-"""Waiting for listener calls to end."""
+"""Waiting for the end of listener calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that listeners could not consume: given back, sent on, or handed out again here."""
+"""Messages that listeners did not consume: sent back, sent to the retry topic, or delivered again by this client."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_message_of_an_inner_batch_comes_back_without_its_neighbours() -
 async def test_a_message_that_no_broker_takes_is_given_up_after_its_last_delivery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Else its queue would stand still for good."""
+    """Otherwise its queue would be blocked permanently."""
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         for step in (SEND_BACK, SEND):
             peer.on(step, refuse(ResponseCode.MESSAGE_ILLEGAL))
@@ -177,7 +177,7 @@ async def test_a_separator_in_a_value_is_no_reason_to_keep_a_message() -> None:
 
 
 async def test_a_copy_is_compressed_as_its_message_was() -> None:
-    """Plain, one of a batch that was compressed may be larger than brokers take."""
+    """Uncompressed, a message of a compressed batch may exceed the size limit of brokers."""
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         peer.on(SEND, stored())
         message = failed_message()
@@ -192,7 +192,7 @@ async def test_a_copy_is_compressed_as_its_message_was() -> None:
 async def test_what_is_too_large_once_it_is_encrypted_again_is_kept_and_the_log_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, length: int, is_taken: bool
 ) -> None:
-    """The limit is the broker's, which a consumer does not know: what the broker says of it is what is told."""
+    """The limit is a setting of the broker that the consumer does not know, so the log has the broker's error."""
     message = failed_message(__ENCRYPTION_KEY="k1")
     message.body, message.sys_flag = os.urandom(length), INNER_BATCH
     async with Cluster(tmp_path, maxMessageSize="1000") as cluster:

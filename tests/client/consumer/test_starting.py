@@ -1,4 +1,4 @@
-"""The start of a push consumer: what it waits for, and what it says when that does not come."""
+"""The start of a push consumer: conditions that it waits for, and its error after the time limit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_wrong_name_server_is_an_error(free_ports: Callable[[int], list[
         RequestTimeout, match=f"group g could not start reading topic t within 0.5 s .*127.0.0.1:{port}"
     ):
         await consumer.start()
-    await consumer.stop()  # and nothing is left to stop
+    await consumer.stop()  # and nothing must be stopped
 
 
 async def test_a_topic_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_refused_pull_says_that_the_members_of_a_group_need_the_same_sub
 
 
 def drop(clients: list[Any]) -> None:
-    """Let go of clients, and collect them."""
+    """Drop the references to clients, and collect garbage."""
     clients.clear()
     gc.collect()
 

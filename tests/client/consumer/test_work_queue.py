@@ -1,4 +1,4 @@
-"""Which worker is woken when."""
+"""Order in which idle workers are woken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from raptormq.client.consumer.work_queue import TURN_S, WorkQueue
 
 Done = list[tuple[int, int]]
-"""Which worker has done what."""
+"""Work items with their worker."""
 
 
 async def settled() -> None:

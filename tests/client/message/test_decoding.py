@@ -1,4 +1,4 @@
-"""Stored records as messages: inflated, unwrapped, or refused."""
+"""Stored records as messages: decompressed, unpacked, or rejected."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_message_that_has_to_be_decoded_stays_with_its_plain_neighbours() -> N
 
 
 def telling(told: list[int]) -> Unreadable:
-    """Note offsets, and go on."""
+    """Record the offsets, and continue."""
 
     def tell(wrapper: StoredMessage, _error: RecordError | KeyMissing) -> bool:
         told.append(wrapper.queue_offset)

@@ -1,4 +1,4 @@
-"""Encryption from producer to consumer, over peers that keep what they are sent as brokers do."""
+"""Encryption from producer to consumer, with peers that store messages like brokers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AES = "cryptography.hazmat.primitives.ciphers.aead"
 
 
 class Keys:
-    """Two keys, of which one is current."""
+    """Two keys, one of which is current."""
 
     def __init__(self, *known: str) -> None:
         self.known = known
@@ -70,14 +70,16 @@ async def producing(peer: ScriptedPeer, keys: EncryptionKeys, **settings: object
 
 
 def as_stored(sent: RemotingCommand, offset: int = 0) -> bytes:
-    """The record of a single message or of a batch that is stored whole."""
+    """Return the record of a single message or of an inner batch."""
     return encode_record(
         StoredMessage("t", 0, sent.body, sent.ext_fields["i"], sys_flag=int(sent.ext_fields["f"]), queue_offset=offset)
     )
 
 
 def each_encrypted(sent: RemotingCommand) -> bytes:
-    """The records of a batch on a SimpleCQ topic; brokers add the properties of the batch to those of its messages."""
+    """Return the records of a batch on a SimpleCQ topic. Brokers add the properties of the batch to those of its
+    messages.
+    """
     return b"".join(
         encode_record(StoredMessage("t", 0, record.body, record.properties.decode(), queue_offset=n))
         for n, record in enumerate(decode_batch(sent.body))
@@ -199,7 +201,9 @@ async def test_damage_is_no_missing_key() -> None:
         return True
 
     assert len(decode_messages(as_stored(sent), QUEUE, 0, Keys("k1"))) == 1
-    flipped = sent.body[:-1] + bytes([sent.body[-1] ^ 1])  # its last byte is random: any fixed one is right at times
+    flipped = sent.body[:-1] + bytes(
+        [sent.body[-1] ^ 1]
+    )  # its last byte is random, so a fixed byte would be right at times
     for offset, body in enumerate((flipped, b"plain after all")):
         sent.body = body
         with pytest.raises(RecordError):
@@ -209,7 +213,7 @@ async def test_damage_is_no_missing_key() -> None:
 
 
 class OwnKeys:
-    """A source as an application may write it, which gives or raises this."""
+    """A user-defined key source that returns or raises this."""
 
     def __init__(self, given: bytes | str | Exception | None) -> None:
         self.given = given
@@ -245,7 +249,7 @@ async def test_who_sends_learns_that_the_source_of_the_application_failed(
 
 
 class NamedKeys(OwnKeys):
-    """A source whose key has this name."""
+    """A key source whose key has this name."""
 
     def __init__(self, name: object) -> None:
         super().__init__(b"1" * 16)
@@ -307,7 +311,7 @@ async def test_a_failed_message_of_an_encrypted_batch_is_sent_on_encrypted() -> 
 
 LIMIT = 1000
 ROOM = LIMIT - len(encrypt_body(b"", 0, "k1", bytes(16), bytes(12)))
-"""For the body of a message that is encrypted."""
+"""Additional room for an encrypted body."""
 
 
 @pytest.mark.parametrize("way", ["send", "submit", "send_oneway"])
@@ -330,7 +334,7 @@ async def test_a_list_that_encryption_makes_too_large_is_refused_before_it_is_se
     async with ScriptedPeer() as peer, producing(peer, Keys("k1"), **settings) as producer:
         peer.on(BATCH, stored_whole() if whole else stored())
         peer.on(SINGLE, stored())
-        await producer.send_batch([Message("t", b"")] * 2)  # tells what kind the topic is
+        await producer.send_batch([Message("t", b"")] * 2)  # tells the client the type of the topic
         kept = peer.received[SINGLE if whole else BATCH]
         await producer.send_batch([Message("t", bytes(600))] * 2)
         left = limit - len(kept[-1].body)

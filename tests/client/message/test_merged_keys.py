@@ -1,4 +1,4 @@
-"""The keys that the batch of a list carries: all of them, or the first that fit."""
+"""The keys of a batch: those of all its messages, or the first that fit."""
 
 from __future__ import annotations
 

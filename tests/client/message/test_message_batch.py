@@ -1,4 +1,4 @@
-"""Batches that are handed over as one thing: their messages are what a broker makes of them, too."""
+"""Batches that are delivered as a whole: their messages equal those that a broker unpacks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENCODED = encode_batch(MESSAGES)
 COUNT = len(MESSAGES)
 Name = tuple[int, str, str, int, str | None]
 MORE = 500
-"""Compressed, so many have more messages than bytes."""
+"""Compressible, so that batches have more messages than bytes."""
 WAYS = {
     "plain": (0, ENCODED, COUNT),
     "compressed": (int(SysFlag.COMPRESSED), zlib.compress(ENCODED), COUNT),
@@ -43,7 +43,7 @@ WAYS = {
 
 
 async def store(peer: Peer, way: str) -> None:
-    """Store a message, and the batch behind it."""
+    """Store a message and then the batch."""
     sys_flag, body, count = WAYS[way]
     properties = f"UNIQ_KEY\x01BATCH\x02KEYS\x01all\x02INNER_NUM\x01{count}\x02"
     if way == "encrypted":
@@ -54,7 +54,7 @@ async def store(peer: Peer, way: str) -> None:
 
 
 async def unpacked_by_the_broker(peer: Peer, end: int) -> list[MessageExt]:
-    """What a client gets that does not know batches which are stored whole."""
+    """Return the messages that a client without support for inner batches receives."""
     found: list[MessageExt] = []
     while len(found) < end:
         fields = {name: str(value) for name, value in pull_fields("t", len(found)).items()}
@@ -64,7 +64,7 @@ async def unpacked_by_the_broker(peer: Peer, end: int) -> list[MessageExt]:
 
 
 def names(messages: list[MessageExt]) -> list[Name]:
-    """Whatever a message may be called by."""
+    """Return all ids and keys of a message."""
     return [
         (m.queue_offset, m.message_id, m.offset_message_id, m.physical_offset, m.properties.get("UNIQ_KEY"))
         for m in messages
@@ -93,7 +93,7 @@ async def test_ids_do_not_depend_on_who_took_the_batch_apart(tmp_path: Path, way
 
 
 async def check_searches(admin: AdminClient, expected: list[Name], way: str) -> None:
-    """Look the messages up by everything that leads to them."""
+    """Query the messages by all their ids and keys."""
     for key in ("all", "BATCH"):
         found = names(await admin.find_messages("t", key))
         assert len(found) >= COUNT
@@ -104,7 +104,9 @@ async def check_searches(admin: AdminClient, expected: list[Name], way: str) -> 
     by_id: dict[str, Name] = {}
     for name in expected:
         by_id.setdefault(name[2], name)
-    if len(by_id) < len(expected):  # those beyond the bytes of the batch have its own place, which the first answers to
+    if len(by_id) < len(
+        expected
+    ):  # those beyond the bytes of the batch have its offset, which returns the first message
         by_id[expected[-1][2]] = expected[0]
     for offset_id, name in by_id.items():
         there = await admin.message(offset_id)

@@ -1,4 +1,4 @@
-"""Messages made ready to send: what is refused before a byte leaves, and what travels."""
+"""Preparation of messages for a send: rejected messages, and encoded requests."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_only_bodies_that_get_smaller_are_deflated() -> None:
     deflated = prepare_message(Message("t", text), ids(), NOW_MS, DEFAULT)
     assert zlib.decompress(deflated.body) == text
     assert deflated.sys_flag == 0x301
-    noise = deflated.body  # deflating it once more only adds to it
+    noise = deflated.body  # a second compression would only enlarge it
     as_it_is = prepare_message(Message("t", noise), ids(), NOW_MS, ProducerConfig(compress_over_bytes=1))
     assert (as_it_is.body, as_it_is.sys_flag) == (noise, 0)
     small = prepare_message(Message("t", b"x" * 4095), ids(), NOW_MS, DEFAULT)

@@ -1,4 +1,4 @@
-"""Lists cut so that each part fits one request."""
+"""Lists that are split so that each part fits one request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raptormq.protocol.message_id import UniqueIdFactory
 
 
 class Named:
-    """A key of that name."""
+    """A key with this name."""
 
     def __init__(self, key_id: str) -> None:
         self._key_id = key_id
@@ -50,7 +50,7 @@ def test_all_parts_fit_once_they_are_encrypted(sizes: list[int], key_id: str) ->
 
 
 def test_parts_are_no_shorter_than_encryption_makes_them() -> None:
-    """The unique id alone is counted as longer than it mostly is."""
+    """The size of the unique id is an upper bound."""
     [part, *_] = split_messages([Message("t", bytes(100))] * 100, 10_000, key_id="k1")
     config, ids = ProducerConfig(encrypt=True), UniqueIdFactory(b"\x7f\0\0\1", 1, 2)
     encrypted = Encryptor(Named("k1"), config).encrypt(prepare_batch(part, ids, 0, config))

@@ -1,4 +1,4 @@
-"""Messages that are none: their sender is told at once, and nobody else notices."""
+"""Invalid messages: their sender gets an error immediately, and other messages are not affected."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_who_sends_what_is_no_message_disturbs_nobody(tmp_path: Path, auto
             right = []
             for name in WRONG:
                 right.append(asyncio.ensure_future(producer.send(Message("t", name.encode()))))
-                await asyncio.sleep(0)  # it is in its batch
+                await asyncio.sleep(0)  # it is already in its batch
                 with pytest.raises(MessageError):
                     await producer.send(wrong(name))
                 with pytest.raises(MessageError):
@@ -114,7 +114,7 @@ async def test_who_sends_what_is_no_message_disturbs_nobody(tmp_path: Path, auto
                 asyncio.ensure_future(producer.send(Message("t", cast("bytes", memoryview(b"8bytes..").cast("i")))))
             )
             await asyncio.sleep(0)
-            buffer[:] = b"later."  # does not change what was sent
+            buffer[:] = b"later."  # does not change the sent message
             await asyncio.gather(*right)
         async with PullConsumer(name_servers=cluster.name_servers) as consumer:
             pulled = await consumer.pull(QUEUE, 0, max_count=100)

@@ -1,4 +1,4 @@
-"""AutoBatch: what is merged, and when a batch leaves."""
+"""AutoBatch: which messages share a batch, and when a batch is sent."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_batches_of_an_idle_queue_leave_long_before_their_delay() -> None:
     batch_queue = make_batch_queue(broker, batch_max_delay_ms=LONG_MS)
     futures = [add(batch_queue, Message("t", b"%d" % number, tag)) for tag in "AB" for number in range(2)]
     batch_queue._look_whether_idle()
-    assert len(batch_queue._open) == 2  # messages were added since the last look
+    assert len(batch_queue._open) == 2  # messages were added since the last check
     batch_queue._look_whether_idle()
     await asyncio.gather(*futures)
     assert [[record.body for record in decode_batch(sent.body)] for sent in broker.sent] == [[b"0", b"1"]] * 2
@@ -213,7 +213,7 @@ async def test_leaving_does_not_wait_for_ever_and_leaves_no_sender_behind() -> N
 
 
 def shared_batch_queue() -> tuple[Broker, BatchQueue]:
-    """A silent broker, and the batch queue of two producers that send to it."""
+    """An unresponsive broker, and the batch queue of two producers that send to it."""
     broker, accumulator = Broker(), Accumulator(SendRoom())
     broker.silent = True
     make_batch_queue(broker, accumulator)
@@ -334,7 +334,7 @@ async def test_plain_and_special_messages_share_a_batch_in_their_order() -> None
 async def test_properties_that_do_not_fit_are_refused_and_leave_nothing_behind() -> None:
     accumulator = Accumulator(SendRoom())
     batch_queue = make_batch_queue(Broker(), accumulator)
-    for length in (32_730, 32_767):  # the unique id does not fit any more, and not even the property
+    for length in (32_730, 32_767):  # neither the unique id nor the property fits
         with pytest.raises(MessageError, match="longer than 32767 bytes"):
             batch_queue.add(Message("t", b"x", properties={"a": "x" * length}), None)
     assert (accumulator.held_bytes, accumulator.open_groups) == (0, 0)
@@ -349,7 +349,7 @@ async def test_properties_that_hardly_fit_do_not_spoil_a_batch() -> None:
 
 
 async def test_a_tag_that_leaves_little_room_for_keys_makes_no_batch() -> None:
-    """The batch has the tag and the keys of all its messages."""
+    """The batch has the common tag, and the keys of all its messages."""
     batch_queue = make_batch_queue(Broker())
     assert batch_queue.add(Message("t", b"x", tags="\u4e2d" * 2049), None) is None
     future = add(batch_queue, Message("t", b"x", tags="\u4e2d" * 2048, keys=("\U0001f600" * 4095,)))

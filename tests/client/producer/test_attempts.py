@@ -1,4 +1,4 @@
-"""How many attempts a send has, how long each may take, and the pauses between them."""
+"""Number of attempts of a send, their time limits, and the pauses between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from raptormq.client.producer.attempts import Attempts
 
 
 class Seconds:
-    """A clock that a test moves."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -28,7 +28,7 @@ def test_all_but_the_last_get_half_of_the_time_that_is_left() -> None:
 def test_those_that_found_nobody_go_on_until_the_time_is_over() -> None:
     clock = Seconds()
     attempts = Attempts(1, 103.0, clock)
-    assert attempts.next_pause(no_broker_reached=False, other_broker=True) == 0.0  # the last that may find somebody
+    assert attempts.next_pause(no_broker_reached=False, other_broker=True) == 0.0  # the last one that may find a broker
     pauses = []
     while (pause := attempts.next_pause(no_broker_reached=True)) is not None:
         pauses.append(pause)

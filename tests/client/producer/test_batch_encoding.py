@@ -1,4 +1,4 @@
-"""Batches compressed as a whole: only where brokers store them whole, only when it helps, and never lost."""
+"""Batches compressed as a whole: only for topics that store batches whole, only if it saves bytes, and never lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LISTED = [Message("t", b"again and again " * 30, "T") for _ in range(10)]
 
 
 def stored_whole() -> Reply:
-    """Answer a batch as the broker of a BatchCQ topic does."""
+    """Respond to a batch like the broker of a BatchCQ topic."""
 
     def reply(connection: Connection, request: RemotingCommand) -> None:
         header = SendMessageResponseHeader("offset id", int(request.ext_fields["e"]), 7, batch_uniq_id="batch")
@@ -102,7 +102,7 @@ LONG = b"again and again " * 300
 
 
 def several(ids: str = "a,b,c") -> Reply:
-    """Answer a list as a broker does that stores its messages one by one."""
+    """Respond to a list like a broker that stores its messages individually."""
 
     def reply(connection: Connection, request: RemotingCommand) -> None:
         header = SendMessageResponseHeader(ids, int(request.ext_fields["e"]), 7)
@@ -185,8 +185,8 @@ async def test_any_other_error_is_that_of_the_batch() -> None:
 
 
 async def test_messages_that_are_compressed_one_by_one_are_not_compressed_again_as_a_batch() -> None:
-    """Their batch was opened when the topic stored single messages, and leaves when it stores batches whole: consumers
-    would get what is compressed in what is compressed.
+    """The batch was opened while the topic stored single messages, and is sent when the topic stores batches whole.
+    Otherwise consumers would get compressed messages in a compressed batch.
     """
     settings = {"auto_batch": True, "batch_max_delay_ms": 30_000.0, "compress_over_bytes": 100}
     async with ScriptedPeer() as peer:
@@ -208,7 +208,7 @@ GOOD, BAD = b"good " * 2000, b"bad " * 2000
 
 
 def failing_for_some(body: bytes, compression: Compression) -> tuple[bytes, int]:
-    """A compressor that has no memory for what has `BAD` in it."""
+    """A compressor that fails for bodies with `BAD`."""
     if BAD in body:
         raise MemoryError("no room to compress")
     return compress(body, compression)
@@ -222,13 +222,13 @@ def failing_for_some(body: bytes, compression: Compression) -> tuple[bytes, int]
 async def test_a_compressor_that_fails_fails_the_senders_of_its_batch_and_nothing_stays_of_it(
     monkeypatch: pytest.MonkeyPatch, together: bool, bodies: list[bytes]
 ) -> None:
-    """Each pair, and each message that has no company, is a batch: of a tag, or of a queue."""
+    """Each pair, and each single message, is a batch of one tag or one queue."""
     places = [(number, body) for number, body in enumerate(bodies) for _ in range(2 - number // 2)]
     async with ScriptedPeer() as peer, producing(peer, auto_batch=True, batch_max_bytes=1 << 20) as producer:
         peer.on(BATCH, stored_whole())
         peer.on(SINGLE, stored(17))
         peer.on(RequestCode.SEND_QUEUE_BATCHES, shipped())
-        await producer.send_batch(LISTED)  # from its answer the topic is known
+        await producer.send_batch(LISTED)  # its response tells the client the type of the topic
         monkeypatch.setattr(outgoing_module, "compress", failing_for_some)
         futures = [
             producer.submit(Message("t", body), queue=MessageQueue("t", "broker-0", number))
@@ -248,7 +248,7 @@ async def test_a_compressor_that_fails_fails_the_senders_of_its_batch_and_nothin
 
 
 def storing(*, whole: bool, refused: list[RemotingCommand]) -> Reply:
-    """Answer as a broker of the one kind or the other does, which refuses what is made for the other kind."""
+    """Respond like a broker of one of the two types, which refuses requests for the other type."""
     right = stored_whole() if whole else stored()
 
     def reply(connection: Connection, request: RemotingCommand) -> None:

@@ -1,4 +1,4 @@
-"""What a client learns of topics from the answers to its batches."""
+"""Features of topics that a client learns from the responses to its batches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_was_refused_as_compressed_single_messages_may_be_sent_whole() -> N
 
 
 def test_late_refusals_do_not_change_what_is_known_by_then() -> None:
-    """A topic that is converted answers what was sent before as what it has become."""
+    """A converted topic responds to earlier requests according to its new type."""
     kinds = BatchSupport()
     kinds.note_answer("t", "a", whole=True)
     kinds.note_compressed_messages_refused("t", "a")
@@ -75,7 +75,7 @@ def test_brokers_that_differ_are_known_one_by_one_and_what_has_no_queue_yet_suit
     ]
     kinds.note_inner_batch_refused("t", "a")
     kinds.note_answer("t", "a", whole=True)
-    kinds.note_answer("t", "b", whole=False)  # which says nothing of what `a` has refused
+    kinds.note_answer("t", "b", whole=False)  # which is independent of what `a` has refused
     assert not kinds.accepts_inner_batches("t", on_a)
     kinds.note_answer("t", "b", whole=True)  # converted
     assert [kinds.accepts_inner_batches("t", queue) for queue in (on_a, on_b, None)] == [False, True, False]

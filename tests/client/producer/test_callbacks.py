@@ -1,4 +1,4 @@
-"""Those who wait for a send: each is told once."""
+"""Callbacks and futures of a send: each is completed once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_futures_and_callbacks_are_completed() -> None:
     error = ClientClosed("closed")
     complete(future, RESULT)
     complete(told.append, RESULT)
-    fail_all([future, told.append], error)  # the future knows already
+    fail_all([future, told.append], error)  # the future is already done
     assert await future is RESULT
     assert told == [RESULT, error]
     failed: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()

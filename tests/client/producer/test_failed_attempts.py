@@ -1,4 +1,4 @@
-"""What a failed send says: what was tried where, and whether a retry is safe. And brokers that answer slowly."""
+"""The error of a failed send: every attempt, and whether a retry is safe. Also slow brokers."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_slow_brokers_are_avoided_as_long_as_in_java(latency: float, seconds: fl
 
 @pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
 async def test_a_slow_broker_is_avoided(monkeypatch: pytest.MonkeyPatch, auto_batch: bool) -> None:
-    monkeypatch.setattr(queue_selector, "LATENCIES_S", (0.5, 60.0))  # a busy machine is not slow
+    monkeypatch.setattr(queue_selector, "LATENCIES_S", (0.5, 60.0))  # delays of a busy machine do not count
     monkeypatch.setattr(queue_selector, "AVOIDED_S", (60.0, 60.0))
     loop = asyncio.get_running_loop()
 

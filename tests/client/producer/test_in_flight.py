@@ -1,4 +1,4 @@
-"""The budget of bytes under way: never exceeded, in order, and not leaked by cancellation."""
+"""The limit of bytes in flight: never exceeded, granted in order, and released after a cancellation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_who_does_not_fit_waits_and_is_let_in_in_order() -> None:
 
     waiting = [asyncio.create_task(take(size)) for size in (5, 1, 4)]
     await asyncio.sleep(0)
-    assert order == []  # the 1 would fit, but it is not its turn
+    assert order == []  # the 1 would fit, but an earlier request waits
     assert not budget.try_acquire(1)
     budget.release(8)
     await asyncio.gather(*waiting)

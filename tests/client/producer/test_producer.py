@@ -1,4 +1,4 @@
-"""The producer against real brokers: what is sent is stored, where it says."""
+"""The producer with real brokers: messages are stored at the returned offsets."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_a_loop_of_oneway_sends_lets_the_loop_turn(tmp_path: Path) -> None
         queue = MessageQueue("t", "broker-0", 0)
         for number in range(1000):
             await producer.send_oneway(Message("t", b"%d" % number))
-        # Whatever was sent before on the same connection is stored before.
+        # All earlier requests of the same connection are stored before.
         assert (await producer.send(Message("t", b"last"), queue=queue)).queue_offset == 1000
 
 

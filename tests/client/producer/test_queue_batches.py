@@ -1,4 +1,6 @@
-"""Requests for several queues of a broker: when they are made, what becomes of their parts, who cannot take them."""
+"""Requests for several queues of a broker: when they are sent, the results of their parts, and brokers that do not
+support them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def count_of(part: Part) -> int:
 
 
 def shipped(judge: Judge = lambda _part: None) -> Reply:
-    """Answer as a broker does: what `judge` does not decide is stored at offset 100 of its queue."""
+    """Respond like a broker. What `judge` does not decide is stored at offset 100 of its queue."""
 
     def reply(connection: Connection, request: RemotingCommand) -> None:
         answers = [
@@ -109,7 +111,7 @@ async def test_messages_without_a_queue_stay_together_and_one_queue_needs_no_suc
         results = await asyncio.gather(*free, *submit(producer, 3, 3, 3))
     assert sorted(len(decode_batch(request.body)) for request in peer.received[LISTED]) == [3, 10]
     assert not peer.received[SHIPPED]
-    assert len({each.queue for each in results[:10]}) == 1  # which one is chance, and may be the third as well
+    assert len({each.queue for each in results[:10]}) == 1  # selected randomly, possibly the third one as well
     assert {each.queue.queue_id for each in results[10:]} == {3}
 
 
@@ -142,7 +144,7 @@ async def test_a_request_fits_a_frame_however_large_its_batches_are() -> None:
     async with ScriptedPeer() as peer, producing(peer, batch_max_bytes=2 << 20, send_timeout=60) as producer:
         peer.on(SHIPPED, shipped())
         queues = [MessageQueue("t", "broker-0", number) for number in range(20)]
-        bodies = [os.urandom(1_000_000) for _ in queues]  # which nothing makes shorter
+        bodies = [os.urandom(1_000_000) for _ in queues]  # which cannot be split further
         pairs = zip(bodies, queues, strict=True)
         await asyncio.gather(*(producer.submit(Message("t", body), queue=queue) for body, queue in pairs))
         requests = peer.received[SHIPPED]
@@ -292,7 +294,7 @@ async def test_what_is_not_answered_fails_all_in_time_and_is_not_sent_twice(
 
 async def test_the_time_that_the_last_change_takes_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     def slowly(outgoing: SendRequest, _queue: MessageQueue) -> SendRequest:
-        threading.Event().wait(0.4)  # nothing else runs meanwhile
+        threading.Event().wait(0.4)  # no other task runs meanwhile
         return outgoing
 
     monkeypatch.setattr(raptormq.client.producer.producer, "_unchanged", slowly)
@@ -318,7 +320,7 @@ async def test_a_broker_that_comes_back_in_time_costs_no_attempt(free_port: int)
             await producer.queues("t")
             await broker.stop()
             results = submit(producer, 0, 1)
-            await names.wait_for(RequestCode.GET_ROUTEINFO_BY_TOPIC, 6)  # asked again before each attempt
+            await names.wait_for(RequestCode.GET_ROUTEINFO_BY_TOPIC, 6)  # checked again before each attempt
             await broker.start()
             assert [result.queue_offset for result in await asyncio.gather(*results)] == [100, 100]
 
@@ -331,7 +333,7 @@ async def test_a_broker_that_nobody_knows_has_no_route() -> None:
 
 
 def route_of_t(peer: ScriptedPeer, otherwise: Reply) -> Reply:
-    """Answer with a route for the topic `t`, to questions after others `otherwise`."""
+    """Respond with a route for the topic `t`, and to requests for other topics with `otherwise`."""
     of_t = route(8, peer)
 
     def reply(connection: Connection, request: RemotingCommand) -> None:

@@ -1,4 +1,4 @@
-"""Choice of the queue to send to."""
+"""Selection of the queue for a send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays of the producer, and messages taken back, against a real broker."""
+"""Delays of the producer, and recalled messages, with a real broker."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_a_level_below_1_and_a_delay_in_a_batch_are_refused(tmp_path: Path
 async def test_the_first_message_of_a_new_topic_can_be_taken_back_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No name server knows the topic yet: the message went along the route of the default topic."""
+    """No name server has the topic yet, so the message was sent by the route of the default topic."""
 
     async def not_yet(_: RouteTable, topic: str, deadline: float | None = None) -> None:
         assert topic == "new"

@@ -1,4 +1,4 @@
-"""Brokers that do not know a request are not asked for a while."""
+"""Brokers that do not support a request get no such request for some time."""
 
 from __future__ import annotations
 

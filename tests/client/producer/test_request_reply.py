@@ -1,4 +1,4 @@
-"""Request and reply between two of our clients, over a real broker."""
+"""Request and reply between two Python clients, with a real broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_request_that_nobody_answers_ends_in_time(tmp_path: Path) -> Non
     async with Cluster(tmp_path) as cluster, Producer("askers", name_servers=cluster.name_servers) as asker:
         await cluster.create_topic("questions", 1)
         with pytest.raises(RequestTimeout, match=r"no reply to \w+ within 2 s"):
-            await asker.request(Message("questions", b"?"), timeout=2)  # time enough to send it
+            await asker.request(Message("questions", b"?"), timeout=2)  # enough time to send it
         assert asker._instance is not None
         assert not asker._instance.shared(PendingReplies)._waiting
 
@@ -70,7 +70,7 @@ async def test_a_reply_to_no_request_or_to_somebody_who_is_gone_is_an_error(tmp_
             with pytest.raises(RequestTimeout):
                 await asker.request(Message("questions", b"?"), timeout=3)
             request = await seen.get()
-            assert (await replier.reply(request, b"late")).queue.broker_name == "broker-0"  # taken, and dropped
+            assert (await replier.reply(request, b"late")).queue.broker_name == "broker-0"  # accepted, and dropped
             request.properties["REPLY_TO_CLIENT"] = "nobody"
             with pytest.raises(ServerError, match="channel of <nobody> not found"):
                 await replier.reply(request, b"!")

@@ -1,4 +1,4 @@
-"""Producers are held back: by messages and bytes in flight, in the way that was chosen."""
+"""Back-pressure of producers by the limits of messages and bytes in flight, in the configured way."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_message_that_finds_no_room_in_time_was_not_sent(tmp_path: Path)
         settings = ProducerConfig(max_in_flight_messages=1, send_timeout=0.2)
         async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
             await producer.send(Message("t", b"first"))
-            producer._room.enter(1, 1)  # another producer of the client, whose broker does not answer
+            producer._room.enter(1, 1)  # another producer of the client, whose broker does not respond
             submitted = producer.submit(Message("t", b"x"))
             for waiting in (submitted, producer.send(Message("t", b"x")), producer.send_batch([Message("t", b"x")])):
                 with pytest.raises(RequestTimeout, match=r"not sent: it waited 0\.2 s behind others in flight"):

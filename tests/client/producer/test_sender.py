@@ -1,4 +1,4 @@
-"""Sends that go wrong: another broker, the same queue, the deadline, and what is not tried again."""
+"""Failed sends: another broker, the same queue, the time limit, and errors that are not retried."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELLO = Message("t", b"hello")
 async def two_brokers(
     config: ProducerConfig | None = None,
 ) -> AsyncIterator[tuple[Producer, ScriptedPeer, ScriptedPeer]]:
-    """A producer whose topic has two queues on each of two brokers; the first one also plays the name server."""
+    """A producer whose topic has two queues on each of two brokers. The first broker is also the name server."""
     async with ScriptedPeer() as first, ScriptedPeer() as second:
         first.on(ROUTE, route(2, first, second))
         client_config = ClientConfig(first.address)
@@ -176,7 +176,7 @@ async def test_a_broker_that_comes_back_in_time_costs_no_attempt(free_port: int)
             await producer.queues("t")
             await broker.stop()
             sending = asyncio.create_task(producer.send(HELLO, timeout=60))
-            await names.wait_for(ROUTE, 6)  # asked again before each attempt
+            await names.wait_for(ROUTE, 6)  # checked again before each attempt
             await broker.start()
             assert (await sending).queue_offset == 5
         assert len(broker.received[SEND]) == 3
@@ -298,7 +298,7 @@ async def test_a_oneway_send_to_a_broker_that_does_not_read_fails_in_time_and_on
         assert 0 < len(failed) < len(outcomes)
         for connection in second.connections:
             connection.hold_reading(hold=False)
-        await producer.send(HELLO, queue=queue)  # comes behind all that was sent
+        await producer.send(HELLO, queue=queue)  # arrives after everything that was sent
         assert len(second.received[SEND]) == 2 + len(outcomes) - len(failed)
 
 
@@ -309,7 +309,7 @@ async def test_batches_go_to_the_brokers_that_know_them_while_another_one_does_n
         second.on(LISTED, stored())
         for peer in (first, second):
             peer.on(SEND, stored())
-        for topic in "tttttuuuu":  # with four queues each, so one of the first batches comes to the first broker
+        for topic in "tttttuuuu":  # with four queues each, so one of the first batches is sent to the first broker
             await asyncio.gather(*(producer.submit(Message(topic, b"x")) for _ in range(2)))
         assert (len(first.received[LISTED]), len(second.received[LISTED])) == (1, 8)
         singles = len(first.received[SEND])
@@ -333,7 +333,7 @@ async def test_while_the_others_are_down_a_broker_that_knows_no_batches_gets_the
         now = asyncio.get_running_loop().time()
         merged = replace(listed(), merged=True)
         picked = {sender._pick(queues, None, now, {"broker-1"}, merged).broker_name for _ in range(4)}
-        assert picked == {"broker-0"}, "whose turn it may be by chance, too"
+        assert picked == {"broker-0"}, "the random choice may also select it"
 
 
 async def test_read_only_brokers_do_not_count_among_those_that_are_left_for_a_batch() -> None:
@@ -376,5 +376,5 @@ async def test_a_list_that_no_broker_of_its_topic_knows_is_refused() -> None:
 
 
 def listed() -> SendRequest:
-    """A list of two messages, as it is sent."""
+    """Return the request for a list of two messages."""
     return prepare_batch([HELLO, HELLO], UniqueIdFactory(bytes(4), 1, 1), 0, ProducerConfig())

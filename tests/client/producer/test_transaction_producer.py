@@ -1,4 +1,6 @@
-"""Transactions of our producer over a real broker: committed, rolled back, decided when asked, across a restart."""
+"""Transactions of the Python producer with a real broker: committed, rolled back, decided by a check, and across a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ NEVER = {"transactionTimeOut": "3600000"}
 
 
 async def committed(_: Message) -> None:
-    """A local transaction that succeeds."""
+    """A successful local transaction."""
 
 
 async def left_open(_: Message) -> TransactionState:
@@ -143,7 +145,7 @@ async def test_what_cannot_be_in_a_transaction_is_refused_before_it_runs(tmp_pat
 
 
 def plain(_: object) -> None:
-    """Declared to return nothing, so nothing that can be awaited."""
+    """Annotated with None as the result, so it cannot be awaited."""
 
 
 @pytest.mark.parametrize("wrong", [None, 5, plain])
@@ -246,7 +248,7 @@ async def test_a_producer_that_is_closed_during_a_local_transaction_leaves_it_op
 
 
 class Asked(set[str]):
-    """Ids of messages whose transactions run, one of which the broker has asked about."""
+    """Ids of messages with a running transaction, one of which the broker has checked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -285,7 +287,7 @@ async def test_what_still_runs_is_not_ended_by_a_check_of_another_producer_that_
 
 
 async def test_topics_that_are_not_there_yet_are_looked_for_again(tmp_path: Path) -> None:
-    """The name server may have been started a moment before the brokers."""
+    """The name server may have started just before the brokers."""
     async with Cluster(tmp_path, 1, 1, **QUICK, autoCreateTopicEnable="false") as cluster:
         early = TransactionProducer("p", commit_when_asked, topics=["t"], name_servers=cluster.name_servers)
         async with early:

@@ -1,4 +1,4 @@
-"""Where a client finds its credentials."""
+"""Sources of a client's credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys from files, the environment and folders: read, rotated, and missed with words that help."""
+"""Keys from files, the environment and folders: read, rotated, and missing with a helpful error."""
 
 from __future__ import annotations
 
