@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again is not taken for the old one by what remembers offsets of it."""
+"""Stored offsets of a topic that was deleted and recreated are not used for the new topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.client.recording_listener import Listener
 
 OLD = [b"old %d" % number for number in range(10)]
 NEW = [b"new %d" % number for number in range(30)]
-"""More than the offsets that are remembered: nothing but the id tells the two topics apart."""
+"""More than the stored offsets, so that only the id distinguishes the two topics."""
 QUEUE = MessageQueue("t", "broker-0", 0)
 
 
@@ -56,7 +56,7 @@ async def make_again(cluster: Cluster, messages: list[bytes], queues: int = 1) -
 
 
 async def consume(cluster: Cluster, config: ConsumerConfig, count: int) -> Listener:
-    """Let a consumer run until it has so many messages and their offsets are stored."""
+    """Run a consumer until it has this number of messages and has committed their offsets."""
     listener = Listener()
     consumer = PushConsumer("g", name_servers=cluster.name_servers, config=config)
     consumer.subscribe("t", "*", listener)
@@ -124,7 +124,7 @@ async def test_offsets_without_ids_as_of_the_java_client_are_taken_as_they_are(t
 
 @pytest.mark.parametrize("model", list(MessageModel))
 async def test_a_consumer_that_is_busy_reads_all_of_the_new_topic(tmp_path: Path, model: MessageModel) -> None:
-    """It asks for no more until its listener is ready, and then at an offset that the new topic has, too."""
+    """It pulls only when its listener is ready, and then at an offset that the new topic also has."""
     bodies, gate = list[bytes](), asyncio.Event()
 
     async def listen(messages: list[MessageExt]) -> ConsumeResult:

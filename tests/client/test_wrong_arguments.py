@@ -1,4 +1,4 @@
-"""Arguments of the wrong kind: one clear line of ours, before anything is sent or read."""
+"""Arguments of the wrong type: one clear error, before a request is sent or a message is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's verdict: a package that is missing, added or different on either side is named."""
+"""The comparison of the demo: it names a package that is missing, additional or different on either side."""
 
 from __future__ import annotations
 

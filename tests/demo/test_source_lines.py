@@ -1,4 +1,4 @@
-"""The demo's records: where lines are cut, what belongs to which package, and what the figures notice."""
+"""The records of the demo: line boundaries, the package of a line, and the figures."""
 
 from __future__ import annotations
 

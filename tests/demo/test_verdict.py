@@ -1,4 +1,4 @@
-"""The demo's exit code: 0 only when every figure is equal, 1 with a reason otherwise."""
+"""The exit code of the demo: 0 if every figure is equal, otherwise 1 with a reason."""
 
 from __future__ import annotations
 

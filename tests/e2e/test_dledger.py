@@ -1,4 +1,4 @@
-"""The Dledger group of the end-to-end run: what it asks for can be had, and it notices what is lost."""
+"""The Dledger group of the end-to-end run: the checks pass with a working group, and detect losses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEADING = {"ledger-broker-0-0": "leader", "ledger-broker-0-1": "follower", "ledg
 
 
 class FakeKubernetes(Kubernetes):
-    """A group whose pods, and claims unless a test keeps them, are made anew as soon as they are deleted."""
+    """A group whose pods and claims are recreated after their deletion. A test can keep claims."""
 
     def __init__(self, roles: dict[str, str], *, keeps_claims: bool = False, hands_over: bool = True) -> None:
         super().__init__("fake", Path())

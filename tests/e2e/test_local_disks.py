@@ -1,4 +1,4 @@
-"""The local disks of the end-to-end run: what it applies fits together, and it notices brokers that move or forget."""
+"""The local disks of the end-to-end run: valid manifests, and detection of brokers that move or lose data."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_each_node_has_the_disk_of_one_broker() -> None:
 
 
 class FakeKubernetes(Kubernetes):
-    """Answers as a cluster does in which everything is as it has to be, but for what a test takes away."""
+    """A cluster in the expected state, except for what a test changes."""
 
     def __init__(self) -> None:
         self.disks = [f"raptormq-{node}" for node in NODES]
         self.moves = False
         self.messages = [local_disks.MESSAGES]
-        """Counts, one for each question; the last one for all further ones."""
+        """Message counts, one for each request. The last one is for all further requests."""
         self.round = 0
         self.commands: list[str] = []
 

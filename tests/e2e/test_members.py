@@ -1,4 +1,4 @@
-"""The end-to-end run that changes the number of members of a group: what it waits for, and what it notices."""
+"""The end-to-end run that changes the number of members of a group: its waits and its checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from e2e.kubernetes import Kubernetes
 
 
 class FakeKubernetes(Kubernetes):
-    """A group whose members are those of the spec, of which the last is of the role `last`."""
+    """A group with the members of the spec, the last of which has the role `last`."""
 
     def __init__(self, last: str = "follower", ready: str = "True") -> None:
         super().__init__("fake", Path())

@@ -1,4 +1,4 @@
-"""The pipelines of the end-to-end run: what has to come out of them, and that anything else is noticed."""
+"""The pipelines of the end-to-end run: their expected results, and detection of others."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_windows_are_complete_when_nothing_late_is_waited_for() -> None:
         flight | {"date": "2001/01/02 08:00", "delay": -2},
         flight | {"date": "2001/03/05 00:00", "delay": 9},
     ]
-    # The last flight minus 60 days is the end of the window that begins on December 28.
+    # The window that begins on December 28 ends 60 days before the last flight.
     days = {"2000-12-26": (1, 5), "2000-12-27": (2, 3), "2000-12-28": (2, 3)}
     rows = {(day, "JFK", "LAX", *figures): 1 for day, figures in days.items()}
     assert route_delays.expected(sent) == Counter({("2000-12-26", "JFK", "LAX", 1, 5): 1} | rows)

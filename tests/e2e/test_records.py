@@ -1,4 +1,4 @@
-"""The figures that Spark has to reach, and the records in the form in which they are sent."""
+"""The figures that Spark must compute, and the encoding of the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are missing are built or asked for, never passed over."""
+"""Missing programs are built, or cause an error with advice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def program(folder: Path, name: str, script: str) -> Path:
 
 @pytest.fixture
 def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with nothing but a shell's own needs, and an empty cache; returns the folder on the PATH."""
+    """Set a PATH with only the programs of a shell, and an empty cache. Return the folder of the PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))

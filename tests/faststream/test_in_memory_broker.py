@@ -1,4 +1,4 @@
-"""`TestRaptorBroker`: handlers without servers, and what the specification says of a broker."""
+"""`TestRaptorBroker`: handlers without servers, and the broker in the AsyncAPI specification."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNUSED = "127.0.0.1:1"
 
 
 class Purchase(BaseModel):
-    """A value of the application."""
+    """A type of the application."""
 
     number: int
 

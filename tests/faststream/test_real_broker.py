@@ -1,4 +1,4 @@
-"""`raptormq.faststream` with a real broker, as an application runs it."""
+"""`raptormq.faststream` with a real broker."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, retry_pause=0.1, lon
 
 
 class Purchase(BaseModel):
-    """A value of the application."""
+    """A type of the application."""
 
     number: int
     customer: str = "nobody"
 
 
 class Invoice(BaseModel):
-    """Another one."""
+    """Another type of the application."""
 
     order: int
 
 
 @asynccontextmanager
 async def started(broker: RaptorBroker) -> AsyncIterator[RaptorBroker]:
-    """The broker with its subscribers, for the length of the block."""
+    """Run the broker with its subscribers during the block."""
     async with asyncio.timeout(TIMEOUT_S), broker:
         await broker.start()
         yield broker
 
 
 async def dead_letters(cluster: EmbeddedCluster, group: str, count: int) -> list[MessageExt]:
-    """The dead letters of a group, once there are so many."""
+    """Return the dead letters of a group when there are this many."""
     async with PullConsumer(name_servers=cluster.name_servers) as consumer:
         topic, found = f"%DLQ%{group}", list[MessageExt]()
         async with AdminClient(name_servers=cluster.name_servers) as admin:
@@ -142,7 +142,7 @@ async def test_nack_retries_and_reject_makes_a_dead_letter(
         if order is Order.NONE:
             first = {await seen.get() for _ in range(3)}
             await eventually(lambda: handled["retry"].committed is AckStatus.NACKED)
-            raptormq_cluster.advance(11)  # the first delay of brokers is 10 s
+            raptormq_cluster.advance(11)  # the first retry delay of brokers is 10 s
             calls = [*sorted(first), await seen.get()]
             assert calls == [("ack", 0), ("reject", 0), ("retry", 0), ("retry", 1)]
         else:
@@ -263,7 +263,7 @@ async def test_messages_of_a_key_are_handled_in_order_and_others_at_the_same_tim
 
     @broker.subscriber(raptormq_topic, group=unique("ordered"), order=Order.BY_KEY, max_workers=3, config=FIRST)
     async def handle(number: int, key: Annotated[str, Context("message.headers.customer")]) -> None:
-        await together.wait()  # only handlers of three customers at a time get past it
+        await together.wait()  # only handlers of three customers can pass it at the same time
         handled.append((key, number))
         if len(handled) == 30:
             done.set()
@@ -432,5 +432,5 @@ async def test_a_policy_may_stop_at_a_rejected_message(raptormq_cluster: Embedde
     async with started(broker):
         for body in ("1", "2"):
             await broker.publish(body, raptormq_topic, key="same")
-        assert [await calls.get(), await calls.get()] == ["1", "2"]  # skipped at once, without a retry
+        assert [await calls.get(), await calls.get()] == ["1", "2"]  # skipped immediately, without a retry
     assert raptormq_cluster.lag(group, raptormq_topic) == 0

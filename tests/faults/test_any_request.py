@@ -1,8 +1,8 @@
-"""Whatever a request says, it is answered with a code and a remark, its connection stays open, and others are served.
+"""Every request gets a response with a code and a remark, its connection stays open, and other clients are served.
 
-Every code that broker and name server know is sent many times with fields that are missing, of the wrong type, at the
-ends of their range or of another request, and with bodies that are no JSON, the wrong JSON, or too deep. With access
-control on, the same requests change nothing for who has not signed, or has no rights.
+Every code of broker and name server is sent many times with fields that are missing, of the wrong type, at the limits
+of their range or of another request, and with bodies that are not JSON, have the wrong structure, or are nested too
+deeply. With access control, the same requests change nothing if they are unsigned or lack permissions.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ BODIES = (
     b"listenPort=abc\n", encode_batch([(0, b"x", b"")]), b"\0\0\0\1", b"\0" * 64,
 )  # fmt: skip
 WAITS = {"suspendTimeoutMillis", "pollTime", "timeout"}
-"""Fields that let the server wait for messages; the answer would take as long."""
+"""Fields that make the server wait for messages, which would delay the response."""
 
 
 class Nobody:
-    """Takes what a server asks its peers."""
+    """A client that receives requests of the server."""
 
     def handle(self, _: Connection, requests: list[RemotingCommand]) -> None:
-        """Nothing is answered."""
+        """Do not respond."""
 
     def closed(self, _: Connection) -> None:
-        """Nobody waits for it."""
+        """Send a oneway request."""
 
 
 def headers_of(router: Router) -> dict[int, type[Header] | None]:
@@ -99,7 +99,7 @@ async def ask_everything(
     who: Credentials | None = None,
     rounds: int = ROUNDS,
 ) -> set[tuple[int, int]]:
-    """Return which codes were answered with which."""
+    """Return the response codes of each request code."""
     chance = random.Random(seed)
     pool = ConnectionPool(Nobody())
     answered: set[tuple[int, int]] = set()
@@ -135,14 +135,14 @@ async def test_a_broker_answers_every_request(
     async with running(tmp_path) as broker, connected(broker) as peer:
         await peer.send("mine", b"before")
     async with running(tmp_path, settings) as broker:
-        if who is not None:  # no super user, of whom nobody asks what a request needs
+        if who is not None:  # not a super user, whose requests need no permissions
             async with connected(broker) as peer:
                 await create_alice(peer)
                 await allow(peer, "*", ["All"])
         with caplog.at_level(logging.ERROR):
             await ask_everything(f"127.0.0.1:{broker.port}", broker_headers(broker), seed, who)
         assert [record.getMessage() for record in caplog.records if record.exc_info] == []
-        async with connected(broker) as peer:  # not before: a broker closes connections on which nothing is asked
+        async with connected(broker) as peer:  # not earlier, because a broker closes idle connections
             assert bodies(await ask(peer, who, RequestCode.PULL_MESSAGE, pull_fields("mine", 0))) == [b"before"]
     async with running(tmp_path) as broker, connected(broker) as peer:
         assert bodies(await peer.pull("mine", 0)) == [b"before"]
@@ -153,7 +153,7 @@ SHOWN = (
     RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     RequestCode.GET_BROKER_CONSUME_STATS,
 )  # fmt: skip
-"""What shows everything that requests change but the log."""
+"""Requests whose responses show everything that requests can change, except the log."""
 
 
 NAMES_NOTHING = {
@@ -165,8 +165,9 @@ NAMES_NOTHING = {
         RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST,
     )
 }
-"""Requests that name nothing need no right. The parts of the first are refused one by one, and a deletion of nothing is
-refused with 29."""
+"""Requests without a resource need no permission. The parts of the first are refused individually, and an empty
+deletion is refused with 29.
+"""
 
 
 async def everything(peer: Peer) -> tuple[object, ...]:
@@ -182,7 +183,7 @@ async def test_a_broker_with_access_control_changes_nothing_for_a_stranger(
     free = {int(row.code) for row in ROWS if not row.needs} | NAMES_NOTHING if who is ALICE else set()
     async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
         await create_alice(peer)
-        for topic in ("t", "g"):  # what the requests name most
+        for topic in ("t", "g"):  # the names in most of the requests
             assert (await ask(peer, ROOT, RequestCode.SEND_MESSAGE_V2, send_fields(topic), b"x")).code == 0
         before = await everything(peer)
         answered = await ask_everything(f"127.0.0.1:{broker.port}", broker_headers(broker), 3, who, rounds=15)

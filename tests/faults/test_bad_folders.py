@@ -1,4 +1,4 @@
-"""Folders a broker cannot start in: one clear line on standard error, exit code 2, and nothing changed."""
+"""Folders in which a broker cannot start: one clear line on standard error, exit code 2, and no change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAIRS = {"mappedFileSizeCommitLog": str(SEGMENT)}
 
 
 def start(tmp_path: Path, root: Path) -> subprocess.CompletedProcess[str]:
-    """Run `raptormq broker` on a folder until it gives up."""
+    """Run `raptormq broker` on a folder until it ends."""
     config = tmp_path / "broker.conf"
     pairs = SMALL | PAIRS | {"storePathRootDir": str(root)}
     config.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()), encoding="utf-8")
@@ -32,7 +32,7 @@ def start(tmp_path: Path, root: Path) -> subprocess.CompletedProcess[str]:
 
 
 def complaint(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line on standard error."""
+    """Return the only line on standard error."""
     assert result.returncode == 2, result
     assert result.stdout == ""
     lines = result.stderr.splitlines()
@@ -121,8 +121,8 @@ async def test_a_damaged_record_after_a_crash_costs_itself_only(
     with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.seek(15_000)
         file.write(b"\xff" * 100)
-    (root / "abort").write_text("1", encoding="ascii")  # what a crash leaves behind
-    (root / "checkpoint").unlink()  # so that the whole log is read again
+    (root / "abort").write_text("1", encoding="ascii")  # left by a crash
+    (root / "checkpoint").unlink()  # so that the whole log is read
     async with running(root, PAIRS) as broker, connected(broker) as peer:
         found = [body.split(b":")[0] for body in bodies(await peer.pull("t", 0, count=100, maxMsgBytes=1 << 20))]
     assert "the commit log is damaged" in caplog.text

@@ -30,12 +30,12 @@ LOOK_S = 0.05
 HALF_AN_HOUR = 16
 """The delay level of 30 minutes."""
 SLOW_ELECTIONS = "dLegerElectionTimeout=10000\nfileReservedTime=1\n"
-"""A busy machine elects nobody else, so that a new term comes from a jump."""
+"""A long timeout, so that a busy machine causes no election. A new term is then caused by a jump."""
 
 
 @dataclass
 class Group:
-    """A group that serves, with a ledger that grows."""
+    """A running group, and the messages sent to it."""
 
     processes: DledgerProcesses
     admin: AdminClient
@@ -54,7 +54,7 @@ class Group:
         await self.producer.send(Message(LATER, text.encode(), delay=delay))
 
     async def delivered(self) -> list[str]:
-        """The messages that were delayed, in any order."""
+        """Return the delayed messages that are delivered, in any order."""
         offset, found = 0, []
         queue = MessageQueue(LATER, BROKER, 0)
         while messages := (result := await self.consumer.pull(queue, offset)).messages():
@@ -159,7 +159,7 @@ async def test_retention_counts_by_the_clock_of_its_member(tmp_path: Path) -> No
         await clean()
         assert first[leader].exists(), "a clock that is behind keeps files longer"
         jumping.clocks.set(leader, HOUR_S)
-        while first[leader].exists():  # when it is checkpointed
+        while first[leader].exists():  # when a checkpoint is written
             await clean()
             await asyncio.sleep(LOOK_S)
         await client.close()

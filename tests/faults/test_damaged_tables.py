@@ -1,5 +1,6 @@
-"""Tables of a broker that are emptied, cut, or hold something else: their backup with a warning, else a start that is
-refused with one line that says what to do. Nothing begins anew without a word."""
+"""Tables of a broker that are empty, truncated or invalid: the broker uses the backup with a warning, or refuses to
+start with one line that names the remedy. It never starts with an empty table without notice.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +145,7 @@ async def test_a_lost_table_of_users_does_not_bring_the_first_password_back(tmp_
             await accepts(tmp_path, ROOT)
     users.write_bytes(sound)
     assert await accepts(tmp_path, CHANGED)
-    for each in (users, backup, marker):  # what the error says to do, to begin anew
+    for each in (users, backup, marker):  # the remedy in the error, to start without the table
         each.unlink(missing_ok=True)
     assert await accepts(tmp_path, ROOT)
 

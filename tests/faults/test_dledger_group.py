@@ -1,4 +1,4 @@
-"""Three broker processes of one group: the leader is killed, a disk is wiped, and everything acknowledged is there."""
+"""Three broker processes of one group: the leader is killed, a disk is wiped, and no acknowledged message is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_the_group_outlives_its_leaders_and_a_disk(tmp_path: Path) -> None
         ledger.begin()
         await ledger.grow(100)
 
-        for _ in range(2):  # the second time the first one is needed for a majority
+        for _ in range(2):  # the second time, the first member is needed for a majority
             processes.kill(leader)
             await ledger.grow(100)
             await processes.start(leader)
@@ -44,7 +44,7 @@ async def test_the_group_outlives_its_leaders_and_a_disk(tmp_path: Path) -> None
         await processes.start(wiped)
         await ledger.grow(100)
         await processes.votes(admin, leader, wiped)
-        processes.kill(other)  # now the wiped one is needed, with all that is in the log
+        processes.kill(other)  # now the wiped member is needed, with the whole log
         await ledger.grow(100)
         processes.kill(leader)
         await processes.start(other)
@@ -165,7 +165,7 @@ async def test_a_broker_without_copies_becomes_the_first_member_with_what_retent
 
 
 async def test_all_members_are_restarted_by_the_probes_and_producers_go_on(tmp_path: Path) -> None:
-    """As the operator does it: each follower, then the leader after a transfer."""
+    """Restart the members like the operator: each follower, then the leader after a transfer."""
     async with (
         dledger_group(tmp_path) as processes,
         AdminClient(name_servers=processes.name_server) as admin,

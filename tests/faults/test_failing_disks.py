@@ -1,4 +1,4 @@
-"""Members of a real group whose disks answer EIO: what docs/guides/replication.md says under "Disks that fail"."""
+"""Members of a real group whose disks return EIO, as described in "Disks that fail" of docs/guides/replication.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 async def assert_no_majority(ledger: Ledger) -> None:
-    """Messages are refused, once those under way have been answered, and none is acknowledged."""
+    """Check that messages are refused after those in flight are answered, and that none is acknowledged."""
     for _ in range(2):
         acknowledged, wanted = ledger.count, len(ledger.refused) + QUEUES
         while len(ledger.refused) < wanted:
@@ -61,8 +61,8 @@ async def test_it_takes_no_part_until_it_is_restarted(
             assert (await processes.probe(failed, "/healthz"))[0] == 503
 
             third = next(member for member in processes.ports if member not in (leader, failed))
-            processes.kill(third)  # the leader and the failed member are no majority
-            disks.set(failed, Failing.NOTHING)  # which ends nothing: nobody knows what the disk has lost meanwhile
+            processes.kill(third)  # the leader and the failed member are not a majority
+            disks.set(failed, Failing.NOTHING)  # has no effect, because the disk may have lost data meanwhile
             await assert_no_majority(ledger)
             processes.kill(failed)
             await processes.start(failed)

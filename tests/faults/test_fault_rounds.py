@@ -1,4 +1,4 @@
-"""Six rounds of faults in a network of namespaces; more by `python -m tests.faults.fault_rounds` and `make soak`."""
+"""Six rounds of faults on a network of namespaces. `python -m tests.faults.fault_rounds` and `make soak` run more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.faults import fault_rounds
 
 SEED = 22
-"""Its first six faults take the leader in four ways; a failure prints them."""
+"""A seed whose first six faults affect the leader in four ways. A failure prints the faults."""
 
 
 @pytest.mark.timeout(600)

@@ -1,4 +1,6 @@
-"""A process or a disk that does not belong to a group of real processes: one line and a metric, and no data changes."""
+"""A process or a disk that does not belong to a group of real processes: it causes one log line and a metric, and no
+data changes.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ async def send(processes: DledgerProcesses, count: int = 50) -> None:
 
 
 async def conflict_at(processes: DledgerProcesses, admin: AdminClient, member: str, text: str) -> None:
-    """Wait until a member tells of a conflict, by its status, its metric and one line of its log."""
+    """Wait until a member reports a conflict in its status, its metric and one log line."""
     while text not in (await admin.runtime_info(processes.address(member))).get("dledgerConflict", ""):
         await asyncio.sleep(LOOK_S)
     assert await processes.metric(member, "replication_conflict") == 1
@@ -61,7 +63,7 @@ async def conflict_at(processes: DledgerProcesses, admin: AdminClient, member: s
 
 
 def log_bytes(processes: DledgerProcesses, member: str) -> dict[str, bytes]:
-    """The commit log of a member."""
+    """Return the commit log of a member."""
     folder = processes.root(member) / "commitlog"
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
@@ -71,7 +73,7 @@ def follower_of(processes: DledgerProcesses, leader: str) -> str:
 
 
 async def formed(processes: DledgerProcesses, admin: AdminClient) -> str:
-    """Wait until the group has a leader that all members follow, and return its id."""
+    """Wait until all members follow a leader, and return its id."""
     leader = await processes.leader(admin)
     for member in processes.ports:
         await processes.probed(member, "/replication/caught-up")
@@ -99,7 +101,7 @@ async def test_the_disk_of_another_group_is_left_alone(tmp_path: Path) -> None:
         kept = log_bytes(processes, taken)
         await processes.start(taken)
         await conflict_at(processes, admin, leader, "cannot join with data of another group: its disk must be empty")
-        await send(processes)  # the other two go on
+        await send(processes)  # the other two continue
         assert log_bytes(processes, taken) == kept
 
 
@@ -153,7 +155,7 @@ async def test_two_processes_with_one_identity_are_told_of(tmp_path: Path) -> No
 
 
 class Forger:
-    """Sends frames to the port of the group of a member as if another member had."""
+    """Sends frames to the group port of a member as if they came from another member."""
 
     def __init__(self, processes: DledgerProcesses, target: str) -> None:
         conf = processes.conf(target).read_text()
@@ -161,7 +163,7 @@ class Forger:
         self._address = next(peer for peer in peers.split(";") if peer.startswith(f"{target}-")).partition("-")[2]
 
     async def send(self, message: RaftMessage, group: str = BROKER, *, closes: bool = True) -> None:
-        """Send a message. With ``closes`` wait until the member has closed the connection for it."""
+        """Send a message. With ``closes``, wait until the member has closed the connection."""
         pool = ConnectionPool()
         connection = await pool.connection(self._address)
         fields: dict[str, Any] = {"flag": CommandFlag.ONEWAY, "serialize_type": 1, "body": encode_head(message)}
@@ -172,7 +174,7 @@ class Forger:
 
 
 async def head_of(processes: DledgerProcesses, admin: AdminClient, target: str, sender: str) -> dict[str, Any]:
-    """What a message to a member has that knows the group as well as its members do."""
+    """Return the header fields of a message with the correct ids of the group."""
     state = json.loads((processes.root(sender) / "config/dledger.json").read_text())["hardState"]
     facts = await admin.runtime_info(processes.address(target))
     return {

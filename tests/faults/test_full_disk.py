@@ -1,5 +1,6 @@
-"""A disk that fills up under a running broker: code 14, nothing acknowledged is lost, and it goes on when there is
-room."""
+"""A disk that becomes full while the broker runs: code 14, no loss of acknowledged messages, and recovery when there is
+space.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ async def read_all(peer: Peer) -> list[bytes]:
 
 
 async def send_until(peer: Peer, code: int, acknowledged: list[bytes]) -> str:
-    """Send until the broker answers with ``code``; return its remark."""
+    """Send until the broker responds with ``code``. Return its remark."""
     while True:
         body = b"%d:" % len(acknowledged) + BODY
         answer = await peer.send("t", body)
@@ -39,7 +40,7 @@ async def test_a_full_disk_loses_nothing_and_recovers(small_volume: SmallVolume)
         small_volume.fill()
         remark = await send_until(peer, ResponseCode.SERVICE_NOT_AVAILABLE, acknowledged)
         assert "No space left on device" in remark
-        # Everything else goes on: reading, offsets, heartbeats.
+        # Everything else continues: reads, offset commits, heartbeats.
         assert await read_all(peer) == acknowledged
         commit: dict[str, object] = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 1}
         assert (await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, commit)).code == 0

@@ -1,6 +1,6 @@
-"""A full disk under all that the broker writes by itself: nothing that was taken is lost, nothing comes twice.
+"""A full disk and the messages that the broker itself writes: none is lost, and none is delivered twice.
 
-Messages of delay levels and timers become due, transactions are decided and asked about, popped messages come back.
+Messages of delay levels and timers become due, transactions are decided and checked, and popped messages return.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def commit(peer: Peer, place: dict[str, object]) -> int:
 
 
 async def decide(peer: Peer, count: int) -> None:
-    """Commit what the broker asks about, until so many have been committed."""
+    """Commit the checked transactions, until this number is committed."""
     while count:
         notice = await peer.notices.get()
         if notice.code == RequestCode.CHECK_TRANSACTION_STATE:

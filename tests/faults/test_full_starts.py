@@ -36,7 +36,7 @@ async def pull(client: Client, offset: int) -> RemotingCommand:
 
 
 def fill(root: Path) -> Path:
-    """Take the last byte of the volume."""
+    """Fill the volume to the last byte."""
     ballast = root / "ballast"
     with ballast.open("ab", buffering=0) as file:
         for size in (1 << 20, 4096, 1):

@@ -1,4 +1,4 @@
-"""Peers that break the protocol: each gets its code or is cut off, and their neighbours notice nothing."""
+"""Peers that violate the protocol: each gets its error code or is disconnected, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWO_GIB = (1 << 31) - 1
 
 
 async def say(broker: Broker, data: bytes) -> bytes:
-    """Send bytes on a connection of their own and return what comes back until the broker closes it."""
+    """Send bytes on a new connection. Return the response until the broker closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     try:
         writer.write(data)
@@ -71,7 +71,7 @@ async def test_random_bytes_end_the_connection(tmp_path: Path) -> None:
 async def test_half_a_frame_and_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_server, "_IDLE_SWEEP_S", 0.05)
     half = encode(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))[:-3]
-    # long enough for the neighbour never to be idle for that time, on any machine
+    # long enough that the neighbour is not idle for this time on any machine
     async with running(tmp_path, {"serverChannelMaxIdleTimeSeconds": "5"}) as broker, neighbour(broker):
         assert await say(broker, half) == b""
 
@@ -125,7 +125,7 @@ async def test_documented_codes(tmp_path: Path) -> None:
 async def test_random_requests_are_all_answered_and_never_break_a_handler(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every request code with random fields and bodies: an answer each, and none of them an internal error."""
+    """Send every request code with random fields and bodies. Each gets a response, and none is an internal error."""
     async with running(tmp_path) as broker, neighbour(broker), connected(broker) as peer:
         await peer.send("t", b"x")
         for fields, body in _random_inputs(random.Random(11), 40):

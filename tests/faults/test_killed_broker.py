@@ -1,4 +1,4 @@
-"""kill -9 in the middle of the work: what was acknowledged is there after the restart, in its place."""
+"""kill -9 during operation: acknowledged messages are at their offsets after the restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUES = 4
 
 
 async def produce(client: Client, sender: int, acknowledged: dict[tuple[int, int], bytes]) -> None:
-    """Send one message after another until the broker dies."""
+    """Send messages until the broker is killed."""
     number = 0
     while True:
         body = b"%d:%d:" % (sender, number) + b"x" * (number * 37 % 3_000)
@@ -107,7 +107,7 @@ async def test_timers_that_wait_survive_and_come_once(tmp_path: Path, free_port:
         due = int(time.time() * 1000) + 1_500
         late = due + 6_000
         for number in range(200):
-            # half of them are due before the kill, or about then, the others long after it
+            # half of them are due before the kill or about then, the others long after it
             asked = due + number if number % 2 else late + number
             fields = send_fields("t", number % QUEUES, f"TIMER_DELIVER_MS\x01{asked}\x02")
             assert (await client.call(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number)).code == 0
@@ -123,7 +123,7 @@ async def test_timers_that_wait_survive_and_come_once(tmp_path: Path, free_port:
 
 
 async def read_all(client: Client) -> Counter[int]:
-    """Return how often each message has come so far."""
+    """Return how often each message has been delivered."""
     found: Counter[int] = Counter()
     for queue in range(QUEUES):
         for body in (await read_queue(client, queue)).values():

@@ -1,5 +1,6 @@
-"""kill -9 again and again while the broker itself writes messages: those with a delay level, timers, committed
-transactions, popped ones that come back. Each is in the log once, however often the broker dies."""
+"""Repeated kill -9 while the broker writes messages: those with a delay level, timer messages, committed transactions,
+and popped messages that return. Each is in the log once, however often the broker is killed.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ SETTINGS = QUICK | {"messageDelayLevel": "1s 1s 2s 2s", "timerPrecisionMs": "100
 
 
 class Load:
-    """What was sent, and how often each of it is there."""
+    """Sent messages, and the number of copies of each."""
 
     def __init__(self, port: int) -> None:
         self.client = Client(port, Maker())
         self.sent: set[bytes] = set()
 
     async def send_round(self, number: int) -> None:
-        """Messages that become due from about now until well behind the next kills."""
+        """Send messages that become due from about now until after the next kills."""
         now = now_ms()
         for each in range(A_ROUND):
             for topic, kind, properties in (
@@ -42,7 +43,7 @@ class Load:
             await half(self.client, body)
             self.sent.add(body)
         await self.pop_all(f"p{number}")
-        await announce(self.client)  # now its producers are asked
+        await announce(self.client)  # now the producers are checked
 
     async def _send(self, topic: str, body: bytes, properties: str) -> None:
         answer = await self.client.call(RequestCode.SEND_MESSAGE_V2, send_fields(topic, 0, properties), body)
@@ -50,7 +51,7 @@ class Load:
         self.sent.add(body)
 
     async def pop_all(self, topic: str) -> None:
-        """Take everything, once, and never acknowledge it."""
+        """Pop every message once, without an acknowledgement."""
         fields = {
             "consumerGroup": "poppers", "topic": topic, "queueId": 0, "maxMsgNums": 32, "invisibleTime": 2500,
             "pollTime": 0, "bornTime": now_ms() + 3_600_000, "initMode": 0, "expType": "TAG", "exp": "*",
@@ -60,7 +61,7 @@ class Load:
             taken += len(messages(await self.client.call(RequestCode.POP_MESSAGE, fields)))
 
     async def copies(self) -> Counter[bytes]:
-        """How often each message is in its topic, or in the topic it comes back by."""
+        """Return the number of copies of each message in its topic, or in its retry topic."""
         found: Counter[bytes] = Counter()
         for topic in ("t", *(f"%RETRY%poppers_p{number}" for number in range(KILLS))):
             offset = 0
@@ -71,7 +72,7 @@ class Load:
 
 
 def kinds(copies: Counter[bytes]) -> Counter[bytes]:
-    """How many messages of each kind have been delivered, copies counted."""
+    """Return how many messages of each kind have been delivered, including copies."""
     found: Counter[bytes] = Counter()
     for body, count in copies.items():
         found[body.split()[0]] += count

@@ -1,5 +1,6 @@
-"""kill -9 in every state of a transaction: what was committed is delivered, what was rolled back is not, and the broker
-asks about what was left open."""
+"""kill -9 in every state of a transaction: committed messages are delivered, rolled-back messages are not, and the
+broker checks open transactions.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ def decision(body: bytes) -> int:
 
 
 class Maker:
-    """A producer that notes what it is asked about and, unless it is silent, decides."""
+    """A producer that records checks and decides, unless it is silent."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self.asked: Counter[bytes] = Counter()
         self._silent = silent
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        """Take questions (RequestHandler)."""
+        """Receive checks (RequestHandler)."""
         for each in requests:
             if each.code == RequestCode.CHECK_TRANSACTION_STATE:
                 body = decode_record(each.body).body
@@ -49,7 +50,7 @@ class Maker:
                     connection.oneway(RemotingCommand(RequestCode.END_TRANSACTION, fields, flag=2))
 
     def closed(self, _: Connection) -> None:
-        """Nobody waits for it (RequestHandler)."""
+        """Receive a oneway request (RequestHandler)."""
 
 
 def end_fields(decided: int) -> dict[str, str]:
@@ -59,7 +60,7 @@ def end_fields(decided: int) -> dict[str, str]:
 
 
 async def half(client: Client, body: bytes) -> dict[str, str]:
-    """Begin a transaction; returns its place."""
+    """Begin a transaction. Return its position."""
     sent = await client.call(RequestCode.SEND_MESSAGE_V2, send_fields("t", 0, HALF) | {"g": now_ms()}, body)
     assert sent.code == 0, sent
     place = parse_offset_id(sent.ext_fields["msgId"]).physical_offset
@@ -106,7 +107,7 @@ async def test_each_state_survives(tmp_path: Path, free_port: int) -> None:
         async with asyncio.timeout(40):
             while len(silent.asked) < 2:
                 await asyncio.sleep(0.02)
-        server.kill()  # with questions that nobody has answered
+        server.kill()  # with unanswered checks
     await client.close()
     maker = Maker()
     client = Client(free_port, maker)

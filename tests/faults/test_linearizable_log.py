@@ -1,4 +1,4 @@
-"""The check of histories: known good and bad ones, and the same answers as a search through all orders."""
+"""The check of histories: known good and bad histories, and comparison with a search of all orders."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_violation_names_both_operations() -> None:
 
 
 def _linearizable(waiting: list[Operation], log: tuple[int, ...] = ()) -> bool:
-    """Search all orders that keep real time (Wing and Gong, 1993)."""
+    """Search all orders that respect real time (Wing and Gong, 1993)."""
     if all(isinstance(each, Append) and each.offset is None for each in waiting):
         return True
     soonest = min(each.returned for each in waiting)
@@ -78,7 +78,7 @@ def _linearizable(waiting: list[Operation], log: tuple[int, ...] = ()) -> bool:
 
 @st.composite
 def _histories(draw: st.DrawFn) -> list[Operation]:
-    """Few operations that overlap much, so that about as many histories are good as bad."""
+    """Few operations with much overlap, so that about half of the histories are good."""
     history: list[Operation] = []
     for body in range(draw(st.integers(1, 4))):
         invoked = draw(st.integers(0, 8))
@@ -102,7 +102,7 @@ def test_the_check_agrees_with_a_search_through_all_orders(history: list[Operati
 
 @given(st.data())
 def test_what_one_log_answered_passes(data: st.DataObject) -> None:
-    """Random orders of real effects, with responses that come late: always good."""
+    """Random orders of real effects with late responses, which are always good."""
     log: list[int] = []
     history: list[Operation] = []
     for moment in range(data.draw(st.integers(1, 30))):

@@ -1,6 +1,6 @@
-"""A master and a slave in processes of their own: the slave is killed while the master takes messages, then the master.
+"""A master and a slave in separate processes: the slave is killed while the master accepts messages, then the master.
 
-A SYNC_MASTER has acknowledged with SEND_OK only what its slave has: all of it is read from the slave.
+A SYNC_MASTER responds with SEND_OK only to messages that its slave has. All of them are read from the slave.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEED = 38
 
 
 class Ledger:
-    """What was sent, and how it was answered."""
+    """Sent messages, and their responses."""
 
     def __init__(self) -> None:
         self.statuses: dict[bytes, SendStatus] = {}
@@ -124,7 +124,7 @@ async def test_what_a_killed_master_has_acknowledged_is_on_the_slave(tmp_path: P
             assert sent.status == SendStatus.SEND_OK
         assert sorted(await read_all(processes.name_server)) == sorted([*found, b"after"])
 
-        # The old master may have more than the slave ever had: then it says so, and changes nothing.
+        # The old master may have more than the slave had. Then it reports this and changes nothing.
         await processes.start(MASTER, "SLAVE", 1)
         while True:
             facts = await admin.runtime_info(processes.address(MASTER))
@@ -134,7 +134,7 @@ async def test_what_a_killed_master_has_acknowledged_is_on_the_slave(tmp_path: P
 
 
 async def test_an_older_disk_of_a_master_takes_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    """What was acknowledged since the copy is on the slave, which is to be promoted."""
+    """Messages acknowledged since the copy are on the slave, which must be promoted."""
     ledger = Ledger()
     older = tmp_path / "older"
     async with ha_processes(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
@@ -171,7 +171,7 @@ async def test_an_older_disk_of_a_master_takes_nothing_and_loses_nothing(tmp_pat
 
 
 async def promote(processes: HaProcesses, slave: str) -> int:
-    """Promote a slave by the command line; return the offset from which on messages of the old master are lost."""
+    """Promote a slave with the command line. Return the offset from which messages of the old master are lost."""
     command = [
         RAPTORMQ,
         "cluster",

@@ -1,5 +1,5 @@
-"""Batches of every form, bent in every way: each send is answered by the rules, every kind of reader comes to the end
-of each queue, and a start after a crash finds the same messages.
+"""Mutated batches of every form: each send gets the specified response, every kind of reader reaches the end of each
+queue, and a start after a crash finds the same messages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SENDS = 400
 
 
 class AnyKey:
-    """Has each key that is asked for."""
+    """A key source that has every key."""
 
     def current(self) -> tuple[str, bytes]:
         return "k1", bytes(16)
@@ -55,7 +55,7 @@ class AnyKey:
 
 
 class Bender:
-    """Makes batches that are nearly right."""
+    """Creates batches that are almost valid."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -101,7 +101,7 @@ class Bender:
         return body, flags, text + (chance.choice(COMMON) if chance.random() < 0.1 else "")
 
     async def send(self, peer: Peer) -> set[int]:
-        """Send one batch, or several in one request; return the codes."""
+        """Send one batch, or several in one request. Return the codes."""
         chance = self.chance
         kind = chance.randrange(3)
         if kind == 2:
@@ -124,7 +124,7 @@ class Bender:
 
 
 async def read_whole(peer: Peer, topic: str, queue_id: int) -> list[tuple[int, bytes]]:
-    """Read as our consumers do; what cannot be read is left out, but never a record as a whole."""
+    """Read like the Python client. Unreadable messages are skipped, but never a whole record."""
     found: list[tuple[int, bytes]] = []
     offset = 0
     while (answer := await peer.pull(topic, offset, queue_id)).code != ResponseCode.PULL_NOT_FOUND:
@@ -136,7 +136,7 @@ async def read_whole(peer: Peer, topic: str, queue_id: int) -> list[tuple[int, b
 
 
 async def read_singly(peer: Peer, topic: str, queue_id: int, **more: object) -> list[tuple[int, bytes]]:
-    """Read as an old client, or one with a filter, does; go on behind what is encrypted."""
+    """Read like an old client, or one with a filter. Continue after encrypted messages."""
     found: list[tuple[int, bytes]] = []
     offset = 0
     while (answer := await old_pull(peer, offset, queue_id, topic=topic, **more)).code != ResponseCode.PULL_NOT_FOUND:

@@ -1,5 +1,5 @@
-"""Servers that may have 1,024 descriptors, and more peers than that who connect and say nothing: they are refused, and
-nobody else notices.
+"""Servers with 1,024 descriptors, and more silent peers than that: they are refused, and other clients are not
+affected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("many_descriptors")
 
 
 class SilentPeers:
-    """Connections without a byte."""
+    """Connections that send nothing."""
 
     def __init__(self, port: int) -> None:
         self._address = "127.0.0.1", port
@@ -46,7 +46,7 @@ class SilentPeers:
             self._sockets.append(peer)
 
     def refused(self) -> int:
-        """How many the server has closed by now."""
+        """Return how many the server has closed."""
         return sum(map(_is_closed, self._sockets))
 
     def leave(self) -> None:
@@ -64,7 +64,7 @@ def _is_closed(peer: socket.socket) -> bool:
 
 
 async def page(port: int, path: str) -> tuple[int, str]:
-    """Status and text of a page of a server."""
+    """Return the status and the text of a page of a server."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
     head, _, text = (await reader.read()).decode().partition("\r\n\r\n")
@@ -73,7 +73,7 @@ async def page(port: int, path: str) -> tuple[int, str]:
 
 
 async def figure(port: int, name: str, server: str = "broker") -> float:
-    """One figure of /metrics."""
+    """Return one value of /metrics."""
     _, text = await page(port, "/metrics")
     return next(
         float(line.split()[-1])
@@ -83,7 +83,9 @@ async def figure(port: int, name: str, server: str = "broker") -> float:
 
 
 async def work(client: Client, number: int) -> None:
-    """Send a message to a topic that is new every now and then, and consume it: files of queues and of the log come."""
+    """Send messages, from time to time to a new topic, and consume them. This creates files of queues and of the
+    log.
+    """
     topic, body = f"t{number % TOPICS}", b"%d " % number + BODY
     sent = await client.call(RequestCode.SEND_MESSAGE_V2, send_fields(topic), body)
     assert (sent.code, sent.ext_fields.get("queueOffset")) == (0, str(number // TOPICS)), sent.remark
@@ -125,7 +127,7 @@ async def test_a_broker_takes_all_the_descriptors_that_it_may_have(
 ) -> None:
     port, metrics = free_ports(2)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the broker inherits it
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the broker inherits the limit
     try:
         async with process(tmp_path, port, {"metricsPort": str(metrics), "metricsHost": "127.0.0.1"}):
             assert await figure(metrics, "connections_max") == share(hard, 20_000, 16_384).connections > 256
@@ -178,7 +180,7 @@ async def test_a_name_server_refuses_who_is_too_many_and_goes_on(
 
 
 async def first_answer(port: int, fields: dict[str, str]) -> RemotingCommand:
-    """Ask as a newcomer, until the server has seen that there is room again."""
+    """Send requests on new connections until the server accepts them again."""
     while True:
         newcomer = Client(port)
         try:
@@ -190,5 +192,5 @@ async def first_answer(port: int, fields: dict[str, str]) -> RemotingCommand:
 
 
 async def keep(client: Client, number: int) -> RemotingCommand:
-    """Have the name server write a file."""
+    """Make the name server write a file."""
     return await client.call(RequestCode.PUT_KV_CONFIG, {"namespace": "n", "key": number, "value": "v"})

@@ -1,5 +1,5 @@
-"""The power fails after a change of a table or a setting was answered for: the change is there. It is looked for right
-after each answer, since whatever is saved next may make it durable as well.
+"""A power failure after the response to a change of a table or a setting: the change is durable. It is checked directly
+after each response, because a later save may make it durable as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.faults.powerless_broker import STORE, powerless_broker
 
 
 class Change(NamedTuple):
-    """A request, the file that it changes, and what the file then has, or has no more."""
+    """A request, the file that it changes, and a text that the file then contains, or no longer contains."""
 
     code: RequestCode
     fields: Mapping[str, object]

@@ -1,5 +1,5 @@
-"""The power fails under a real broker: of its files there is what it has synced, and nothing else. What SYNC_FLUSH has
-acknowledged is there, in its place; what a checkpoint or a clean stop says is true.
+"""A power failure of a real broker leaves only what it has synced. Messages acknowledged with SYNC_FLUSH are at their
+offsets, and checkpoints and clean stops are correct.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.faults.test_killed_broker import QUEUES, SENDERS, produce, read_queue
 from tests.faults.test_killed_transactions import end, half
 
 MANY_QUEUES = 100
-"""So many that a checkpoint has the whole volume synced; of a few it syncs each file."""
+"""So many that a checkpoint syncs the whole volume instead of each file."""
 
 
 async def test_what_was_acknowledged_is_there(tmp_path: Path, free_port: int) -> None:
@@ -56,7 +56,7 @@ async def send_to_queues(broker: PowerlessBroker, queues: int) -> None:
 
 
 async def assert_served(broker: PowerlessBroker, queues: int) -> None:
-    """All is there, and none of it had to be made anew."""
+    """Check that all messages are there, and that no queue was rebuilt."""
     for queue in range(queues):
         assert await read_queue(broker.client, queue) == {0: b"%d" % queue}
     found = {"topic": "t", "key": f"k{queues - 1}", "maxNum": 9, "beginTimestamp": 0, "endTimestamp": 1 << 60}
@@ -109,7 +109,7 @@ async def test_a_deletion_that_was_answered_for_is_durable(tmp_path: Path, free_
 
 
 async def test_what_was_decided_and_given_back_is_there(tmp_path: Path, free_port: int) -> None:
-    """The broker writes these messages itself, and then forgets, or lets a consumer forget, those that they replace."""
+    """The broker writes these messages itself, and then drops those that they replace, or lets a consumer drop them."""
     async with powerless_broker(tmp_path, free_port) as broker:
         async with broker.life():
             for body in (b"commit 1", b"rollback 2", b"commit 3"):

@@ -1,5 +1,5 @@
-"""Routes are right at once after a restart of a name server or of a broker; Apache RocketMQ needs up to 30 s, a period
-of registrations.
+"""Routes are correct immediately after a restart of a name server or of a broker. Apache RocketMQ needs up to 30 s, the
+interval of registrations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import assembly_of, connected, running
 
 SOON = 8.0
-"""Seconds: far below the period of registrations."""
+"""Limit in seconds, far below the interval of registrations."""
 
 
 def name_server(folder: Path, port: int) -> NameServer:
@@ -29,7 +29,7 @@ def name_server(folder: Path, port: int) -> NameServer:
 
 
 async def brokers_of(pool: ConnectionPool, address: str, topic: str) -> set[str]:
-    """Addresses that a client is given for a topic."""
+    """Return the addresses of a topic's brokers that a client receives."""
     command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
     answer = await pool.request(address, command, 5)
     if answer.code:
@@ -70,7 +70,7 @@ async def test_a_broker_that_restarts_elsewhere_is_found_there_and_only_there(tm
     async with running(tmp_path / "store", {"namesrvAddr": address}) as broker, connected(broker) as peer:
         await peer.send("t", b"1")
         await until(pool, address, "t", {broker.address}.__eq__)
-    assert await brokers_of(pool, address, "t") == set()  # it has said goodbye
+    assert await brokers_of(pool, address, "t") == set()  # it has unregistered
     async with running(tmp_path / "store", {"namesrvAddr": address}) as broker:
         await until(pool, address, "t", {broker.address}.__eq__)
     await pool.close()
@@ -78,7 +78,7 @@ async def test_a_broker_that_restarts_elsewhere_is_found_there_and_only_there(tm
 
 
 async def test_a_broker_that_is_cut_off_is_in_no_route(tmp_path: Path) -> None:
-    """As after a crash, when nobody says goodbye."""
+    """Stop without unregistering, like a crash."""
     server = name_server(tmp_path, 0)
     await server.start()
     pool = ConnectionPool()

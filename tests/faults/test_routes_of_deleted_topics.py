@@ -1,4 +1,5 @@
-"""A topic that its broker no longer has leaves the routes with the broker's next word, and only that broker's.
+"""A topic that its broker has deleted is removed from the routes with the broker's next registration, and only for this
+broker.
 
 Apache RocketMQ's name servers keep such routes unless `deleteTopicWithBrokerRegistration` is set.
 """
@@ -22,7 +23,7 @@ from tests.broker.harness import Peer, connected, running
 
 
 class Routes:
-    """Asks a name server."""
+    """Sends requests to a name server."""
 
     def __init__(self, server: NameServer) -> None:
         self.address = f"127.0.0.1:{server.port}"
@@ -32,7 +33,7 @@ class Routes:
         return await self._pool.request(self.address, RemotingCommand(code, fields, body), 10)
 
     async def brokers(self, topic: str) -> set[str]:
-        """Names of the brokers that have queues of a topic."""
+        """Return the names of the brokers that have queues of a topic."""
         answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
         return {queue.broker_name for queue in TopicRoute.from_json(answer.body).queues} if answer.code == 0 else set()
 
@@ -84,7 +85,7 @@ async def test_the_route_of_a_deleted_topic_is_gone_when_the_deletion_is_answere
         for topic, peers in {"shared": (peer_a, peer_b), "alone": (peer_a,), "kept": (peer_a,)}.items():
             for peer in peers:
                 await create(peer, topic)
-        # News of one topic takes no other one away.
+        # A registration of one topic removes no other topic.
         assert await routes.brokers("shared") == {"broker-a", "broker-b"}
         assert await routes.brokers("alone") == {"broker-a"}
         for topic in ("shared", "alone"):
@@ -99,7 +100,7 @@ async def test_the_route_of_a_deleted_topic_is_gone_when_the_deletion_is_answere
 async def test_a_broker_that_comes_back_with_fewer_topics_has_no_routes_of_the_others(
     tmp_path: Path, free_port: int
 ) -> None:
-    """Even where nobody noticed that it was away: its former connection is still open."""
+    """This includes a broker whose absence was not detected, because its former connection is still open."""
     async with routing(tmp_path) as routes:
         before = TopicConfigTable({name: TopicConfig(name) for name in ("lost", "broker-a")}, DataVersion(0, 1, 1))
         former = {

@@ -1,4 +1,4 @@
-"""Bytes that flip on the disk of a member are found and repaired from the others while the group serves."""
+"""Flipped bits on the disk of a member are found and repaired from other members while the group serves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(120)
 SEGMENT_BYTES = 256 << 10
 FIRST = f"{0:020d}"
 EAGER = "scrubBytesPerSecond=1G\nscrubIntervalHours=0\n"
-"""Checks the whole log all the time."""
+"""Settings with which the whole log is checked continuously."""
 COUNT = 300
 BODY_BYTES = 3 << 10
 """Below the size from which producers compress bodies."""
@@ -103,7 +103,7 @@ async def test_damage_that_no_copy_can_repair_is_reported(tmp_path: Path) -> Non
         for member in processes.ports:
             while not await processes.metric(member, "scrub_passes_total"):
                 await asyncio.sleep(0.02)
-        for member in processes.ports:  # all stand still, so none repairs another one meanwhile
+        for member in processes.ports:  # all are stopped, so that none repairs another one meanwhile
             processes.running[member].send_signal(signal.SIGSTOP)
         for member in processes.ports:
             flip(processes.root(member) / "commitlog" / FIRST, 5)
@@ -186,7 +186,7 @@ async def test_a_log_that_has_diverged_repairs_nothing(tmp_path: Path) -> None:
         ha_processes(tmp_path, settings) as processes,
         AdminClient(name_servers=processes.name_server) as admin,
     ):
-        for name in (SLAVE, MASTER):  # each has written a log of its own
+        for name in (SLAVE, MASTER):  # each broker has written its own log
             await processes.start(name, "ASYNC_MASTER", more={"haMasterMayStartBehind": "true"})
             await admin.create_topic("T", 1, 1)
             await fill(processes.name_server, "T")

@@ -1,4 +1,4 @@
-"""Secrets that a server knows are found nowhere but in its settings and its users, which only its own account reads."""
+"""Secrets of a server are only in its settings and its users, which only its own account can read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.namesrv.rights import ROWS as NAME_SERVER_ROWS
 ROOT = Credentials("root", "hush-of-root")
 READER = Credentials("reader", "hush-of-reader")
 SECRET = "hush-of-"
-"""How all of them begin."""
+"""Common prefix of all secrets."""
 SETTINGS = SECURED | {
     "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT.secret_key}),
     "innerClientAuthenticationCredentials": '{"accessKey": "inner", "secretKey": "hush-of-broker"}',
@@ -41,7 +41,7 @@ MISTAKES: tuple[tuple[RequestCode, dict[str, object], bytes], ...] = (
     (RequestCode.UPDATE_BROKER_CONFIG, {}, b'initAuthenticationUsr={"username":"x","password":"hush-of-x"}'),
     (RequestCode.UPDATE_BROKER_CONFIG, {}, b"tls.server.keyPassword=hush-of-x"),
 )
-"""Requests that are refused, with a secret in them."""
+"""Refused requests that contain a secret."""
 
 
 def text_of(answer: RemotingCommand) -> str:
@@ -49,7 +49,7 @@ def text_of(answer: RemotingCommand) -> str:
 
 
 def holders(folder: Path) -> set[Path]:
-    """The files in which a secret is."""
+    """Return the files that contain a secret."""
     return {path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()}
 
 
@@ -64,7 +64,7 @@ async def ask(client: Client, who: Credentials, code: int, fields: dict[str, obj
 
 
 async def add_reader(client: Client) -> None:
-    """A user who may look at everything."""
+    """Create a user with all read permissions."""
     create, grant = RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_CREATE_ACL
     entry = {"resource": "*", "actions": ["Get", "List"], "decision": "Allow"}
     acl = json.dumps({"policies": [{"entries": [entry]}]}).encode()

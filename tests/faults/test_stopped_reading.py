@@ -1,4 +1,6 @@
-"""A client that asks for gigabytes and reads nothing: the broker's memory stays bounded, and others notice nothing."""
+"""A client that requests gigabytes and reads nothing: the broker's memory is bounded, and other clients are not
+affected.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ PULLS = 400
 GREEDY_CLIENTS = 4
 ROUNDS = 100
 MAX_BYTES_PER_CLIENT = 24 << 20
-"""What one may be owed (4 MiB, then no more of its requests are read), and one answer of 8 MiB on top, twice."""
+"""Limit of unread responses of one connection (4 MiB, after which no more requests are read) and one more response of 8
+MiB, twice.
+"""
 MAX_ENCRYPTED_BYTES = 4 << 20
-"""What is encrypted before the peer takes it, and what TLS itself needs; the rest waits as it is in the log."""
+"""Encrypted data that the peer has not accepted, and the memory of TLS. The rest waits unencrypted in the log."""
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
@@ -50,7 +54,7 @@ async def test_memory_is_bounded_and_others_go_on(tmp_path: Path, free_port: int
             most = max(most, memory(server.pid).anonymous)
         for writer in writers:
             writer.transport.abort()
-        # nothing is left of them
+        # nothing of them is left
         assert bodies(await client.call(RequestCode.PULL_MESSAGE, pull_fields("large", STORED - 1, 0))) == [BODY]
     await client.close()
     assert most - before < GREEDY_CLIENTS * (MAX_ENCRYPTED_BYTES if encrypted else MAX_BYTES_PER_CLIENT)
@@ -67,7 +71,7 @@ async def test_memory_is_bounded_and_others_go_on(tmp_path: Path, free_port: int
 async def test_answers_of_any_kind_are_not_made_before_there_is_room(
     tmp_path: Path, free_port: int, code: RequestCode, fields: dict[str, str]
 ) -> None:
-    """Requests for hundreds of megabytes fit one read."""
+    """One read can contain requests for hundreds of megabytes."""
     client = Client(free_port)
     async with process(tmp_path, free_port, {"mappedFileSizeCommitLog": "8M"}) as server:
         large = send_fields("large", 0, "KEYS\x01k\x02")
@@ -88,7 +92,7 @@ async def test_answers_of_any_kind_are_not_made_before_there_is_room(
 
 
 async def _greedy(port: int, asked: RemotingCommand, *, encrypted: bool) -> asyncio.StreamWriter:
-    """Ask the same many times and read nothing."""
+    """Send the same request many times, and read nothing."""
     secure: dict[str, ssl.SSLContext] = {}
     if encrypted:
         secure["ssl"] = context = ssl.create_default_context()

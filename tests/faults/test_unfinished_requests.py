@@ -1,4 +1,4 @@
-"""Sixty peers that begin large requests and stop: memory stays bounded, and those who work go on working."""
+"""Sixty peers that send a part of a large request: memory is bounded, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ BEGUN = (16 << 20).to_bytes(4, "big") + bytes(14 << 20)
 """14 MiB of a frame of 16 MiB."""
 BUDGET = 64 << 20
 HEAP = 24 << 20
-"""What the broker's heap may grow by meanwhile for other reasons, and in pieces that are not given back."""
+"""Other growth of the broker's heap, including fragments that are not returned to the system."""
 TLS_BUFFERS = 5 << 19
-"""What an encrypted connection takes besides: 1.6 MiB mostly, up to 2.4 where many are read at the same time."""
+"""Additional memory of an encrypted connection: usually 1.6 MiB, up to 2.4 MiB if many are read at the same time."""
 STEP = 65_536
 
 
@@ -85,7 +85,7 @@ async def test_memory_is_bounded_others_go_on_and_all_is_mended(
 
 
 async def _send_slowly(port: int) -> bytes:
-    """Send a message of 2 MiB, step by step, again like a client when the connection ends; return the answer."""
+    """Send a message of 2 MiB in pieces, and again after a disconnection. Return the response."""
     fields = {name: str(value) for name, value in send_fields("slow", 0).items()}
     frame = encode(RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, bytes(2 << 20), opaque=7))
     while True:

@@ -1,6 +1,7 @@
-"""Access control as the official clients for Java, Node.js and Go meet it: codes and remarks of Apache RocketMQ 5.3.3.
+"""Access control and the official clients for Java, Node.js and Go: codes and remarks equal those of Apache RocketMQ
+5.3.3.
 
-Needs servers of its own. `reference_access_control.json` is the outcome on the reference; this makes it anew::
+The tests need separate servers. `reference_access_control.json` is the outcome of the reference. This writes it again::
 
     python -m tests.interop.test_access_control
 """
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 SCENARIOS = ("json/AccessControl", "node/Signed", "go/Signed")
-"""The first one makes the user that the others are."""
+"""The first program creates the user of the others."""
 
 
 def play_secured(built: JavaBuild, servers: Servers) -> Outcomes:

@@ -1,4 +1,4 @@
-"""The commands that administer users, permissions, groups and settings, with a broker of Apache RocketMQ."""
+"""The commands for users, permissions, groups and settings, with a broker of Apache RocketMQ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The official clients for Java, Node.js and Go against `raptormq dev`: scenarios end as on Apache RocketMQ.
+"""The official clients for Java, Node.js and Go with `raptormq dev`: the outcomes of scenarios equal those of Apache
+RocketMQ.
 
-`reference_outcomes.json` holds the outcomes on the reference (`make_reference.py`), `allowed_differences.json` what
-differs on purpose, with the reason; docs/reference/conformance.md says so to people.
+`reference_outcomes.json` has the outcomes of the reference (`make_reference.py`), `allowed_differences.json` the
+intended differences with their reasons. docs/reference/conformance.md documents both.
 """
 
 from __future__ import annotations

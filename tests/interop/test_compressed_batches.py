@@ -1,4 +1,6 @@
-"""Batches that our client has compressed as a whole, read by the official Java client from brokers of both kinds."""
+"""Batches that the Python client has compressed as a whole, read by the official Java client from brokers of both
+kinds.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def name_servers(request: pytest.FixtureRequest, built: JavaBuild, tmp_path: Pat
 
 
 async def send(name_servers: str) -> list[tuple[str, str]]:
-    """Send two batches with each compression, of which the second one is compressed; return ids and bodies."""
+    """Send two batches with each compression, the second of which is compressed. Return ids and bodies."""
     sent: list[tuple[str, str]] = []
     async with AdminClient(name_servers=name_servers) as admin:
         await admin.create_topic(TOPIC, 1, 1, attributes={"queue.type": "BatchCQ"})
@@ -58,7 +60,7 @@ async def send(name_servers: str) -> list[tuple[str, str]]:
 
 
 async def stored_flags(name_servers: str, count: int) -> list[int]:
-    """The SYSFLAG of every record that the topic has."""
+    """Return the SYSFLAG of every record of the topic."""
     flags: list[int] = []
     async with PullConsumer(name_servers=name_servers) as consumer:
         [queue] = await consumer.queues(TOPIC)
@@ -71,7 +73,7 @@ async def stored_flags(name_servers: str, count: int) -> list[int]:
 
 
 async def received(name_servers: str, class_path: str, count: int, log: Path) -> list[list[object]]:
-    """Offset, unique id and body of every message, as the Java client of this class path gets them."""
+    """Return offset, unique id and body of every message that the Java client of this class path receives."""
     consumer = java(CONSUMER, (name_servers, TOPIC, str(count)), class_path=class_path, log=log)
     [line] = [line for line in await asyncio.to_thread(consumer.finish, 90) if line.startswith("messages ")]
     found: list[list[object]] = json.loads(line.removeprefix("messages "))

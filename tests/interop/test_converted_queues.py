@@ -1,5 +1,5 @@
-"""The official Java client on a topic whose queues were converted: batches of autoBatch are stored whole after the
-switch to BatchCQ, and everything is read in order, what came before the switch included.
+"""The official Java client and a topic whose queues are converted: batches of autoBatch are stored whole after the
+switch to BatchCQ, and all messages, also earlier ones, are read in order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def fill(name_servers: str) -> list[str]:
 
 
 async def whole_batches(name_servers: str) -> int:
-    """How many records of the topic are batches that were stored whole."""
+    """Return how many records of the topic are batches that were stored whole."""
     found = 0
     async with PullConsumer(name_servers=name_servers) as consumer:
         [queue] = await consumer.queues(TOPIC)
@@ -57,7 +57,7 @@ def test_the_java_client_batches_after_the_switch(tmp_path: Path) -> None:
         assert (state.phase, state.queue_type, state.total) == ("done", "BatchCQ", BEFORE)
         arguments = (servers.name_servers, TOPIC, str(AUTOMATIC))
         producer = java(PRODUCER, arguments, class_path=class_path, log=tmp_path / "producer.log")
-        # the client may warn as it shuts down: its heartbeat finds the connection closed
+        # the client may log a warning at its end, because its heartbeat finds the connection closed
         assert f"answered {AUTOMATIC}\n" in producer.finish(90)
         assert asyncio.run(whole_batches(servers.name_servers)) > 0
         arguments = (servers.name_servers, TOPIC, str(BEFORE + AUTOMATIC))

@@ -1,4 +1,4 @@
-"""The official Java client writes to a Dledger group of ours while its leader is killed, and reads everything back."""
+"""The official Java client sends to a Dledger group of RaptorMQ while its leader is killed, and reads all messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMEOUT_S = 90.0
 
 @pytest.fixture(scope="module")
 def class_path() -> str:
-    """The Java programs, built before a test begins to count its time."""
+    """The Java programs, built before the time limit of a test starts."""
     return build().client_class_path(Release.NEWEST)
 
 
@@ -62,7 +62,7 @@ async def test_the_java_client_goes_on_with_the_next_leader(tmp_path: Path, clas
 
 
 async def test_the_next_leader_delivers_timers_and_asks_about_transactions(tmp_path: Path, class_path: str) -> None:
-    """Both are in the log only, and what the killed leader has begun of them is not repeated."""
+    """Both are only in the log, and what the killed leader has started is not repeated."""
     count, due_ms = 20, 15_000
     more = "transactionTimeOut=15000\ntransactionCheckInterval=1000\n"
     async with dledger_group(tmp_path, more) as processes, AdminClient(name_servers=processes.name_server) as admin:
@@ -100,7 +100,9 @@ async def test_the_next_leader_delivers_timers_and_asks_about_transactions(tmp_p
 async def test_the_java_client_follows_the_address_of_the_leader_without_a_route(
     tmp_path: Path, class_path: str
 ) -> None:
-    """It would ask in an hour, and need not: the address stays, and the connection ends with the leader."""
+    """It would refresh the route after an hour. This is not necessary, because the address does not change and the
+    connection ends with the leader.
+    """
     count, balancer = 400, Balancer(free_port())
     await balancer.start()
     address = f"127.0.0.1:{balancer.port}"
@@ -127,7 +129,7 @@ async def test_the_java_client_follows_the_address_of_the_leader_without_a_route
 
 
 async def test_the_java_client_notices_nothing_of_a_planned_transfer(tmp_path: Path, class_path: str) -> None:
-    """It asks for the route every 30 s, and until then the old leader hands its sends on."""
+    """It refreshes the route every 30 s. Until then the old leader forwards its sends."""
     count = 3_000
     async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
         leader = await processes.leader(admin)

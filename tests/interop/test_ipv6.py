@@ -1,6 +1,7 @@
-"""The Java client with servers at an IPv6 address: scenarios end as they do over IPv4 (and on Apache RocketMQ).
+"""The Java client and servers with an IPv6 address: the outcomes of scenarios equal those with IPv4 (and those of
+Apache RocketMQ).
 
-ali-ons and the Go client take no IPv6 address for a name server.
+ali-ons and the Go client do not accept an IPv6 address of a name server.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SCENARIOS = (
     "SyncSend", "BatchSend", "Queries", "Transactions", "RequestReply", "Retries", "OrderedConsumption",
     "PopConsumption", "TimerMessages", "GroupControl",
 )  # fmt: skip
-"""Those in which hosts are in records, in ids, or where a broker calls a client."""
+"""Scenarios with hosts in records or ids, and those in which a broker sends requests to a client."""
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -1,7 +1,8 @@
-"""Master and slave with what Apache ships: its Java client at ours, its brokers at either end.
+"""Master and slave with Apache RocketMQ: its Java client with RaptorMQ, and its brokers as master or as slave.
 
-Both ways, a slave gets everything that a store can hold (`store_contents`) while its master takes it, the master is
-killed, and the slave becomes the master: nothing is missing, what was delayed or undecided goes on.
+In both directions, a slave copies everything that a store can contain (`store_contents`) while its master accepts it.
+Then the master is killed, and the slave becomes the master: nothing is missing, and delayed messages and open
+transactions continue.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ TIMEOUT_S = 90.0
 
 @pytest.fixture(scope="module")
 def class_path() -> str:
-    """The Java programs, built before a test begins to count its time."""
+    """The Java programs, built before the time limit of a test starts."""
     return build().client_class_path(Release.NEWEST)
 
 
 async def statuses(class_path: str, folder: Path, name_server: str, first: int) -> set[str]:
-    """Send with the Java client; return the statuses that it was told."""
+    """Send with the Java client. Return the reported statuses."""
     arguments = [name_server, TOPIC, str(COUNT), str(first)]
     producer = java(PRODUCER, arguments, class_path=class_path, log=folder / "producer.log")
     try:
@@ -71,9 +72,11 @@ async def test_the_java_client_is_told_the_truth_and_reads_from_the_slave(tmp_pa
 
 
 SETTLED = SETTINGS | {"mappedFileSizeConsumeQueue": "6000000", "maxHashSlotNum": "5000000", "maxIndexNum": "20000000"}
-"""Of the files of a store that another broker opens afterwards."""
+"""Settings for files of a store that another broker opens afterwards."""
 MAY_COME_TWICE = ("delayed", "timers", "decided")
-"""What became due while the master was killed: its last deliveries may be newer than the progress it told of."""
+"""Messages that became due shortly before the kill of the master. Its last deliveries may be later than the progress
+that it reported.
+"""
 
 
 def test_ours_follows_theirs_and_takes_over(tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_ours_follows_theirs_and_takes_over(tmp_path: Path) -> None:
 
 
 async def follow_apache(folder: Path, rocketmq: RocketMQServers, contents: StoreContents) -> None:
-    """Start a slave of ours, fill the master, and kill it when the slave has everything."""
+    """Start a slave of RaptorMQ, fill the master, and kill it when the slave has everything."""
     await create_topics(rocketmq.name_servers)
     async with (
         ha_processes(folder, SETTLED) as processes,
@@ -113,10 +116,10 @@ def test_theirs_follows_ours_and_takes_over(tmp_path: Path) -> None:
 
 
 async def followed_by_apache(folder: Path, contents: StoreContents) -> None:
-    """Start a slave of Apache RocketMQ, fill our master, and kill it when the slave has everything. The slave asks for
-    tables once a minute. Slaves of RocketMQ 5.3 fail at topics with attributes, of masters of their own kind, too
-    (``TopicConfigManager.updateSingleTopicConfigWithoutPersist`` takes changes only), so the table is copied as the
-    guide says.
+    """Start a slave of Apache RocketMQ, fill our master, and kill it when the slave has everything. The slave requests
+    tables once a minute. Slaves of RocketMQ 5.3 fail for topics with attributes, also with masters of Apache RocketMQ
+    (``TopicConfigManager.updateSingleTopicConfigWithoutPersist`` accepts changes only). Therefore the table is copied
+    as described in the guide.
     """
     async with (
         ha_processes(folder, SETTLED) as processes,
@@ -144,7 +147,7 @@ async def followed_by_apache(folder: Path, contents: StoreContents) -> None:
 
 
 async def wait_until_copied(admin: AdminClient, master: str, slave: str, contents: StoreContents) -> None:
-    """Return when the slave has the log of its master, which takes no more messages, and the offsets of the group."""
+    """Wait until the slave has the complete log of its master and the offsets of the group."""
     while await log_end(admin, slave) != await log_end(admin, master):
         await asyncio.sleep(LOOK_S)
     async with connected(slave) as peer:

@@ -1,4 +1,4 @@
-"""What Java has sent, found with our own tools, and what our client has sent, found with Java's."""
+"""Messages of Java found with RaptorMQ's tools, and messages of the Python client found with Java's tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Message traces of our clients, as the official tool of RocketMQ 5.5.0 shows them."""
+"""Message traces of Python clients, printed by the official tool of RocketMQ 5.5.0."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_mqadmin_shows_what_our_clients_did(tmp_path: Path) -> None:
         return TransactionState.UNKNOWN
 
     async def execute(_: Message) -> None:
-        """The local transaction succeeds."""
+        """A successful local transaction."""
 
     async def consume(messages: list[MessageExt]) -> ConsumeResult:
         if messages[0].tags == "last":
@@ -73,7 +73,7 @@ async def test_mqadmin_shows_what_our_clients_did(tmp_path: Path) -> None:
         [sent_well, read_well],
         [sent_well, read_well],
     ]
-    assert len(re.findall(r"^[0-9A-F]{32}\b", by_key, re.MULTILINE)) == 2  # what the producer and the consumer wrote
+    assert len(re.findall(r"^[0-9A-F]{32}\b", by_key, re.MULTILINE)) == 2  # traces of the producer and the consumer
 
 
 @pytest.mark.parametrize("trace_on", [True, False])

@@ -1,7 +1,7 @@
-"""mqadmin 5.3.3 and the newest one against `raptormq dev`: every command prints what it prints with Apache RocketMQ of
+"""mqadmin 5.3.3 and the newest one with `raptormq dev`: every command has the same output as with Apache RocketMQ of
 the same release.
 
-`reference_mqadmin.json` and `reference_mqadmin_newest.json` hold those outputs (`make_mqadmin_reference.py`).
+`reference_mqadmin.json` and `reference_mqadmin_newest.json` contain these outputs (`make_mqadmin_reference.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
-    """What both print; side by side, each on servers of its own."""
+    """Outputs of both releases, which run concurrently with separate servers."""
     built = build()
 
     def played(release: Release) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
-"""mqadmin 5.3.3 administers a name server that wants signatures, and is refused without them.
+"""mqadmin 5.3.3 administers a name server that requires signatures, and is refused without them.
 
-Apache RocketMQ's name servers want none, so there is no reference.
+Apache RocketMQ's name servers require none, so there is no reference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMANDS = {
     "deleteUser|-b|{server}|-u|anna": "delete user to",
     "topicList": "broker-a",
 }
-"""What is played, and what is printed when it has worked."""
+"""Commands, and the output of a successful one."""
 
 
 def played(server: RaptorMQDev, folder: Path) -> list[str]:

@@ -1,6 +1,6 @@
-"""mqadmin's commands for users and policies print with ours what they print with Apache RocketMQ 5.3.3, remarks too.
+"""mqadmin's commands for users and policies have the same output, including remarks, as with Apache RocketMQ 5.3.3.
 
-`reference_mqadmin_users.json` is what they print there; this makes it anew::
+`reference_mqadmin_users.json` is the output of the reference. This writes it again::
 
     python -m tests.interop.test_mqadmin_users
 """

@@ -1,7 +1,8 @@
-"""Our client against Apache RocketMQ 4.9.7, which knows neither batch queues nor attributes of topics nor our requests.
+"""The Python client with Apache RocketMQ 4.9.7, which supports neither batch queues nor topic attributes nor RaptorMQ's
+requests.
 
-Simulated old brokers are in `tests/client/test_mixed_versions.py`, the Java client of RocketMQ 4 on our broker among
-the scenarios (`io.raptormq.interop.old`).
+Simulated old brokers are in `tests/client/test_mixed_versions.py`. The Java client of RocketMQ 4 with RaptorMQ's broker
+is one of the scenarios (`io.raptormq.interop.old`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 INNER_BATCH = 0x80
 QUICK_RETRIES = {"messageDelayLevel": "1s 1s 1s 1s"}
-"""The first retry has the third level."""
+"""The first retry has level 3."""
 FROM_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
 
 
@@ -51,7 +52,7 @@ def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def create_topic(name_servers: str, topic: str, queues: int) -> list[MessageQueue]:
-    """Create a topic that should have batch queues, and could not."""
+    """Create a topic with batch queues, which this broker ignores."""
     async with AdminClient(name_servers=name_servers) as admin:
         await admin.create_topic(topic, queues, queues, attributes={"queue.type": "BatchCQ"})
         while await admin.route(topic) is None:
@@ -136,7 +137,7 @@ async def test_batch_listeners_and_retries_of_single_messages(name_servers: str)
 
 
 async def test_a_retry_gets_the_next_delay_level(name_servers: str) -> None:
-    """Brokers of RocketMQ 4 take TIMER_DELAY_MS for a property of the application, and deliver at once."""
+    """Brokers of RocketMQ 4 treat TIMER_DELAY_MS as a property of the application, and deliver immediately."""
     await create_topic(name_servers, "levels", 1)
     async with Producer("p", name_servers=name_servers) as producer:
         await producer.send(Message("levels", b"x"))

@@ -1,4 +1,4 @@
-"""Our client against Apache RocketMQ 5.3.3: what it does with our brokers it does with theirs."""
+"""The Python client with Apache RocketMQ 5.3.3: the results equal those with RaptorMQ's brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.interop.rocketmq_java import RocketMQServers, build
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 QUICK_RETRIES = {"messageDelayLevel": "1s 1s 1s 1s"}
-"""The first retry has the third level."""
+"""The first retry has level 3."""
 FROM_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.5)
 
 
@@ -48,7 +48,7 @@ def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def create_topic(name_servers: str, topic: str, queues: int = 4, **attributes: str) -> None:
-    """Create a topic and wait for its route: RocketMQ registers it after it has answered."""
+    """Create a topic and wait for its route, because RocketMQ registers it after the response."""
     async with AdminClient(name_servers=name_servers) as admin:
         named = {name.replace("_", "."): value for name, value in attributes.items()}
         await admin.create_topic(topic, queues, queues, attributes=named)
@@ -57,8 +57,8 @@ async def create_topic(name_servers: str, topic: str, queues: int = 4, **attribu
 
 
 async def runtime_info(admin: AdminClient, address: str) -> dict[str, str]:
-    """What a broker tells of itself: RocketMQ's fails until it has counted its sends for the first time, a second after
-    its start.
+    """Return the runtime info of a broker. The request fails at RocketMQ until the broker has counted its sends for the
+    first time, one second after its start.
     """
     while True:
         try:
@@ -70,7 +70,7 @@ async def runtime_info(admin: AdminClient, address: str) -> dict[str, str]:
 
 
 async def read(name_servers: str, queue: MessageQueue, offset: int, count: int) -> list[MessageExt]:
-    """Pull the first `count` messages from `offset` on: RocketMQ indexes a message after it has answered the send."""
+    """Pull the first `count` messages from `offset` on. RocketMQ builds the queue after the response to a send."""
     messages: list[MessageExt] = []
     async with PullConsumer(name_servers=name_servers) as consumer:
         while len(messages) < count:
@@ -164,7 +164,9 @@ async def test_lists(name_servers: str, queue_type: str) -> None:
 
 
 async def test_batches_for_many_queues_go_one_by_one(name_servers: str) -> None:
-    """RocketMQ does not know requests for several queues; nothing is lost, doubled or out of order by asking."""
+    """RocketMQ does not support requests for several queues. The attempt causes no loss, no duplicates and no
+    disorder.
+    """
     await create_topic(name_servers, "many", 32)
     queues = [MessageQueue("many", "broker-a", number) for number in range(32)]
     async with Producer("p", name_servers=name_servers, auto_batch=True) as producer:
@@ -257,7 +259,9 @@ async def test_encrypted_batches(name_servers: str, queue_type: str) -> None:
 
 
 async def found_by(admin: AdminClient, topic: str, key: str, count: int = 1) -> list[MessageExt]:
-    """Search until so many are found: RocketMQ indexes a message after it has answered the send."""
+    """Search until this number of messages is found, because RocketMQ indexes a message after the response to a
+    send.
+    """
     while len(found := await admin.find_messages(topic, key)) < count:
         await asyncio.sleep(0.05)
     return found
@@ -266,7 +270,7 @@ async def found_by(admin: AdminClient, topic: str, key: str, count: int = 1) -> 
 @pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
 @pytest.mark.parametrize("kind", ["plain", "compressed", "encrypted"])
 async def test_messages_are_found_by_key_and_by_place(name_servers: str, queue_type: str, kind: str) -> None:
-    """RocketMQ answers with batches as they are stored, and finds them by the keys that they carry as a whole."""
+    """RocketMQ returns batches as they are stored, and finds them by the keys of the batch."""
     topic = f"found-{queue_type}-{kind}"
     await create_topic(name_servers, topic, 1, queue_type=queue_type)
     merging = ProducerConfig(auto_batch=True, batch_max_delay_ms=50, compress_over_bytes=64)
@@ -329,7 +333,7 @@ async def test_members_share_the_queues(name_servers: str) -> None:
     await create_topic(name_servers, "shared", 4)
 
     async def listener(messages: list[MessageExt]) -> None:
-        """Anything will do."""
+        """Accept every message."""
 
     consumers = [PushConsumer("members", name_servers=name_servers, config=FROM_FIRST) for _ in range(2)]
     for consumer in consumers:

@@ -1,4 +1,4 @@
-"""Our consumers against the newest Apache RocketMQ: single acknowledgements, delays of retries, dead letters."""
+"""Python consumers with the newest Apache RocketMQ: individual acknowledgements, delays of retries, dead letters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_retries_after_an_own_delay(name_servers: str) -> None:
             began = clock()
             assert await message.retry(after=2.0) == Retry(RetryKind.TIMER, 2.0)
         message = await anext(consumer)
-        assert clock() - began >= 1.0  # a timer has the precision of a second
+        assert clock() - began >= 1.0  # a timer has a precision of one second
         assert message.reconsume_times == 2
         assert (await message.retry(after=0)).kind is RetryKind.AT_ONCE
         message = await anext(consumer)
@@ -226,4 +226,4 @@ async def test_mqadmin_lists_members_that_pop(name_servers: str, tmp_path: Path)
     for text in (client_id, "PYTHON", "listed", "ConsumeType: CONSUME_POP", "MessageModel: CLUSTERING"):
         assert text in connection
     assert "waitAckCount:2" in status
-    assert "ClientInstance._refresh_routes" in status  # the stacks
+    assert "ClientInstance._refresh_routes" in status  # the stack traces

@@ -1,4 +1,4 @@
-"""Groups with members in Java and Python on Apache RocketMQ: every queue has one reader, whatever the strategy."""
+"""Groups with Java and Python members on Apache RocketMQ: every queue has one reader with every strategy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Signatures across both systems: ours are taken by Apache's brokers, and theirs by a name server of ours that checks.
+"""Signatures across both systems: Apache's brokers accept those of the Python client, and a name server of RaptorMQ
+accepts those of Apache's broker.
 
-The full signature is one field more in what our client sends; Apache's brokers have to check the classic one over it.
+The full signature is an additional field in requests of the Python client. The classic signature, which Apache's
+brokers check, includes it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ ROOT = Credentials("root", "root-secret")
 
 @pytest.fixture(scope="module")
 def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A name server of ours with access control, and a broker of Apache RocketMQ that registers with it."""
+    """Run a name server of RaptorMQ with access control, and a broker of Apache RocketMQ that registers with it."""
     folder: Path = tmp_path_factory.mktemp("signatures")
     pairs = SECURED | {
         "bindAddress": "127.0.0.1",
@@ -41,7 +43,7 @@ def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         settings = PATIENCE | SECURED | PROVIDERS
         apache = RocketMQServers(build(), folder / "rocketmq", settings=settings, namesrv_port=port)
         (folder / "rocketmq").mkdir()
-        apache.start_broker()  # returns when the name server lists it: it has signed its registration
+        apache.start_broker()  # waits until the name server lists it, so its registration was signed
         try:
             yield server.address("namesrv")
         finally:

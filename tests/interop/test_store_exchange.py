@@ -1,11 +1,11 @@
-"""A store goes from Apache RocketMQ to RaptorMQ and back, and each of them serves all of it.
+"""A store is used by Apache RocketMQ, RaptorMQ and again Apache RocketMQ, and each of them serves all of it.
 
-Over 100,000 messages a turn, of every kind (`store_contents`): what one broker stored, delayed or left undecided, the
-other one finds, delivers and asks about; indexes and offsets too. Before it goes back the queues of one topic become
-those of BatchCQ, and those of another one are converted there and back. The same once more with brokers that are
-killed: no store is closed then, nothing but progress is waited for, and the queues are converted first.
+Each turn adds over 100,000 messages of every kind (`store_contents`). Each broker finds, delivers and checks what the
+other one has stored, delayed or left undecided, and uses its indexes and offsets. Before the last turn, the queues of
+one topic are converted to BatchCQ, and those of another one to BatchCQ and back. The second test does the same with
+brokers that are killed: no store is closed, only saved progress is waited for, and the queues are converted first.
 
-The store of the newest Apache RocketMQ also has topics of the types that came with 5.4 and 5.5.
+The store of the newest Apache RocketMQ also has topics of the types of 5.4 and 5.5.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ NEWEST_COUNT = 40
 
 
 def wait_until_kept(is_kept: Callable[[], bool]) -> None:
-    """Return when a file says so: both brokers write progress down now and then, and a crash takes the rest."""
+    """Wait until a file has the expected contents. Both brokers save progress periodically, and a crash loses the
+    rest.
+    """
     deadline = time.monotonic() + 30
     while not is_kept():
         assert time.monotonic() < deadline, "not written down within 30 s"
@@ -58,31 +60,33 @@ def wait_until_kept(is_kept: Callable[[], bool]) -> None:
 
 
 def wait_for_kept_offsets(contents: StoreContents, store: Path, turns: int) -> None:
-    """Return when the group's progress is in its file."""
+    """Wait until the group's progress is saved."""
     lists = {queue_id: offset for (_, queue_id), offset in contents.committed.items()}
     wait_until_kept(lambda: _kept_offsets(store, "lists") == lists)
     wait_until_kept(lambda: sum(_kept_offsets(store, "retried").values()) == turns * FAILED_COUNT)
 
 
 def _kept_offsets(store: Path, topic: str) -> dict[int, int]:
-    """Queue id -> offset; Apache RocketMQ writes the ids without quotation marks."""
+    """Return queue id -> offset. Apache RocketMQ writes the ids without quotation marks."""
     text = ""
-    with contextlib.suppress(FileNotFoundError):  # for a moment, while Apache RocketMQ writes it anew
+    with contextlib.suppress(FileNotFoundError):  # briefly, while Apache RocketMQ rewrites it
         text = (store / "config" / "consumerOffset.json").read_text()
     found = re.search(rf'"{topic}@{GROUP}"\s*:\s*\{{([^}}]*)\}}', text)
     return {int(queue_id): int(offset) for queue_id, offset in re.findall(r"(\d+)\W+(\d+)", found[1] if found else "")}
 
 
 def wait_for_kept_timers(store: Path) -> None:
-    """Return when it is written down that no timer waits; Apache RocketMQ would bring those taken back, too."""
+    """Wait until the file states that no timer waits. Otherwise Apache RocketMQ would also deliver recalled
+    messages.
+    """
     wait_until_kept(
         lambda: struct.unpack_from(">24xq", (store / "config" / "timercheck").read_bytes())[0] > TIMER_COUNT
     )
 
 
 def delivered_while_it_ended(contents: StoreContents) -> tuple[str, ...]:
-    """What may come twice of what Apache RocketMQ has left: when something becomes due while it ends, it delivers it
-    after it has written down its progress.
+    """Return the messages of Apache RocketMQ that may be delivered twice: it delivers what becomes due during its stop
+    after it has saved its progress.
     """
     return ("delayed", "timers") if time.time() > contents.next_due else ()
 
@@ -94,7 +98,7 @@ def convert_some(raptormq: RaptorMQDev) -> None:
 
 
 async def fill_newest_topics(name_servers: str, turn: str) -> None:
-    """Create the topics, unless they exist, and send to those that take plain messages."""
+    """Create the topics unless they exist, and send to those that accept plain messages."""
     async with AdminClient(name_servers=name_servers) as admin, Producer("newest", name_servers=name_servers) as sender:
         for topic, attributes in NEWEST_TOPICS.items():
             await admin.create_topic(topic, 2, 2, attributes=attributes)
@@ -106,7 +110,7 @@ async def fill_newest_topics(name_servers: str, turn: str) -> None:
 
 
 async def newest_topics(name_servers: str) -> dict[str, tuple[dict[str, str], list[str]]]:
-    """Return the attributes and the bodies of each topic, those of a priority with the priority."""
+    """Return the attributes and the bodies of each topic, with the priority of messages that have one."""
     found: dict[str, tuple[dict[str, str], list[str]]] = {}
     async with AdminClient(name_servers=name_servers) as admin, PullConsumer(name_servers=name_servers) as consumer:
         for topic, wanted in NEWEST_TOPICS.items():
@@ -161,7 +165,9 @@ def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path, release
     contents = StoreContents()
     settings = SETTINGS | ({"flushConsumerOffsetInterval": "200"} if killed else {})
     if release is Release.NEWEST:
-        settings |= {"appendTopicForTimerDeleteKey": "false"}  # its default, and how it finds our recalls
+        settings |= {
+            "appendTopicForTimerDeleteKey": "false"
+        }  # its default, and the prefix by which it finds recalls of RaptorMQ
     with RocketMQServers(built, tmp_path, settings=PATIENCE | settings, release=release) as rocketmq:
         asyncio.run(create_topics(rocketmq.name_servers))
         asyncio.run(fill(contents, rocketmq.name_servers, "first"))
@@ -180,12 +186,12 @@ def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path, release
         if killed:
             wait_for_kept_offsets(contents, raptormq.store, 2)
             raptormq.kill()
-            twice = ("delayed",)  # their progress is written now and then, too
+            twice = ("delayed",)  # their progress is saved periodically, too
         else:
             convert_some(raptormq)
     assert contents.message_count > 200_000
     with RocketMQServers(built, tmp_path, settings=PATIENCE | settings, release=release) as rocketmq:
-        # Busy, it asks about a transaction again before it has seen the answer, and delivers its message twice.
+        # When it is busy, it repeats a check before it has read the response, and delivers the message twice.
         found = asyncio.run(look_through(contents, rocketmq.name_servers, twice={"decided", *twice}))
         assert differences(found, expected(contents)) == {}
         rocketmq.kill()

@@ -1,6 +1,7 @@
-"""TLS as the official Java client 5.3.3 and mqadmin meet it: let in and refused by our servers like by Apache RocketMQ.
+"""TLS with the official Java client 5.3.3 and mqadmin: RaptorMQ's servers accept and refuse them like Apache RocketMQ.
 
-Needs servers of its own, one for each mode. `reference_tls.json` is the outcome on the reference; this makes it anew::
+The tests need separate servers, one for each mode. `reference_tls.json` is the outcome of the reference. This writes it
+again::
 
     python -m tests.interop.test_tls
 """
@@ -47,13 +48,13 @@ SERVERS = {
         "tls.server.keyPath": "{folder}/authority-renewed.key",
     },
 }
-"""What each server has beyond a certificate of `authority`."""
+"""Settings of each server in addition to a certificate of `authority`."""
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 def certificates(folder: Path) -> Path:
-    """Make all certificates of the servers and of the Java program."""
+    """Create all certificates of the servers and of the Java program."""
     folder.mkdir()
     authority, stranger = Authority(folder, "authority"), Authority(folder, "stranger")
     for name in ("server", "client", "renewed"):
@@ -74,7 +75,7 @@ def settings_of(server: str, folder: Path) -> dict[str, str]:
 
 
 def outcome(built: JavaBuild, folder: Path, name_servers: Mapping[str, str]) -> dict[str, Any]:
-    """Let the Java program meet these servers."""
+    """Run the Java program with these servers."""
     process = java(
         "io.raptormq.interop.tls.TlsClients",
         [str(folder), *(f"{name}={address}" for name, address in name_servers.items())],

@@ -1,4 +1,4 @@
-"""What the command says of a seeded bug is true."""
+"""The report of the command about a seeded bug is correct."""
 
 from __future__ import annotations
 

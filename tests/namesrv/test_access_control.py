@@ -1,4 +1,4 @@
-"""A name server with access control on: whose registrations and changes it takes, and what anybody may ask."""
+"""A name server with access control: accepted registrations and changes, and requests without permissions."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ async def register(peer: Peer, who: Credentials | None, **fields: str) -> Remoti
 
 
 async def addresses(peer: Peer) -> dict[str, dict[int, str]]:
-    """Where the brokers are, as anybody is told."""
+    """Return the addresses of the brokers, as every client receives them."""
     answer = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     return {name: data.broker_addrs for name, data in ClusterInfo.from_json(answer.body).brokers.items()}
 
 
 async def make_alice(peer: Peer, **rights: list[str]) -> None:
-    """Make a user who may do what ``rights`` say about clusters."""
+    """Create a user with these permissions on clusters."""
     body = json.dumps({"password": ALICE.secret_key, "userType": "Normal"}).encode()
     assert (await ask(peer, ROOT, RequestCode.AUTH_CREATE_USER, body, username="alice")).code == 0
     for cluster, actions in rights.items():
@@ -159,7 +159,7 @@ async def test_rights_on_a_cluster_push_no_broker_of_another_one_out(tmp_path: P
         assert (await ask(peer, ALICE, wipe, brokerName="broker-m")).code == ResponseCode.SUCCESS
         assert (await ask(peer, ALICE, RequestCode.GET_TOPICS_BY_CLUSTER, cluster="c")).code == 16
         assert (await ask(peer, ALICE, RequestCode.GET_TOPICS_BY_CLUSTER, cluster="mine")).code == 0
-        for code, body, fields in CHANGES[4:]:  # which are about no cluster, or not about the one that is written there
+        for code, body, fields in CHANGES[4:]:  # which concern no cluster, or another cluster than they name
             answer = await ask(peer, ALICE, code, body, **fields, clusterName="mine", cluster="mine")
             assert answer.code == ResponseCode.NO_PERMISSION
         assert await addresses(peer) == {"broker-a": {0: ADDRESS}, "broker-m": {0: ELSEWHERE}}
@@ -175,7 +175,7 @@ async def test_users_survive_a_restart_in_files_that_others_cannot_read(tmp_path
 
 
 async def test_a_registration_that_is_sent_again_is_refused(tmp_path: Path) -> None:
-    """As by somebody who saw it, to bring a broker back that has gone, or its former topics."""
+    """A recorded request must not restore a broker that has unregistered, or its former topics."""
     async with serving(tmp_path, **secured(tmp_path, demandFullSignature="true")) as peer:
         classic = await register(peer, INNER)
         assert classic.code == ResponseCode.NO_PERMISSION
@@ -187,7 +187,7 @@ async def test_a_registration_that_is_sent_again_is_refused(tmp_path: Path) -> N
 
 
 async def test_no_request_changes_access_control(tmp_path: Path) -> None:
-    """Who may change settings would be a super user after the next start."""
+    """A user who may change settings could become a super user at the next start."""
     async with serving(tmp_path, **secured(tmp_path)) as peer:
         for line in ("authenticationEnabled=false", 'initAuthenticationUser={"username":"me","password":"x"}'):
             answer = await ask(peer, ROOT, RequestCode.UPDATE_NAMESRV_CONFIG, line.encode())
@@ -249,7 +249,7 @@ async def test_a_broker_that_has_not_gone_does_not_lose_its_place_in_silence(
     async with two_peers(tmp_path) as (broker, other, server):
         await register(broker, None)
         with caplog.at_level(logging.WARNING):
-            await register(broker, None)  # the next one of its own
+            await register(broker, None)  # its next registration
             assert not caplog.records
             assert await metric(server, "brokers_displaced_total") == 0
             await register(other, None, **fields)
@@ -264,7 +264,7 @@ async def test_a_broker_that_comes_back_elsewhere_is_no_surprise(
 ) -> None:
     async with two_peers(tmp_path) as (broker, other, server):
         await register(broker, None)
-        await broker.pool.close()  # as when its process ends
+        await broker.pool.close()  # like the end of its process
         while await addresses(other):
             pass
         with caplog.at_level(logging.WARNING):
@@ -294,7 +294,7 @@ async def test_a_goodbye_in_the_name_of_another_is_told_of(tmp_path: Path, caplo
             await register(broker, None)
             await ask(broker, None, RequestCode.UNREGISTER_BROKER, **BROKER)
             assert await addresses(broker) == {}
-            await ask(other, None, RequestCode.UNREGISTER_BROKER, **BROKER)  # of nobody
+            await ask(other, None, RequestCode.UNREGISTER_BROKER, **BROKER)  # of no broker
             assert not caplog.records
             await register(broker, None)
             await ask(other, None, RequestCode.UNREGISTER_BROKER, **BROKER)

@@ -1,4 +1,4 @@
-"""docs/reference/name-server.md names exactly the request codes that are served, and settings that exist."""
+"""docs/reference/name-server.md names exactly the served request codes, and only existing settings."""
 
 from __future__ import annotations
 

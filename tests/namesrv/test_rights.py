@@ -1,4 +1,4 @@
-"""Every request that a name server takes needs what the table of rights says: no more, no less, a signature first."""
+"""Every request to a name server requires exactly the permissions in the table, and a valid signature first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def tried(folder: Path) -> AsyncIterator[Trial]:
     peer = Peer(f"127.0.0.1:{server.port}")
 
     async def registered() -> None:
-        """Have both brokers in their places."""
+        """Register both brokers again."""
         for fields in (BROKER, OTHER_BROKER):
             command = RemotingCommand(RequestCode.REGISTER_BROKER, {k: str(v) for k, v in fields.items()}, TOPICS)
             sign(command, INNER)

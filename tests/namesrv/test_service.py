@@ -1,4 +1,4 @@
-"""The name server over real sockets: every request code, bad input, and what a closing connection means."""
+"""The name server over real sockets: every request code, invalid input, and the effect of a closed connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ADDRESS = "10.0.0.1:10911"
 
 
 class Peer:
-    """A client of the name server that speaks in codes."""
+    """A client of the name server that sends requests by code."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -127,7 +127,7 @@ async def test_a_slave_is_told_its_master(tmp_path: Path) -> None:
 
 
 def compressed_registration(topics: Sequence[str]) -> bytes:
-    """The form of the reference: counted texts, then an empty filter list and no mappings, deflated."""
+    """Encode like the reference: counted texts, then an empty filter list and no mappings, compressed."""
     version = b'{"counter":3,"stateVersion":0,"timestamp":1}'
     texts = [f'{name} 4 4 6 SINGLE_TAG {{"+queue.type":"BatchCQ"}}'.encode() for name in topics]
     parts = [struct.pack(">i", len(version)), version, struct.pack(">i", len(texts))]
@@ -184,7 +184,7 @@ async def test_a_broker_that_says_goodbye_or_loses_its_connection_is_gone(tmp_pa
         assert await peer.route("t") is not None
         await broker.pool.close()
         while await peer.route("t") is not None:
-            pass  # every turn is a round trip; the time limit of the test bounds it
+            pass  # every iteration is a round trip, and the time limit of the test bounds it
 
 
 async def test_a_silent_broker_expires_by_its_own_timeout(tmp_path: Path) -> None:

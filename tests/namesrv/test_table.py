@@ -245,7 +245,7 @@ TOPIC_SETS = st.sets(st.sampled_from(["t", "u", "v", "w"]))
 
 
 class RouteTableMachine(RuleBasedStateMachine):
-    """Any sequence of events leaves the invariants of the module's docstring in place."""
+    """Any sequence of events keeps the invariants in the module's docstring."""
 
     @initialize(delete=st.booleans())
     def start(self, delete: bool) -> None:

@@ -1,4 +1,4 @@
-"""What clients and tools are told: routes, clusters and topic lists."""
+"""Responses to clients and tools: routes, clusters and topic lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A master whose disk is empty or an older copy does not begin a second history while its slave has the messages."""
+"""A master whose disk is empty or an older copy accepts no messages while its slave has later ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def lose_the_master(brokers: Pair) -> Broker:
-    """Let a slave have a message, and the disk of its master be lost. Return the slave."""
+    """Replicate a message to a slave, and delete the store of the master. Return the slave."""
     master, slave = await brokers.master(), await brokers.slave()
     async with connected(master) as peer:
         await peer.send("t", b"kept")
@@ -120,7 +120,7 @@ async def test_a_new_pair_serves_at_once(tmp_path: Path, free_ports: Ports) -> N
 
 
 async def older_disk(brokers: Pair) -> tuple[Path, Broker]:
-    """Return a master's disk that lacks the last message, and its slave, which has it. The master does not run."""
+    """Return the disk of a stopped master that lacks the last message, and its slave, which has it."""
     master, slave = await brokers.master(), await brokers.slave()
     async with connected(master) as peer:
         await peer.send("t", b"first")
@@ -190,7 +190,9 @@ async def test_an_older_disk_stops_when_a_slave_with_more_comes_back(tmp_path: P
 async def test_a_connection_of_a_slave_with_more_is_reason_to_ask_at_once(
     tmp_path: Path, free_ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slave of Apache RocketMQ connects whatever it has. What anybody reports there is only a hint."""
+    """A slave of Apache RocketMQ connects with any log, and a client can report any offset. Neither is more than a
+    hint.
+    """
     monkeypatch.setattr(history_guard, "WATCH_S", 3600)
     async with pair(tmp_path, free_ports(2)) as brokers:
         _, slave = await older_disk(brokers)
@@ -232,7 +234,7 @@ async def test_a_master_with_slaves_that_are_equal_or_behind_always_serves(
                     sent = await peer.send("t", b"%d" % number)
                     assert sent.code == ResponseCode.SUCCESS, sent.remark
             if restart == 1:
-                await slave.stop()  # and is behind from now on
+                await slave.stop()  # and lags behind from now on
             await master.stop()
             master = await brokers.master()
         slave = await brokers.slave()
@@ -241,7 +243,7 @@ async def test_a_master_with_slaves_that_are_equal_or_behind_always_serves(
 
 
 async def test_what_the_old_master_has_beyond_a_promotion_is_given_up(tmp_path: Path, free_ports: Ports) -> None:
-    """Also when the promoted broker is restarted, and when it is promoted by a start with another role."""
+    """This includes a restart of the promoted broker, and a promotion by a start with another role."""
     ports = free_ports(4)
     async with pair(tmp_path, ports[:2]) as brokers:
         master, slave = await brokers.master(), await brokers.slave()
@@ -278,7 +280,7 @@ async def test_what_the_old_master_has_beyond_a_promotion_is_given_up(tmp_path: 
 
 
 async def test_the_old_master_does_not_serve_beside_the_promoted_one(tmp_path: Path, free_ports: Ports) -> None:
-    """Whichever log is longer."""
+    """The result does not depend on which log is longer."""
     ports = free_ports(4)
     async with pair(tmp_path, ports[:2]) as brokers:
         master = await brokers.master()

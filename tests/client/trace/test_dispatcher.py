@@ -1,4 +1,4 @@
-"""Trace records are sent in the background, and never hold up or outgrow what they trace."""
+"""Trace records are sent in the background, and neither delay the traced calls nor use unlimited memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def records(count: int) -> list[TraceRecord]:
 
 
 class Sender:
-    """Counts the lines that it is given; `error` is raised in place of sending, and `gate` has to be open."""
+    """Counts received lines. It raises `error` instead of sending, and waits for `gate`."""
 
     def __init__(self) -> None:
         self.lines = 0

@@ -1,4 +1,4 @@
-"""The text of message traces: read as RocketMQ's tools read it, and packed within the limits of a message."""
+"""The text of message traces: decoded like RocketMQ's tools, and split by the size limit of messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOST = "127.0.0.1:10911"
 
 
 def fields(record: TraceRecord) -> list[str]:
-    """Split a line as Java does, which drops empty fields at the end."""
+    """Split a line like Java, which drops empty fields at the end."""
     assert record.line.endswith("\x02")
     assert record.line.count("\x02") == 1
     line = record.line[:-1].split("\x01")
