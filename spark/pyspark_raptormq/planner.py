@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pyspark_raptormq.offsets import QueueOffsets
 from raptormq.protocol.message import MessageQueue
 
+_MAX_SHARED_ROWS = 1000
+"""Maximum number of offsets of a task that reads several ranges."""
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class QueueRange:
@@ -53,6 +56,30 @@ def split_ranges(
     if max_rows is not None:
         counts = [max(count, -(-each.rows // max_rows)) for each, count in zip(whole, counts, strict=True)]
     return sorted(part for each, count in zip(whole, counts, strict=True) for part in _cut(each, count))
+
+
+def pack_ranges(
+    ranges: Iterable[QueueRange], min_partitions: int | None = None, max_rows: int | None = None
+) -> list[list[QueueRange]]:
+    """Return the ranges of each task. Small ranges share a task, because a task of a Python source takes about 30 ms of
+    a core, as long as reading some thousand messages. With `min_partitions` every range has its own task.
+
+    Args:
+        ranges: the parts that `split_ranges` returns.
+        min_partitions: option `minPartitions`.
+        max_rows: option `maxRowsPerPartition`.
+    """
+    limit = 0 if min_partitions is not None else min(_MAX_SHARED_ROWS, max_rows or _MAX_SHARED_ROWS)
+    tasks: list[list[QueueRange]] = []
+    rows = 0
+    for each in ranges:
+        if tasks and rows + each.rows <= limit:
+            tasks[-1].append(each)
+            rows += each.rows
+        else:
+            tasks.append([each])
+            rows = each.rows
+    return tasks
 
 
 def _parts_per_range(ranges: Sequence[QueueRange], min_partitions: int) -> list[int]:

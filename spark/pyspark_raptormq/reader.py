@@ -21,10 +21,10 @@ from pyspark_raptormq.cluster_offsets import (
     with_topic_ids,
     without_recreated_topics,
 )
-from pyspark_raptormq.offsets import QueueOffsets, TopicIds, place_of
+from pyspark_raptormq.offsets import QueueOffsets, TopicIds
 from pyspark_raptormq.options import EARLIEST, LATEST, SourceOptions
 from pyspark_raptormq.partition import QueuePartition, read_partition
-from pyspark_raptormq.planner import QueueRange, ranges_between, split_ranges
+from pyspark_raptormq.planner import QueueRange, pack_ranges, ranges_between, split_ranges
 from pyspark_raptormq.pushdown import Pushed, push
 from raptormq.client import Sql
 from raptormq.protocol.message import MessageQueue
@@ -39,14 +39,16 @@ class RaptorMQReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        """Plan one task per non-empty queue, or more according to `minPartitions` and `maxRowsPerPartition`."""
+        """Plan one task per non-empty queue, more according to `minPartitions` and `maxRowsPerPartition`, or fewer
+        if they have few messages."""
         options, cluster = self._options, cluster_of(self._options.connection)
         check_assigned(options, cluster)
         queues = selected_queues(options, cluster)
         (start, end), ids = with_topic_ids(cluster, queues, lambda ids: self._bounds(queues, ids))
         wanted = self._narrowed(ranges_between(start, end))
         ranges = split_ranges(wanted, options.min_partitions, options.max_rows_per_partition)
-        return [QueuePartition(each, ids.get(place_of(each.queue))) for each in ranges]
+        tasks = pack_ranges(ranges, options.min_partitions, options.max_rows_per_partition)
+        return [QueuePartition(each, ids) for each in tasks]
 
     def _narrowed(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
         """Return the ranges restricted by the pushed filters."""

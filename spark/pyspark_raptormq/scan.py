@@ -53,9 +53,10 @@ def scan(
     topic_id: str | None = None,
     keys: EncryptionKeys | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the messages of a range in batches of about `arrow_batch_bytes`.
+    """Send the first request, and return a generator of the messages of a range in batches of about
+    `arrow_batch_bytes`.
 
-    Raises:
+    Raises, while the messages are generated:
         DataLoss: Offsets of the range are missing, or the topic has another id, and option failOnDataLoss is true.
         RecordError: Messages or batches are damaged, and option failOnDamage is true; or a response is damaged.
         KeyMissing: A body is encrypted with a key that is not in `keys`.
@@ -71,12 +72,19 @@ def scan(
         damage=damage,
         keys=keys,
     )
+    responses = _responses(wanted, options, puller, pause, topic_id)
+    return _batches(responses, decoder, wanted, options.arrow_batch_bytes, damage)
+
+
+def _batches(
+    responses: Iterator[bytes], decoder: RecordDecoder, wanted: QueueRange, batch_bytes: int, damage: Damage
+) -> Generator[pa.RecordBatch, None, None]:
     buffers: list[bytes] = []
     size = 0
-    for body in _responses(wanted, options, puller, pause, topic_id):
+    for body in responses:
         buffers.append(body)
         size += len(body)
-        if size >= options.arrow_batch_bytes:
+        if size >= batch_bytes:
             yield from decoder.decode(b"".join(buffers), wanted.start, wanted.end)
             buffers, size = [], 0
     if buffers:
@@ -91,14 +99,24 @@ def _responses(
     pause: Callable[[float], None],
     topic_id: str | None,
 ) -> Iterator[bytes]:
-    position = wanted.start
-    stalled_s = 0.0
+    """Send the first request, and return a generator of the responses."""
 
-    def pull() -> Future[PullResult]:
+    def pull(position: int) -> Future[PullResult]:
         count = min(wanted.end - position, _MAX_MESSAGES_PER_PULL)
         return puller.start_pull(wanted.queue, position, count, options.pull_bytes, options.expression, topic_id)
 
-    pending = pull()
+    return _follow(wanted, options, pull, pull(wanted.start), pause)
+
+
+def _follow(
+    wanted: QueueRange,
+    options: SourceOptions,
+    pull: Callable[[int], Future[PullResult]],
+    pending: Future[PullResult],
+    pause: Callable[[float], None],
+) -> Iterator[bytes]:
+    position = wanted.start
+    stalled_s = 0.0
     try:
         while True:
             try:
@@ -122,7 +140,7 @@ def _responses(
             else:
                 position, stalled_s = following, 0.0
             if position < wanted.end:
-                pending = pull()  # runs while the caller decodes the response that is yielded below
+                pending = pull(position)  # runs while the caller decodes the response that is yielded below
             if result.body:
                 yield result.body
             if position >= wanted.end:

@@ -23,9 +23,10 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_raptormq.cluster import cluster_of
 from pyspark_raptormq.errors import OptionError
-from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, place_of, stream_offset
+from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, stream_offset
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.partition import QueuePartition, read_partition
+from pyspark_raptormq.planner import pack_ranges
 from pyspark_raptormq.stream_progress import StreamProgress
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
@@ -126,9 +127,10 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the tasks of one batch."""
-        last = stream_offset(end)
+        options, last = self._options, stream_offset(end)
         ranges = self._stream.ranges(stream_offset(start), last)
-        return [QueuePartition(each, last.topic_ids.get(place_of(each.queue))) for each in ranges]
+        tasks = pack_ranges(ranges, options.min_partitions, options.max_rows_per_partition)
+        return [QueuePartition(each, last.topic_ids) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one task."""

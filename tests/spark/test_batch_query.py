@@ -67,6 +67,8 @@ def test_queues_are_split_into_tasks(spark: SparkSession, name_server: str, mess
     assert frame.rdd.getNumPartitions() == 6
     assert keys(frame) == sorted(message.keys[0] for message in messages)
     assert read(spark, name_server, messages[0].topic, maxRowsPerPartition="50").rdd.getNumPartitions() == 12
+    assert read(spark, name_server, messages[0].topic, minPartitions="1").rdd.getNumPartitions() == QUEUES
+    assert read(spark, name_server, messages[0].topic).rdd.getNumPartitions() == 1
 
 
 def test_tags_are_filtered(spark: SparkSession, name_server: str, messages: list[Message]) -> None:
@@ -234,7 +236,7 @@ def test_filters_are_pushed_down(spark: SparkSession, name_server: str, messages
         "storeTimestamp > current_timestamp() + interval 1 day": 0,
     }
     for condition, tasks in filters.items():
-        found = read(spark, name_server, topic).where(condition)
+        found = read(spark, name_server, topic, minPartitions="1").where(condition)
         assert keys(found) == keys(whole.where(condition)), condition
         if tasks:  # Spark makes one up where there is nothing to read
             assert found.rdd.getNumPartitions() == tasks, condition

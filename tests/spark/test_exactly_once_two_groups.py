@@ -114,7 +114,9 @@ class HeldQuery:
         value = f.udf(held, "string", useArrow=False).asNondeterministic()(f.col("value")).alias("value")
         name_server, topic = source
         raw = spark.readStream.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
-        raw = raw.option("startingOffsets", "earliest").option("columns", "value")
+        raw = (
+            raw.option("startingOffsets", "earliest").option("columns", "value").option("minPartitions", LAST_TASK + 1)
+        )
         options = {"nameServer": groups.name_server, "topic": TOPIC, "exactlyOnce": "true", "coordinator": GROUPS[0]}
         options |= {"batchMaxBytes": "4k", "retryTimeoutMs": str(patience_ms), "requestTimeoutMs": "1000"}
         rows = raw.load().select(value).where("value IS NOT NULL")

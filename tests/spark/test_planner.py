@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_raptormq.planner import QueueRange, limit_offsets, ranges_between, split_ranges
+from pyspark_raptormq.planner import QueueRange, limit_offsets, pack_ranges, ranges_between, split_ranges
 from raptormq.protocol.message import MessageQueue
 
 QUEUES = [MessageQueue("t", broker, number) for broker in ("broker-a", "broker-b") for number in range(4)]
@@ -62,6 +62,22 @@ def test_without_wishes_a_queue_is_a_task() -> None:
     assert split_ranges(ranges) == ranges
     assert split_ranges(ranges, min_partitions=1) == ranges
     assert split_ranges([]) == []
+
+
+@given(RANGES, st.none() | st.integers(1, 3000))
+def test_ranges_that_share_a_task_are_small_and_keep_their_order(
+    ranges: list[QueueRange], max_rows: int | None
+) -> None:
+    tasks = pack_ranges(ranges, None, max_rows)
+    assert [each for task in tasks for each in task] == ranges
+    assert all(sum(each.rows for each in task) <= min(1000, max_rows or 1000) for task in tasks if len(task) > 1)
+    assert pack_ranges(ranges, 1, max_rows) == [[each] for each in ranges]
+
+
+def test_small_ranges_share_a_task() -> None:
+    ranges = [QueueRange(queue, 0, rows) for queue, rows in zip(QUEUES, (400, 600, 1, 1000, 2000, 5, 5), strict=False)]
+    assert [[each.rows for each in task] for task in pack_ranges(ranges)] == [[400, 600], [1], [1000], [2000], [5, 5]]
+    assert [len(task) for task in pack_ranges(ranges, max_rows=10)] == [1, 1, 1, 1, 1, 2]
 
 
 BACKLOGS = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 10_000)), min_size=1, max_size=8)
