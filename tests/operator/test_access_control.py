@@ -1,4 +1,6 @@
-"""Access control of a cluster: turned on and off without a gap, with real servers on the operator's configuration."""
+"""Access control of a cluster: enabled and disabled without a gap, with real servers on the operator's
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def mounted(folder: Path, **texts: str) -> None:
 
 @asynccontextmanager
 async def servers(tmp_path: Path, cluster: Cluster) -> AsyncIterator[tuple[str, str]]:
-    """Addresses of a name server and of a broker that is registered."""
+    """Return the addresses of a name server and of a registered broker."""
     admin, own = tmp_path / "admin", tmp_path / "operator"
     mounted(admin, username="admin", password="admin-password")
     mounted(own, username=KEY.access_key, password=KEY.secret_key)
@@ -105,7 +107,7 @@ def test_settings_with_secrets_are_refused_in_config() -> None:
 
 
 def signs(operator: Operator, name: str) -> bool:
-    """Whether a StatefulSet's pods have the Secrets."""
+    """Return whether the pods of a StatefulSet mount the Secrets."""
     workload = operator.kube.objects[("StatefulSet", NAMESPACE, name)]
     return any(volume["name"] == "operator-keys" for volume in workload["spec"]["template"]["spec"]["volumes"])
 

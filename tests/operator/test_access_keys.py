@@ -1,4 +1,4 @@
-"""Secrets of access control: made when there is none, read one by one, and never shown."""
+"""Secrets of access control: created if they are missing, read individually, and never shown."""
 
 from __future__ import annotations
 

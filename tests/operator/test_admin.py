@@ -1,4 +1,4 @@
-"""The operator's questions over the network, put to peers that answer as scripted: the truth and everything but."""
+"""The operator's requests over the network, to peers with scripted responses: correct ones and faulty ones."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ WANTED = topic_plan.wanted(TOPIC)
 
 
 def table(*names: str, **changes: object) -> bytes:
-    """Body of an answer to GET_ALL_TOPIC_CONFIG: these topics, `orders` by default."""
+    """Return the response to GET_ALL_TOPIC_CONFIG with these topics, `orders` by default."""
     right = TopicConfig("orders", attributes=dict(WANTED.attributes))
     topics = {name: dataclasses.replace(right, topic_name=name, **changes) for name in names or ["orders"]}  # type: ignore[arg-type]
     return TopicConfigTable(topics).to_json()
 
 
 def listing(address: str) -> bytes:
-    """Body of an answer to GET_BROKER_CLUSTER_INFO."""
+    """Return the response to GET_BROKER_CLUSTER_INFO."""
     return ClusterInfo({"broker-0": BrokerData("demo", "broker-0", {0: address})}, {"demo": ["broker-0"]}).to_json()
 
 
 def wishes(peer: ScriptedPeer) -> list[list[str]]:
-    """Names in each request that changes topics."""
+    """Return the topic names in each request that changes topics."""
     return [
         [topic["topicName"] for topic in json.loads(request.body)["topicConfigList"]]
         for request in peer.received[RequestCode.UPDATE_AND_CREATE_TOPIC_LIST]
@@ -147,7 +147,7 @@ async def test_a_survey_of_one_that_lists_and_one_that_is_gone() -> None:
 async def test_a_broker_that_says_yes_and_answers_otherwise_does_not_make_a_topic_ready(
     reply: object, reason: Reason
 ) -> None:
-    """The broker takes every change without complaint; only what it answers afterwards counts."""
+    """The broker accepts every change without an error. Only its later response counts."""
     async with ScriptedPeer() as peer, ClientAdmin() as admin:
         peer.on(RequestCode.GET_ALL_TOPIC_CONFIG, reply)  # type: ignore[arg-type]
         peer.on(RequestCode.GET_BROKER_CLUSTER_INFO, answer(body=both_groups(peer.address)))

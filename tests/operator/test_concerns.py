@@ -1,4 +1,6 @@
-"""Conditions beside Ready: lost stores, claims of an earlier cluster, missing Secrets, certificates that end."""
+"""Conditions in addition to Ready: lost stores, claims of an earlier cluster, missing Secrets, expiring
+certificates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Ready condition: its time moves with its status and with nothing else."""
+"""The Ready condition: its transition time changes only with its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`differences`: what the API server adds or writes another way is no difference, what differs is named."""
+"""`differences`: additions and normalized forms of the API server are ignored, real differences are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A BrokerCluster of one Dledger group against objects and members that answer from tables."""
+"""A BrokerCluster of one Dledger group, with simulated objects and members."""
 
 from __future__ import annotations
 

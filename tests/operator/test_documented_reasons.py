@@ -1,4 +1,4 @@
-"""docs/guides/operator.md explains every reason, and no other."""
+"""docs/guides/operator.md explains exactly the existing reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Warning events explain a pod that is missing or has not begun."""
+"""Warning events that explain a missing pod, or one that has not started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def workload(name: str = SET, replicas: int = 1) -> dict[str, Any]:
 
 
 def pod(*, node: str | None = "n", **container: Any) -> dict[str, Any]:
-    """A pod of the set, with one volume claim and one container that waits unless `container` says otherwise."""
+    """Return a pod of the set, with one volume claim and one container, which waits unless `container` has another
+    state.
+    """
     one = {"name": "broker", "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}, **container}
     volumes = [{"name": "store", "persistentVolumeClaim": {"claimName": CLAIM}}, {"name": "config"}]
     return {

@@ -1,4 +1,4 @@
-"""Events: the same thing said again is counted, and a failure to say it changes nothing."""
+"""Events: repetitions are counted, and a failure to write an event has no other effect."""
 
 from __future__ import annotations
 

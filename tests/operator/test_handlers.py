@@ -1,4 +1,4 @@
-"""Which objects are looked at again after an event."""
+"""Objects that are reconciled again after an event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPICS = Key("Topics", NAMESPACE, "demo")
 
 
 class Recorder(Lanes):
-    """Lanes that only remember."""
+    """Lanes that only record calls."""
 
     def __init__(self) -> None:
         self.added: list[Key] = []
@@ -28,7 +28,7 @@ class Recorder(Lanes):
         self.added.append(key)
 
     def taken(self) -> list[Key]:
-        """What was added since the last time."""
+        """Return the keys added since the last call."""
         added, self.added = self.added, []
         return added
 
@@ -44,7 +44,7 @@ def triggers(queue: Recorder) -> Triggers:
 
 
 def at(version: int, **status: Any) -> dict[str, Any]:
-    """The cluster at a resourceVersion."""
+    """Return the cluster at a resourceVersion."""
     return cluster_body(metadata={"resourceVersion": str(version)}) | {"status": status}
 
 
@@ -66,7 +66,7 @@ def test_a_topic_is_looked_at_again_when_its_cluster_changes_and_not_when_it_onl
 
 
 def test_what_is_told_twice_is_looked_at_once(queue: Recorder, triggers: Triggers) -> None:
-    """By kopf and by a list, in any order."""
+    """Deliver the object by kopf and by a list, in any order."""
     for version in (3, 3, 2):
         triggers.own("BrokerCluster", None, at(version))
     assert queue.taken() == [CLUSTER]

@@ -1,4 +1,4 @@
-"""Where a scheduler puts the brokers of the interleaved layout, by the rules in their pods alone."""
+"""Placement of the brokers of the interleaved layout by a scheduler that applies only the rules in their pods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def matches(term: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def nodes_for(pod: dict[str, Any], placed: dict[str, int], pods: dict[str, dict[str, Any]], nodes: int) -> list[int]:
-    """Nodes that the required rules of a pod leave, as the scheduler applies them."""
+    """Return the nodes that the required rules of a pod permit, like the scheduler."""
     affinity = pod["spec"]["affinity"]
     ((near,), (far,)) = (affinity[kind][REQUIRED] for kind in ("podAffinity", "podAntiAffinity"))
     by_node = {

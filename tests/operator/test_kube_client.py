@@ -1,4 +1,4 @@
-"""Requests to the API server, against a server that remembers them and answers as told."""
+"""Requests to the API server, to a server that records them and responds from a script."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def here(port: int) -> Configuration:
 
 
 class Server:
-    """An API server of one answer."""
+    """An API server with one response."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.lines: list[bytes] | None = None
-        """What a watch says; None where none is expected."""
+        """Lines of a watch; None if no watch is expected."""
         self.under_way = self.most = 0
         self.answer: tuple[int, Any] = (200, {})
         self.address = ""

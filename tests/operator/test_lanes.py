@@ -1,4 +1,4 @@
-"""Lanes: one run at a time for each key, no change missed, failures later and later, nobody waits for another."""
+"""Lanes: one run at a time for each key, no missed change, increasing delays after failures, and independent keys."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ async def working(queue: Lanes) -> AsyncIterator[None]:
 
 
 class Timers:
-    """The loop's timers, run by hand: (delay, callback) of each that was set."""
+    """Replacement for the timers of the event loop, run by the test: (delay, callback) of each timer."""
 
     def __init__(self) -> None:
         self.set: list[tuple[float, Callable[[], object]]] = []
         self.now = 0.0
 
     def fire(self) -> None:
-        """The time of the last one comes."""
+        """Run the callback of the last timer."""
         delay, callback = self.set[-1]
         self.now += delay
         callback()

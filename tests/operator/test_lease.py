@@ -1,4 +1,6 @@
-"""The leader's Lease: one holder at a time, taken over only when its record has not moved for its whole duration."""
+"""The leader's Lease: one holder at a time. It is taken over only if its record has not changed for its whole
+duration.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ PLACE = ("Lease", "raptormq", "raptormq-operator")
 
 
 class Clock:
-    """A monotonic clock that moves when told."""
+    """A monotonic clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -26,7 +28,7 @@ class Clock:
 
 
 class Contest:
-    """Two candidates on one API, each with its own clock."""
+    """Two candidates with the same API, each with its own clock."""
 
     def __init__(self) -> None:
         self.kube = FakeKube()
@@ -88,7 +90,7 @@ async def test_of_two_that_take_it_at_once_one_gets_it() -> None:
 
 
 def without_waiting(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """Waiting only moves the clock."""
+    """Advance the clock instead of waiting."""
 
     async def pass_time(seconds: float) -> None:
         clock.now += seconds

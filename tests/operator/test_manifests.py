@@ -1,6 +1,6 @@
-"""The objects of a cluster, whole, as files that people read and review.
+"""The objects of a cluster as files for review.
 
-`python -m tests.operator.test_manifests` writes the files anew; look at the difference before you commit it.
+`python -m tests.operator.test_manifests` writes the files again. Review the difference before a commit.
 """
 
 from __future__ import annotations

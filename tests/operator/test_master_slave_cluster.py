@@ -1,4 +1,4 @@
-"""A BrokerCluster of masters and slaves: its objects, rolls, readiness, and the promotion of a slave."""
+"""A BrokerCluster of masters and slaves: its objects, rolling updates, readiness, and the promotion of a slave."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_a_broker_that_refuses_its_restart_is_not_restarted() -> None:
 
 
 async def lost_master(**spec: Any) -> Pairs:
-    """The master's node is off for good, its pod was deleted by force, and another one finds no node."""
+    """The master's node is lost permanently, its pod was deleted by force, and the new pod cannot be scheduled."""
     operator = Pairs(**spec)
     await operator.until_ready()
     operator.logs[operator.member(0, 0).name] = 1000
@@ -186,12 +186,12 @@ async def test_a_slave_is_promoted_when_the_master_is_lost_and_all_of_it_is_told
 
 
 async def test_an_operator_that_is_killed_anywhere_in_a_promotion_goes_on_with_it() -> None:
-    """The next operator has what is in the API server: objects, and the status of whenever it was written."""
+    """The next operator has only the API server's data: objects, and the last written status."""
     for killed_at in range(8):
         operator = await lost_master()
         operator.patch(replication={"promote": "demo-broker-0-1"})
         for number in range(20):
-            if number == killed_at:  # after the steps of a look and before its status
+            if number == killed_at:  # after the steps of a reconciliation and before its status
                 body = operator.kube.objects["BrokerCluster", NAMESPACE, "demo"]
                 status = body["status"]
                 await operator.turn()
@@ -218,7 +218,7 @@ async def test_a_master_on_a_node_that_is_cut_off_keeps_the_promotion_waiting() 
     await operator.turn_all(3)
     assert operator.status["promotion"]["state"] == "Promoting", "there is no way back any more"
     operator.cut_off.clear()
-    operator.delete_pod(master)  # by force, or its node is back
+    operator.delete_pod(master)  # by force, or because its node is back
     await operator.turn_all()
     assert operator.roles() == {"demo-broker-0-0": "slave", "demo-broker-0-1": "master"}
     assert operator.most_masters == 1
@@ -421,7 +421,7 @@ async def test_sync_without_its_slave_says_what_producers_get() -> None:
 
 async def test_an_old_master_with_messages_that_nobody_has_follows_nobody_until_its_disk_is_emptied() -> None:
     operator = await lost_master()
-    operator.logs["demo-broker-0-0"] = 1500  # what no slave had
+    operator.logs["demo-broker-0-0"] = 1500  # messages that the slave does not have
     operator.patch(replication={"promote": "demo-broker-0-1"})
     await operator.turn_all()
     operator.unschedulable.clear()

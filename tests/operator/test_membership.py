@@ -33,7 +33,7 @@ def decided(
     knows: int = 5,
     leads: bool = True,
 ) -> Decision:
-    """`roles` has a letter for each member: Leader, Follower, Observer (learner), Joining, Absent."""
+    """Return members by `roles`, with a letter for each: Leader, Follower, Observer (learner), Joining, Absent."""
     words = {"L": "leader", "F": "follower", "O": "learner", "J": "joining", "A": "absent"}
     brokers = brokers or len(roles)
     cluster = cluster_of(replicas)
@@ -234,7 +234,7 @@ happenings = st.lists(
 def test_whatever_happens_the_rules_hold_and_the_spec_is_reached(
     happened: list[str], whom: list[int], last: int
 ) -> None:
-    """`DledgerGroup` checks the rules after each turn."""
+    """`DledgerGroup` checks the rules after each step."""
     asyncio.run(happens(happened, whom, last))
 
 

@@ -1,4 +1,4 @@
-"""What is done with the driver of a SparkPipeline, from its pod and the last status."""
+"""Actions on the driver of a SparkPipeline, derived from its pod and the last status."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_what_the_restart_policy_says(policy: str, code: int, phase: str, reason
     assert (found.status["phase"], found.verdict.reason) == (phase, reason)
     if phase == "BackingOff":
         return
-    # It stays so when someone deletes the pod, until the spec changes or the policy wants it again.
+    # This does not change if the pod is deleted, until the spec changes or the policy requires a new run.
     seal = hash_of(wanted(of))
     assert not starts_driver(of, seal, Seen(None), found.status)
     alone = decided(of, Seen(None), found.status)

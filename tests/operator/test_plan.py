@@ -1,4 +1,4 @@
-"""`plan` as a whole: whatever there is, its steps lead to what is wanted, safely, and past every foreign object."""
+"""`plan` as a whole: from any state, its steps lead safely to the wanted state, without changing foreign objects."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def cluster_of(spec: dict[str, Any]) -> Cluster:
 
 
 class World:
-    """The objects of a namespace, with a StatefulSet controller and brokers that register when their pod and the name
-    servers run. While the name servers are made anew, no broker is listed and none is ready, but all serve. The pod of
-    a broker stays until it is evicted.
+    """The objects of a namespace, with a StatefulSet controller, and brokers that register when their pod and the name
+    servers run. While the name servers are replaced, no broker is listed and none is ready, but all serve. The pod of a
+    broker stays until it is evicted.
     """
 
     def __init__(self) -> None:
         self.objects: dict[Key, Manifest] = {}
         self.running: set[str] = set()
         self.revisions: dict[str, str] = {}
-        """What the pods that run were made from."""
+        """Templates of the running pods."""
         self.foreign: dict[Key, Manifest] = {}
 
     def occupy(self, key: Key) -> None:
-        """Someone else has an object of that kind and name."""
+        """Create a foreign object of this kind and name."""
         kind, name = key
         self.foreign[key] = self.objects[key] = {"kind": kind, "metadata": {"name": name, "uid": "foreign"}}
 
@@ -97,12 +97,12 @@ class World:
                 self.objects[("StatefulSet", name)]["status"]["availableReplicas"] = 0
 
     def go(self, name: str) -> None:
-        """The pod of a broker ends."""
+        """End the pod of a broker."""
         self.running.discard(name)
         self.objects[("StatefulSet", name)]["status"] |= dict.fromkeys(("replicas", "availableReplicas"), 0)
 
     def settle(self, name: str) -> None:
-        """The controller and the pods of one StatefulSet do their work."""
+        """Run the controller and the pods of one StatefulSet."""
         workload = self.objects[("StatefulSet", name)]
         replicas = workload["spec"]["replicas"]
         revision = digest(workload["spec"]["template"])
@@ -128,15 +128,15 @@ class World:
         )
 
     def is_seen(self, kind: str, name: str) -> bool:
-        """Whether the controller has looked at the last change."""
+        """Return whether the controller has observed the last change."""
         workload = self.objects[(kind, name)]
         return bool(workload["status"].get("observedGeneration") == workload["metadata"]["generation"])
 
 
 def reach(world: World, cluster: Cluster, faults: Sequence[int] = ()) -> Plan:
-    """Plans and takes the steps, round by round, until nothing is left.
+    """Plan and execute steps in rounds until the plan is empty.
 
-    Each fault spoils one round: so many steps are taken before the operator crashes, and only one pod comes up.
+    Each fault affects one round: the operator crashes after this number of steps, and only one pod starts.
     """
     objects, spoiled = wanted(cluster), list(faults)
     for _ in range(MAX_ROUNDS):
@@ -244,7 +244,7 @@ def test_a_changed_image_rolls_the_name_servers_then_one_broker_at_a_time() -> N
 
 
 def written(world: World, cluster: Cluster) -> str:
-    """A change is written, and the pod of the first broker waits to be evicted."""
+    """A change is written, and the pod of the first broker waits for its eviction."""
     (step,) = plan(world.look(cluster), wanted(cluster)).steps
     assert isinstance(step, Apply)
     world.take(step)
@@ -286,7 +286,7 @@ def test_a_broker_that_would_lose_its_claim_is_not_evicted_and_holds_up_nobody()
             "its volume claim is being deleted, which completes when its pod ends",
         ),
     )
-    world.go(first)  # nobody but its controller can help it now
+    world.go(first)  # only its controller can change this
     assert evicted_in(plan(replace(world.look(cluster), losing_claims=frozenset({first})), wanted(cluster))) == []
 
 
@@ -331,7 +331,9 @@ def test_brokers_that_answer_wait_while_one_is_made_anew() -> None:
     world, _ = running(groups=3)
     cluster = cluster_of({"groups": 3, "flush": "SYNC"})
     brokers = frozenset(world.running - {NAME_SERVERS})
-    world.objects[("StatefulSet", "demo-broker-0-0")]["metadata"]["generation"] += 1  # nobody has looked at it yet
+    world.objects[("StatefulSet", "demo-broker-0-0")]["metadata"]["generation"] += (
+        1  # no controller has observed it yet
+    )
     assert changed_in(plan(Observed(cluster.uid, world.objects, answering=brokers), wanted(cluster))) == []
 
 
@@ -339,7 +341,7 @@ def test_brokers_that_answer_wait_while_one_is_made_anew() -> None:
 def test_what_is_missing_of_a_broker_waits_for_nobody(kind: str) -> None:
     world, cluster = running(groups=2)
     lacks = (kind, "demo-broker-0-0")
-    del world.objects[lacks]  # its pod stays, as an orphan
+    del world.objects[lacks]  # its pod continues as an orphan
     world.objects[("StatefulSet", NAME_SERVERS)]["status"]["availableReplicas"] = 0
     world.objects[("StatefulSet", "demo-broker-1-0")]["status"]["availableReplicas"] = 0
     other = cluster_of({"groups": 2, "image": "raptormq:2"})
@@ -412,7 +414,7 @@ def test_a_broker_whose_change_is_written_waits_for_its_eviction() -> None:
 
 
 def test_name_servers_that_are_ready_serve_though_they_are_not_available_yet() -> None:
-    """`minReadySeconds` is for rolls."""
+    """`minReadySeconds` applies to rolling updates."""
     world, cluster = running(groups=2)
     world.objects[("StatefulSet", NAME_SERVERS)]["status"]["availableReplicas"] = 0
     assert plan(world.look(cluster), wanted(cluster)).done
@@ -423,7 +425,7 @@ def test_name_servers_that_are_ready_serve_though_they_are_not_available_yet() -
 
 
 def test_the_next_broker_is_changed_when_clients_know_the_address_of_the_one_before() -> None:
-    """`minReadySeconds` again: a JVM goes on with the old address for a while."""
+    """`minReadySeconds` applies again: a JVM uses the old address for some time."""
     world, _ = running(groups=2)
     cluster = cluster_of({"groups": 2, "scheduling": {"nodeSelector": {"disk": "ssd"}}})
     first, second = written(world, cluster), "demo-broker-1-0"
@@ -496,10 +498,10 @@ class Groups(World):
         super().__init__()
         self.leaders: dict[str, str] = {}
         self.unreplicated: set[str] = set()
-        """Brokers whose pod was made before they became members."""
+        """Brokers whose pod was created before they became members."""
 
     def members(self, group: str) -> set[str]:
-        """Names of the members of a group that run."""
+        """Return the names of the running members of a group."""
         return {name for name in self.running if name.rpartition("-")[0] == group and name not in self.unreplicated}
 
     def look(self, cluster: Cluster) -> Observed:
@@ -530,7 +532,9 @@ class Groups(World):
 
 
 def check_quorum(observed: Observed, now: Plan, world: Groups) -> None:
-    """At most one serving member of the cluster is disturbed, never a leader, and a quorum of its group stays."""
+    """Check that at most one serving member of the cluster is disturbed, never a leader, and that its group keeps a
+    quorum.
+    """
     evicted = [name for name in evicted_in(now) if name in world.running]
     assert len(evicted) <= 1
     for name in evicted:
@@ -539,7 +543,7 @@ def check_quorum(observed: Observed, now: Plan, world: Groups) -> None:
 
 
 def reach_with_copies(world: Groups, cluster: Cluster, faults: Sequence[int] = ()) -> list[Step]:
-    """`reach` for Dledger groups; returns all steps that were taken."""
+    """`reach` for Dledger groups. Return all executed steps."""
     objects, spoiled, taken = wanted(cluster), list(faults), []
     for _ in range(2 * MAX_ROUNDS):
         observed = world.look(cluster)

@@ -1,4 +1,4 @@
-"""Which pods fail or wait, and what they are quoted with."""
+"""Failing and waiting pods, and their quoted reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUOTED = "demo-broker-0-0-0: broker ended with exit code 2: raptormq: setting a 
 def pod(
     name: str = "demo-broker-0-0-0", /, *, status: dict[str, Any] | None = None, **container: Any
 ) -> dict[str, Any]:
-    """A pod with one container."""
+    """Return a pod with one container."""
     one = {"name": "broker", "ready": False, "restartCount": 0, **container}
     return {"metadata": {"name": name}, "status": {"containerStatuses": [one]} if status is None else status}
 

@@ -1,4 +1,4 @@
-"""Reconciliation of a BrokerCluster against a table of objects and name servers that answer from a table."""
+"""Reconciliation of a BrokerCluster with in-memory objects and simulated name servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, topi
 
 
 class Operator:
-    """A reconciler with its surroundings; `now` is the time that conditions get."""
+    """A reconciler with its surroundings; `now` is the time in conditions."""
 
     def __init__(self, **spec: Any) -> None:
         self.kube = FakeKube()
@@ -62,11 +62,11 @@ class Operator:
         self.topics_looked_at += 1
 
     async def turn(self) -> float | None:
-        """An event has come."""
+        """Reconcile after an event."""
         return await self.reconcile(NAMESPACE, "demo", changed=True)
 
     async def pulse(self, after: float = PULSE_S) -> float | None:
-        """So many seconds later nothing has come."""
+        """Reconcile this many seconds later without an event."""
         self.time += after
         return await self.reconcile(NAMESPACE, "demo", changed=False)
 
@@ -78,7 +78,7 @@ class Operator:
         assert self.ready["status"] == "True", self.ready
 
     def put_pods(self, kinds: dict[str, dict[str, Any]]) -> None:
-        """Pods of the first broker, whose StatefulSet has a change: `new` has it, others have not."""
+        """Return pods of the first broker, whose StatefulSet has a change: those in `new` have it, others do not."""
         workload = self.kube.objects[("StatefulSet", NAMESPACE, "demo-broker-0-0")]
         workload["status"] |= {"updatedReplicas": 0, "updateRevision": "new"}
         for name, more in kinds.items():
@@ -422,7 +422,7 @@ async def test_what_is_known_of_a_cluster_goes_with_it() -> None:
 
 
 async def test_what_the_server_writes_another_way_is_applied_once_and_holds_up_nobody() -> None:
-    """`value: ""` of a toleration is dropped, and a Service gets a selector in another form."""
+    """The API server drops `value: ""` of a toleration, and normalizes a selector of a Service."""
 
     def rewrite(manifest: Manifest) -> Manifest:
         if manifest["kind"] == "StatefulSet":

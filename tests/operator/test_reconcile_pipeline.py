@@ -1,4 +1,4 @@
-"""Reconciliation of a SparkPipeline against a table of objects and brokers that answer from a table."""
+"""Reconciliation of a SparkPipeline with in-memory objects and simulated brokers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Operator:
         self.kube.put(pipeline_body(name, metadata={"creationTimestamp": created}, **spec))
 
     def restart(self, *, enabled: bool = True) -> None:
-        """Another process of the operator, which knows nothing."""
+        """Start another process of the operator, without state."""
         events = EventRecorder(self.kube, lambda: "t")
         writer = StatusWriter(self.kube, events, lambda: "t")
         keys = AccessKeys(self.kube, lambda: "random")
@@ -79,7 +79,7 @@ class Operator:
         return self.kube.objects.get(("Pod", NAMESPACE, "delays-driver"))
 
     def run_driver(self) -> None:
-        """The kubelet starts the driver, which makes an executor."""
+        """Start the driver like the kubelet. The driver creates an executor."""
         assert self.driver is not None
         self.driver["status"] = {
             "phase": "Running",
@@ -125,7 +125,7 @@ async def test_from_nothing_to_progress() -> None:
     assert (status["phase"], status["driver"], status["executors"]) == ("Running", "delays-driver", 1)
     assert (status["lag"], status["rowsPerSecond"], status["queries"]) == (5, 2.5, queries)
     writes = len(operator.kube.writes)
-    operator.progress = None  # one lost answer keeps what was said
+    operator.progress = None  # one missing response keeps the last report
     await operator.turn()
     assert operator.status()["lag"] == 5
     assert len(operator.kube.writes) == writes
@@ -184,7 +184,7 @@ async def test_no_driver_starts_without_what_it_needs(spec: dict[str, Any], reas
     assert operator.reason()[0] == reason
     assert words in operator.reason()[1]
     operator.time += first
-    assert (await operator.turn() or 0) > first  # no hot loop
+    assert (await operator.turn() or 0) > first  # no busy loop
 
 
 async def test_a_missing_topic_that_appears_starts_the_driver() -> None:
@@ -324,7 +324,7 @@ async def test_a_driver_that_is_silent_is_ended_but_not_while_it_starts() -> Non
 
 
 async def test_executors_connect_to_the_address_of_the_pod() -> None:
-    """Spark gives executors the address to which the driver is bound, so 0.0.0.0 would lead them to themselves."""
+    """Spark sends the bind address of the driver to executors, so they could not reach 0.0.0.0."""
     operator = Operator()
     await operator.turn()
     assert operator.driver is not None

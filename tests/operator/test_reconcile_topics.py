@@ -1,4 +1,6 @@
-"""Reconciliation of a Topic: brokers are asked, changed, asked again; the finalizer never outlives its purpose."""
+"""Reconciliation of a Topic: brokers are read, changed and read again; the finalizer is removed as soon as it is not
+needed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ DEMO = (NAMESPACE, "demo")
 
 
 class Operator:
-    """A reconciler with its surroundings, a cluster of two groups that serves, and one Topic."""
+    """A reconciler with its surroundings, a serving cluster of two groups, and one Topic."""
 
     def __init__(self, *, cluster: bool = True, admin: Admin | None = None, **spec: Any) -> None:
         self.kube = FakeKube()
@@ -53,7 +55,7 @@ class Operator:
         self.kube.put(topic_body(**spec))
 
     async def turn(self) -> float | None:
-        """The watch shows everything; a probe of the cluster is to be made."""
+        """Deliver all objects, and require a new probe of the cluster."""
         for (kind, _, _), body in self.kube.objects.items():
             if kind == "Topic":
                 self.versions += 1
@@ -68,7 +70,7 @@ class Operator:
         return await self.reconcile(*DEMO)
 
     def delete(self) -> None:
-        """What the API server does on `kubectl delete`: the object stays while it has finalizers."""
+        """Simulate `kubectl delete`: the object stays while it has finalizers."""
         self.body["metadata"]["deletionTimestamp"] = "t"
 
     @property
@@ -76,7 +78,7 @@ class Operator:
         return self.kube.objects[("Topic", NAMESPACE, "orders")]
 
     def topics(self) -> list[dict[str, Any]]:
-        """All Topic resources."""
+        """Return all Topic resources."""
         return [body for (kind, _, _), body in self.kube.objects.items() if kind == "Topic"]
 
     @property

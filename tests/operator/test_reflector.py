@@ -1,4 +1,4 @@
-"""List and watch: whatever ends a watch, it runs again, and nothing that happened meanwhile is missed."""
+"""List and watch: after any end of a watch it continues, without missing an event."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def thing(name: str, version: int = 1) -> Manifest:
 
 
 class ApiServer:
-    """Pages of lists and the events of watches, in order. When all is told the last watch stays silent."""
+    """Pages of lists and events of watches, in order. After all of them the last watch is silent."""
 
     def __init__(self, lists: list[list[Manifest] | KubeError], watches: list[list[Any]]) -> None:
         self.lists = lists
         self.watches = watches
         self.versions: list[str] = []
-        """From which the watches began."""
+        """resourceVersions of the watches."""
         self.done = asyncio.Event()
 
     async def page(
@@ -75,7 +75,7 @@ class Seen:
 
 
 async def reflect(server: ApiServer) -> tuple[Seen, Reflector]:
-    """Until everything was told."""
+    """Run until everything is delivered."""
     seen = Seen()
     reflector = Reflector(
         server, "Service", "shop", "a=b", seen.handler, clock=seen.clock, vary=lambda: 0.5, sleep=seen.sleep

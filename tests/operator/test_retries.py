@@ -1,4 +1,4 @@
-"""When what failed is tried again."""
+"""Times of retries after failures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The whole process against an API server of a few lines: it takes the lease, watches, reconciles and lets go.
+"""The whole process with a minimal API server: it acquires the lease, watches, reconciles and releases the lease.
 
-kopf runs for real, over HTTP; a real Kubernetes is in e2e/.
+kopf runs for real, over HTTP. e2e/ uses a real Kubernetes.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ KINDS = {"brokerclusters": "BrokerCluster", "topics": "Topic", "statefulsets": "
 
 
 class ApiServer:
-    """Discovery, lists, watches that never say anything, and a memory of everything that was written."""
+    """An API server with discovery, lists and silent watches, which records all writes."""
 
     def __init__(self) -> None:
-        # Both are refused by their specs, so that nothing further is asked for.
+        # The specs of both are invalid, so that no further requests are sent.
         tls = {"secretName": "certificate", "mode": "enforcing", "clientAuth": "none"}
         cluster = cluster_body(replicas=2, replication={"mode": "masterSlave"}, tls=tls)
         self.listed = {"brokerclusters": [cluster], "topics": [topic_body(clusterRef={"name": "none"})]}
         self.written: list[tuple[str, str, Any]] = []
         self.unserved: list[str] = []
-        """Plurals that are answered with 404, once each."""
+        """Plurals that get one response 404 each."""
         self.lease: dict[str, Any] | None = None
         self.stopping = asyncio.Event()
         self.watched: list[tuple[str, dict[str, str]]] = []
         self.deleted: set[str] = set()
-        """Plurals whose definitions are gone."""
+        """Plurals whose definitions are deleted."""
         self.loop = asyncio.new_event_loop()
 
     def app(self) -> web.Application:
@@ -114,7 +114,9 @@ class ApiServer:
 
     @contextmanager
     def running(self, port: int) -> Iterator[None]:
-        """Serves in a thread with a loop of its own: kopf ends whatever task began on its loop after it did."""
+        """Serve in a thread with a separate event loop, because kopf ends all tasks that were started on its loop after
+        it.
+        """
         loop = self.loop
         runner = web.AppRunner(self.app(), shutdown_timeout=0)
         thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -130,7 +132,7 @@ class ApiServer:
             loop.close()
 
     def delete_definition(self, plural: str) -> None:
-        """Ends all watches; those of this plural cannot begin again."""
+        """End all watches. Those of this plural cannot start again."""
 
         def ended() -> None:
             self.deleted.add(plural)
@@ -140,20 +142,20 @@ class ApiServer:
         self.loop.call_soon_threadsafe(ended)
 
     def make_definition(self, plural: str, objects: list[dict[str, Any]]) -> None:
-        """The plural is served again, with other objects."""
+        """Serve the plural again, with other objects."""
         self.listed[plural] = objects
         self.deleted.discard(plural)
 
     def watches_of(self, plural: str) -> int:
-        """How many were begun."""
+        """Return the number of started watches."""
         return sum(watched == plural for watched, _ in self.watched)
 
     def statuses(self) -> set[str]:
-        """Names of the objects whose status was written."""
+        """Return the names of the objects whose status was written."""
         return {body["metadata"]["name"] for _, path, body in self.written if path.endswith("/status")}
 
     def reasons(self) -> dict[str, str]:
-        """Kind -> reason of the Ready condition that was written."""
+        """Return kind -> written reason of the Ready condition."""
         return {
             body["kind"]: body["status"]["conditions"][0]["reason"]
             for _, path, body in self.written
@@ -190,7 +192,7 @@ def _resources(version: str, plurals: list[str]) -> dict[str, Any]:
 
 @pytest.fixture
 def ports(free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch) -> tuple[int, Settings]:
-    """Port of an API server, and settings with which the operator finds it."""
+    """Run an API server. Yield its port, and the settings of an operator for it."""
     api_port, health_port = free_ports(2)
     address = f"http://127.0.0.1:{api_port}"
     info = kopf.ConnectionInfo(server=address, default_namespace=NAMESPACE)
@@ -212,7 +214,7 @@ async def _both_reconciled(server: ApiServer) -> None:
 async def test_it_leads_reconciles_both_kinds_and_lets_go(
     ports: tuple[int, Settings], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its resources come after it: until then it leaves the lease to others."""
+    """The resources are defined after the start. Until then the operator leaves the lease to others."""
     server = ApiServer()
     server.unserved = ["brokerclusters", "topics", "topics"]
     api_port, settings = ports

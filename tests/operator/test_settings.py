@@ -1,4 +1,4 @@
-"""Settings from the environment, and the command's way of complaining."""
+"""Settings from the environment, and errors of the command."""
 
 from __future__ import annotations
 

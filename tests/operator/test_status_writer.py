@@ -1,4 +1,4 @@
-"""What is written into a status, and what people are told of it."""
+"""Written statuses, and the logged changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READY = Verdict(Reason.READY, "all well")
 
 
 class Writing:
-    """A cluster whose status is written again and again."""
+    """A cluster whose status is written repeatedly."""
 
     def __init__(self) -> None:
         self.kube = FakeKube()

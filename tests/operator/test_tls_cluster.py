@@ -1,4 +1,4 @@
-"""Servers that run on the configuration which the operator writes for TLS, and the operator asking them."""
+"""Servers with the operator's configuration for TLS, and the operator's requests to them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_broker_registers_and_both_answer_the_operator(
     issued.cert.rename(secret / "tls.crt")
     issued.key.rename(secret / "tls.key")
     authority.cert.rename(secret / "ca.crt")
-    if client_auth == "require":  # what the chart sets
+    if client_auth == "require":  # set by the chart
         files = {"CERT": shown.cert, "KEY": shown.key, "CA": secret / "ca.crt"}
         for name, path in files.items():
             monkeypatch.setenv(f"RAPTORMQ_TLS_{name}", str(path))

@@ -1,4 +1,4 @@
-"""Verdicts on what brokers answer about a topic."""
+"""Verdicts about the responses of brokers about a topic."""
 
 from __future__ import annotations
 

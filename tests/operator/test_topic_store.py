@@ -1,4 +1,4 @@
-"""Which Topics there are, who claims which name, and which are to be looked at."""
+"""The known Topics, their claims of names, and those to reconcile."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_who_is_being_deleted_claims_nothing() -> None:
 
 
 def test_of_two_made_in_the_same_second_the_one_that_holds_it_stays() -> None:
-    """Their uids say nothing of which came first."""
+    """Their uids do not show which was created first."""
     for uids in (("a", "b"), ("b", "a")):
         store = TopicStore()
         store.see(made("first", version="7", uid=uids[0]))
         store.see(made("second", version="8", uid=uids[1]))
         assert holder(store) == "first"
-        store = TopicStore()  # the operator is restarted: versions have moved on
+        store = TopicStore()  # the operator is restarted, and versions have increased
         store.see(holding(made("second", version="20", uid=uids[1]), "TopicConflict"))
         store.see(holding(made("first", version="21", uid=uids[0])))
         assert holder(store) == "first"

@@ -1,4 +1,4 @@
-"""Whether a process sees its objects."""
+"""Whether a process receives the events of its objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Watch:
 
 
 class Process:
-    """Two namespaces, and a kind of children."""
+    """Two namespaces, and one kind of child objects."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -13,7 +13,7 @@ from raptormq.protocol.batch import BatchRow, encode_batch, scan_batch, scan_uni
 
 
 def one_by_one(data: bytes) -> list[BatchRow] | None:
-    """What the layout says; None for a batch that breaks it."""
+    """Decode by the description of the layout; None for an invalid batch."""
     rows: list[BatchRow] = []
     at = 0
     while at < len(data):
@@ -99,7 +99,7 @@ def test_records_with_a_crc_are_checked_one_by_one() -> None:
 def test_too_many_are_refused() -> None:
     data = encode_batch([(0, b"", b"")] * 3)
     assert len(scan_batch(data, 3)) == 3
-    for more in (b"", b"no record"):  # nobody looks so far
+    for more in (b"", b"no record"):  # beyond the bytes that are read
         with pytest.raises(RecordError, match="more than 2 records"):
             scan_batch(data + more, 2)
 

@@ -44,7 +44,7 @@ def test_places_are_those_of_the_decoder(records: list[Record]) -> None:
 
 @given(alike(), st.data())
 def test_what_one_look_finds_is_what_one_by_one_is_found(records: list[Record], draw: st.DataObject) -> None:
-    """One bit of the heads is another: both find the same, or both find nothing."""
+    """With one flipped bit in the heads, both decoders find the same messages, or none."""
     data = bytearray(encode_batch(records))
     size = len(data) // len(records)
     at = draw.draw(st.integers(0, len(records) - 1)) * size + draw.draw(st.integers(0, 21) | st.integers(0, size - 1))
@@ -85,6 +85,6 @@ def test_a_wrong_count_is_refused() -> None:
 
 
 def test_a_message_of_no_size_ends_the_search() -> None:
-    """Its lengths add up, with properties of -22 bytes: it would be found again and again."""
+    """The lengths add up with properties of -22 bytes, so that the same message would be found repeatedly."""
     with pytest.raises(RecordError, match="inconsistent lengths"):
         locate_messages(bytes(20) + b"\xff\xea", 1)

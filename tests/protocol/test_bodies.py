@@ -89,14 +89,14 @@ def test_well_formed_json_of_any_shape_raises_nothing_but_body_errors(body: byte
 @pytest.mark.parametrize(
     ("consumed", "begin", "end", "waiting", "lost"),
     [
-        (100, 400, 400, 0, 300),  # retention has deleted what the group had before it
+        (100, 400, 400, 0, 300),  # retention has deleted the earlier messages of the group
         (100, 300, 400, 100, 200),
         (300, 300, 400, 100, 0),
         (350, 300, 400, 50, 0),
         (400, 300, 400, 0, 0),
-        (None, 300, 400, 100, 0),  # it begins with what is there
+        (None, 300, 400, 100, 0),  # it begins at the first existing message
         (None, 0, 0, 0, 0),
-        (500, 300, 400, 0, 0),  # behind the end
+        (500, 300, 400, 0, 0),  # after the end
         (500, 0, 0, 0, 0),
         (100, 400, 300, 0, 200),
     ],

@@ -11,11 +11,11 @@ from raptormq.protocol.copied_properties import MAX_LEFT_OUT_BYTES, fit_properti
 from raptormq.protocol.properties import LEFT_OUT, MAX_PROPERTIES_BYTES, decode_properties, join_properties
 
 MARK = len(LEFT_OUT) + 2 + MAX_LEFT_OUT_BYTES
-"""What the marker may take."""
+"""Maximum size of the marker."""
 
 
 def padded(size: int, name: str = "pad") -> dict[str, str]:
-    """One property of so many bytes."""
+    """Return one property with this number of bytes."""
     return {name: "v" * (size - len(name) - 2)}
 
 

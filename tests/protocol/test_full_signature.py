@@ -44,7 +44,7 @@ def test_the_signed_text_is_the_documented_one() -> None:
 
 
 def test_the_classic_signature_is_there_and_covers_this_one() -> None:
-    """As RocketMQ's servers compute it: all ext fields but Signature, ordered by name, values alone."""
+    """Compute the signature like RocketMQ's servers: the values of all ext fields except Signature, ordered by name."""
     request = signed()
     fields = request.ext_fields
     assert sorted(fields) == ["AccessKey", "FullSignature", SIGNATURE, "offset", "topic"]
@@ -75,7 +75,7 @@ def other_value(request: RemotingCommand) -> None:
 
 
 def other_name(request: RemotingCommand) -> None:
-    """The values stay, in their order."""
+    """The values and their order do not change."""
     request.ext_fields["topid"] = request.ext_fields.pop("topic")
 
 
@@ -133,7 +133,7 @@ def test_another_secret_is_wrong() -> None:
 
 
 def test_what_the_classic_signature_does_not_see() -> None:
-    """Why there is another one: the same values under another code, in other fields."""
+    """The classic signature permits this: the same values with another code, in other fields."""
     for change in (other_code, other_name, other_border, oneway):
         request = signed()
         change(request)

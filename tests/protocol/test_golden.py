@@ -1,4 +1,4 @@
-"""Encoders and decoders against recorded bytes of Apache RocketMQ 5.3.3 (`tests/golden/README.md`)."""
+"""Encoders and decoders compared with recorded bytes of Apache RocketMQ 5.3.3 (`tests/golden/README.md`)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_frame_encodes_to_what_java_wrote(frame: bytes, expected: dict[str, An
     encoded = command.encode(decoded)
     if decoded.serialize_type == command.SerializeType.ROCKETMQ:
         assert encoded == frame
-    else:  # JSON has no canonical form: the same values come back
+    else:  # JSON has no canonical form, so the values are compared
         assert decode(encoded) == decoded
         assert encoded[8:].startswith(b"{")
 

@@ -1,4 +1,4 @@
-"""JSON bodies against recorded bodies of Apache RocketMQ 5.3.3 (`tests/golden`): round trips keep the values."""
+"""JSON bodies compared with recorded bodies of Apache RocketMQ 5.3.3 (`tests/golden`): round trips keep the values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def parameters() -> list[Any]:
 
 
 def comparable(value: Any) -> Any:
-    """Without what is null, false or empty and without static topics; lists stand for sets, in any order."""
+    """Return the value without null, false and empty fields and without static topics. Lists that represent sets are
+    sorted.
+    """
     if isinstance(value, dict):
         items = ((name, comparable(each)) for name, each in value.items() if name != "mappingDataVersion")
         return {name: each for name, each in items if each not in (None, False, {}, [], 0)}

@@ -1,4 +1,4 @@
-"""Header declarations against the recorded fields of Apache RocketMQ 5.3.3 (`tests/golden`)."""
+"""Header declarations compared with the recorded fields of Apache RocketMQ 5.3.3 (`tests/golden`)."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ RESPONSES: dict[int, type[Header]] = {
 EXTRA_FIELDS = {
     "ReqT",  # request type, sent by a hook of the client
     "bname",  # name of the broker, on every request that has one
-    "lo",  # logical queues (static topics), which we have not
-    "force",  # a topic request that the client wants to be obeyed although it changes queues
+    "lo",  # logical queues (static topics), which RaptorMQ does not support
+    "force",  # forces a topic request although it changes queues
     "namespace",
     "nsd",
     "ns",
-    "groupSysFlag",  # of a pull's answer: set by the reference, read by nobody
+    "groupSysFlag",  # in the response to a pull: set by the reference and not used
     "topicSysFlag",
-    "requestSource",  # of a pull: a client or a proxy
+    "requestSource",  # in a pull: a client or a proxy
     "proxyFrowardClientId",
     "acceptStandardJsonOnly",
     "batchUniqId",
-    "committed",  # of GET_MAX_OFFSET: what consumers see; there is no other end here
+    "committed",  # in GET_MAX_OFFSET: the end that consumers see, which is the only one here
 }
 
 

@@ -1,4 +1,4 @@
-"""Batches that are stored whole: unpacking, and errors for damaged batches."""
+"""Inner batches: unpacking, and errors of damaged batches."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_whatever_is_damaged_the_reference_agrees(count: int, damage: list[tuple
     found = scan_keyed(bytes(data))
     if found is None:
         return
-    rows = scan_batch(bytes(data), check_crc=True)  # and this raises nothing
+    rows = scan_batch(bytes(data), check_crc=True)  # and raises no error
     size = len(found.keys) // found.messages
     assert len(rows) == found.messages
     for number, (_, _, _, text) in enumerate(rows):
@@ -94,7 +94,9 @@ def test_whatever_is_damaged_the_reference_agrees(count: int, damage: list[tuple
 
 @pytest.mark.parametrize("at", range(20))
 def test_a_damaged_head_is_never_overlooked(at: int) -> None:
-    """A byte of any head: what is wrong for the reference is not found, and no CRC is taken for right."""
+    """With a changed byte in any head, an invalid batch for the reference is not decoded, and no CRC is accepted
+    wrongly.
+    """
     whole = batch(texts(2), flag=0)
     for start in (0, len(whole) // 2):
         damaged = bytearray(whole)

@@ -129,7 +129,7 @@ def test_unique_ids_are_unique_and_hold_the_time() -> None:
     assert len(set(ids)) == 65_536
     assert {len(text) for text in ids} == {32}
     assert int(ids[0][20:28], 16) == 86_400_000
-    assert int(factory.next_id(31 * 86_400_000 + 5)[20:28], 16) == 5  # February has begun
+    assert int(factory.next_id(31 * 86_400_000 + 5)[20:28], 16) == 5  # the first minute of February
 
 
 def test_several_ids_at_once_are_those_that_one_by_one_would_have_been() -> None:

@@ -1,4 +1,4 @@
-"""Requests for several queues: round trips, and no bytes cause anything but an error."""
+"""Requests for several queues: round trips, and an error for all invalid bytes."""
 
 from __future__ import annotations
 

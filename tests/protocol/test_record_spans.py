@@ -1,4 +1,4 @@
-"""Positions of the records of a pull: plain records are found, all others are left to the decoder."""
+"""Positions of the records in a pull response: plain records are found, all others are left to the decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures against signatures of the official Java client's algorithm."""
+"""Signatures compared with those of the official Java client's algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that no honest member sends: they are refused, and neither stop a member nor change what is committed."""
+"""Messages that no correct member sends: they are refused, and neither stop a member nor change committed records."""
 
 from __future__ import annotations
 

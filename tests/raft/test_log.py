@@ -1,4 +1,4 @@
-"""Positions: what :class:`EpochLog` says of a log, compared with the list of its units."""
+"""Positions: the results of :class:`EpochLog` compared with the list of its units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from raptormq.raft import ZERO, Configuration, Entry, EpochLog, Member, Position
 
 Unit = tuple[str, int]
-"""A byte or an entry, and its term."""
+"""A byte or an entry, with its term."""
 
 
 @st.composite

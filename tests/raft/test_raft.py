@@ -1,4 +1,4 @@
-"""What a single member accepts and refuses; histories of groups are in the transcripts and in the simulation."""
+"""Messages that a single member accepts or refuses. Transcripts and the simulation test whole groups."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PEERS = {"n0": "", "n1": "", "n2": ""}
 def member(
     options: Options | None = None, *, end: int = 100, commit: Position = ZERO, entries: tuple[Entry, ...] = ()
 ) -> Raft:
-    """Return n0 of a group that is in term 1."""
+    """Return n0 of a group in term 1."""
     saved = Saved(HardState(1, "", 10, 1, GROUP), entries or (Entry(1, 0, MEMBERS),), end=end, commit=commit)
     raft = Raft("n0", saved, options or Options(peers=PEERS), Random(1), lambda start, limit: limit)
     raft.tick(0)
@@ -53,7 +53,7 @@ def member(
 
 
 def work(raft: Raft) -> list[Message]:
-    """Do all there is to do and return what was sent."""
+    """Execute everything that is ready, and return the sent messages."""
     sent: list[Message] = []
     while (ready := raft.ready()) is not None:
         sent += ready.messages
@@ -77,7 +77,7 @@ def head(sender: str = "n1", term: int = 1) -> dict[str, object]:
 
 
 def answer(raft: Raft, sent: list[Message], voters: tuple[str, ...] = ("n1",)) -> list[Message]:
-    """Let members grant votes and match whatever they get."""
+    """Let members grant votes and acknowledge all appends."""
     for message in sent:
         if message.to not in voters:
             continue
@@ -178,7 +178,7 @@ def test_a_member_that_may_not_lead_does_not_campaign() -> None:
 
 
 def lead(raft: Raft, start: int, milliseconds: int) -> list[Message]:
-    """Pass time at a leader whose followers answer, and return what it sent."""
+    """Advance the time of a leader whose followers respond. Return the sent messages."""
     sent: list[Message] = []
     for now in range(start, start + milliseconds, 100):
         raft.tick(now)
@@ -276,7 +276,7 @@ def test_what_a_leader_refuses(proposal: DataAppended | AddMember, reason: str) 
 
 def test_a_removal_that_leaves_no_majority_is_refused() -> None:
     raft = leader()
-    for now in range(2100, 3600, 100):  # n2 is silent
+    for now in range(2100, 3600, 100):  # n2 does not respond
         raft.tick(now)
         answer(raft, work(raft), ("n1",))
     with pytest.raises(ProposalRefused, match="without n1 the group has no majority of live voters"):

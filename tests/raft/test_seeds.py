@@ -1,4 +1,4 @@
-"""Thousands of seeds of the simulated group: `make test-simulation`, and `make soak` with more."""
+"""Thousands of seeds of the simulated group: `make test-simulation`, and more with `make soak`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from tests.raft.simulation import Simulation
 
 BLOCK = 200
-"""Of a test; the first block is the budget in which each planted bug of `tests/mutants/raft.toml` has to be found."""
+"""Number of seeds of a test. The first block of seeds must find each seeded bug of `tests/mutants/raft.toml`."""
 
 SEEDS = int(os.environ.get("RAFT_SEEDS", "5000"))
-"""How many seeds; `RAFT_SEEDS=100000 make test-simulation` for more."""
+"""Number of seeds; `RAFT_SEEDS=100000 make test-simulation` runs more."""
 
 
 @pytest.mark.simulation

@@ -1,4 +1,4 @@
-"""A few seeds with every run of the unit tests; and what they are to find a fault in happens."""
+"""A few seeds in every run of the unit tests, and a check that the simulation causes its faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scenarios of ``scenarios/`` go on as they are written down."""
+"""The scenarios in ``scenarios/`` have the recorded outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""scripts/install.sh promtool: nothing where it is there, the advice where it cannot be had, else only the program."""
+"""scripts/install.sh promtool: no action if the program exists, advice if it cannot be installed, otherwise only the
+program.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ OF_THE_SYSTEM = ("bash", "dirname", "id", "install", "mktemp", "rm", "touch", "m
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """The only folder on the PATH: what the script calls, and neither apt-get nor promtool."""
+    """Create the only folder of the PATH, with the programs that the script calls, but neither apt-get nor promtool."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in OF_THE_SYSTEM:

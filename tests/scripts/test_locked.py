@@ -1,4 +1,4 @@
-"""The part of the lock that an image installs: complete, hashed, and for one version of Python."""
+"""The part of the lock file that an image installs: complete, hashed, and for one version of Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch queries in a real Spark session against a real broker."""
+"""Batch queries in a real Spark session with a real broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.names import unique
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import BROKER, create_topic, sample_messages, send
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a busy machine starts a session slowly
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a session starts slowly on a busy machine
 
 QUEUES = 4
 COUNT = 600
@@ -27,7 +27,7 @@ COUNT = 600
 
 @pytest.fixture(scope="module")
 def messages(name_server: str) -> list[Message]:
-    """The content of the topic that most tests here read."""
+    """The contents of the topic that most tests here read."""
     topic = unique("batch-flights")
     create_topic(name_server, topic, QUEUES)
     sent = sample_messages(topic, COUNT)
@@ -143,7 +143,7 @@ def test_another_schema_is_refused(spark: SparkSession, name_server: str, messag
 
 @pytest.fixture
 def expiring() -> Iterator[MemoryBroker]:
-    """A broker whose retention takes effect between the planning of a query and its reading."""
+    """A broker whose retention deletes messages between the planning of a query and its reads."""
     with MemoryBroker() as broker:
         broker.create("t", 1)
         for number in range(100):
@@ -173,7 +173,7 @@ def test_messages_that_expire_after_planning(spark: SparkSession, expiring: Memo
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_damaged_messages(spark: SparkSession, expiring: MemoryBroker, fail: str) -> None:
     stored = expiring.topics["t"][0].messages
-    stored[40].sys_flag |= int(SysFlag.COMPRESSED)  # its body is not compressed
+    stored[40].sys_flag |= int(SysFlag.COMPRESSED)  # with an uncompressed body
     frame = read(spark, expiring.address, "t", failOnDamage=fail)
     if fail == "true":
         with pytest.raises(Exception, match=r"offset 40 of t@broker-a:0 is damaged.*failOnDamage"):
@@ -238,6 +238,6 @@ def test_filters_are_pushed_down(spark: SparkSession, name_server: str, messages
     for condition, tasks in filters.items():
         found = read(spark, name_server, topic, minPartitions="1").where(condition)
         assert keys(found) == keys(whole.where(condition)), condition
-        if tasks:  # Spark makes one up where there is nothing to read
+        if tasks:  # Spark creates one for a query without data
             assert found.rdd.getNumPartitions() == tasks, condition
     assert len(keys(read(spark, name_server, topic).where("tags = 'JFK'"))) > 50

@@ -1,4 +1,6 @@
-"""`raptormq spark offsets`: what checkpoints say, how they are compared, and what Spark makes of a rewritten one."""
+"""`raptormq spark offsets`: contents of checkpoints, their comparison, and the start of a query from a rewritten
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def reason(*arguments: object) -> str:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Three batches of a query with a source of ours and another one; the last is committed."""
+    """Write three batches of a query with a source of RaptorMQ and another source. The last batch is committed."""
     folder = tmp_path / "checkpoint"
     for name in ("offsets", "commits"):
         (folder / name).mkdir(parents=True)
@@ -101,7 +103,7 @@ def test_offsets_are_rewritten_and_the_old_ones_kept(checkpoint: Path) -> None:
     offset = log.read().offsets()[1]
     assert offset.queues[MessageQueue("t", "a", 0)] == 3
     assert offset.queues[MessageQueue("t", "a", 1)] == 5
-    assert offset.topic_ids == {("u", "a"): "id-u"}  # those of t may be of another topic of that name
+    assert offset.topic_ids == {("u", "a"): "id-u"}  # the offsets of t may belong to another topic with this name
     assert not (checkpoint / "offsets" / ".2.crc").exists()
     assert (checkpoint / "offsets-before-rewrite" / "2").read_text(encoding="utf-8") == before
     with_id = '{"v": 2, "i": {"t": {"a": "new"}}, "q": {"t": {"a": {"0": 4}}}}'

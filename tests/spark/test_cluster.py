@@ -1,4 +1,4 @@
-"""The blocking calls: over real connections, to a broker that can be absent or refuse."""
+"""Blocking requests over real connections, to a broker that can be down or refuse requests."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_environment_says_how_to_connect(tmp_path: Path, monkeypatch: pytest
 
 
 def test_options_say_how_to_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over the environment, and each connection for itself."""
+    """They override the environment, separately for each connection."""
     authority = Authority(tmp_path, "authority")
     issued, own = authority.issue("servers"), authority.issue("executor")
     mutual = ServerTls(True, str(issued.cert), str(issued.key), "", str(authority.cert), "require")
@@ -138,7 +138,7 @@ def test_nobody_at_the_address_is_an_error_in_time(free_port: int) -> None:
 
 
 def test_silence_at_an_address_is_an_error_in_time() -> None:
-    """With a time-out per request that is longer than any test may take."""
+    """The timeout of a request exceeds that of the test."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         waiting = Cluster(Connection((address,), request_timeout_s=1000.0, retry_timeout_s=1000.0))

@@ -1,4 +1,4 @@
-"""Positions made concrete: earliest, latest, JSON, time; and what a batch may not ask for."""
+"""Resolution of positions: earliest, latest, JSON, time; and positions that a batch must not use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Credentials, TLS and keys per source and sink: they arrive at the client, win over the environment, and no secret is
-shown.
+"""Credentials, TLS and keys of a source and a sink: the client gets them, they override the environment, and no secret
+is shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HUSH = "hush-hush"
 
 
 def connection(**given: str) -> Connection:
-    """What the options say, which is the same for source and sink."""
+    """Return the client configuration of the options, which is the same for source and sink."""
     source = parse_source_options(SERVER | given | {"subscribe": "t"}, streaming=None).connection
     assert parse_sink_options(SERVER | given | {"topic": "t"}).connection == source
     return source

@@ -1,4 +1,4 @@
-"""Damaged messages and batches: an error, or left out with a warning and counted."""
+"""Damaged messages and batches: an error, or skipped with a warning and counted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ZLIB = int(SysFlag.COMPRESSED)
 
 
 def batch(offset: int, *own: str, stated: int | None = None) -> StoredMessage:
-    """A batch whose messages have their offsets for bodies, and these properties."""
+    """Return a batch whose messages have their offsets as bodies, with these properties."""
     records = [(0, b"%d" % number, text.encode()) for number, text in enumerate(own, offset)]
     properties = properties_text(INNER_NUM=str(len(own) if stated is None else stated))
     return message(offset, encode_batch(records), properties, sys_flag=INNER_BATCH)
@@ -100,7 +100,7 @@ def test_a_nested_batch_is_one_by_its_properties_not_by_its_body() -> None:
 def test_records_that_do_not_have_their_crc_are_left_out() -> None:
     records = [bytearray(encode_record(each)) for each in (message(0, b"0"), batch(1, "", ""), message(3, b"3"))]
     records[1][100] ^= 1
-    records[2][-11] ^= 1  # before the topic and its length and the length of no properties
+    records[2][-11] ^= 1  # before the topic with its length and the length of empty properties
     data = b"".join(records)
     with pytest.raises(RecordError, match=r"offset 1 of .* CRC"):
         offsets(data, None)
@@ -111,7 +111,7 @@ def test_records_that_do_not_have_their_crc_are_left_out() -> None:
 
 @st.composite
 def damaged_queues(draw: st.DrawFn) -> list[StoredMessage]:
-    """Batches, some compressed and some with a wrong byte, and single messages."""
+    """Batches, some of them compressed or with a wrong byte, and single messages."""
     stored: list[StoredMessage] = []
     offset = 0
     for count in draw(st.lists(st.integers(0, 4), min_size=1, max_size=6)):
@@ -146,7 +146,7 @@ def test_what_is_left_is_what_the_protocol_can_read(stored: list[StoredMessage])
 
 
 class OneAnswer:
-    """A queue that one answer brings."""
+    """A queue with one response."""
 
     def __init__(self, body: bytes, end: int) -> None:
         self._result = PullResult(QUEUE, PullStatus.FOUND, end, 0, end, body)

@@ -1,4 +1,4 @@
-"""Arrow columns against the reference decoder of the protocol, one message at a time."""
+"""Arrow columns compared with the reference decoder of the protocol, for each message."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_is_outside_of_the_range_is_trimmed() -> None:
 
 
 def test_tags_are_compared_as_text() -> None:
-    # "Aa" and "BB" have the same hash, so a broker that was asked for one also sends the other.
+    # "Aa" and "BB" have the same hash, so a broker returns both for either tag.
     data = buffer_of(*(message(n, properties=properties_text(TAGS=tag)) for n, tag in enumerate(["Aa", "BB", "C"])))
     decoder = RecordDecoder(QUEUE, ("tags", "value"), tags=frozenset({"Aa", "C"}))
     assert [row["tags"] for row in rows(decoder, data)] == ["Aa", "C"]
@@ -163,7 +163,7 @@ def test_a_compressed_body_that_is_damaged_is_an_error() -> None:
 
 
 class OneKey:
-    """A source of one key."""
+    """A key source with one key."""
 
     def current(self) -> tuple[str, bytes]:
         return "k1", bytes(16)
@@ -199,7 +199,7 @@ def test_encrypted_bodies_are_decrypted_and_never_passed_off_as_data() -> None:
     assert len(rows(without, data, 0, 1)) == 1
     with pytest.raises(KeyMissing, match=r"offset 1 of the queue .*'k1'.*; set option encryptionKeyFile"):
         rows(without, data)
-    assert len(rows(RecordDecoder(QUEUE, ("tags",)), data)) == 5  # nobody asks for the bodies
+    assert len(rows(RecordDecoder(QUEUE, ("tags",)), data)) == 5  # without the column of bodies
 
 
 def test_damaged_ciphertext_is_damage() -> None:

@@ -1,6 +1,6 @@
-"""The demo as it is, with a small library: a real broker process, the real client, a real Spark query.
+"""The unchanged demo with a small library: a real broker process, the real client, a real Spark query.
 
-It runs as a process of its own, because the session that it starts and stops is not the one of the other tests.
+It runs in a separate process, because it starts and stops its own session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exactly-once writes: what Spark repeats, and what dies in between, is in the topic once."""
+"""Exactly-once writes: rows are in the topic once, despite repeated tasks and killed processes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_write_of_which_a_task_fails_leaves_nothing(spark: SparkSession, name_
 
     with ThreadPoolExecutor(1) as threads:
         opening = threads.submit(open_gate)
-        with pytest.raises(PySparkException, match="the second task fails"):  # a local session repeats no task
+        with pytest.raises(PySparkException, match="the second task fails"):  # a local session does not repeat tasks
             write(failing, name_server, topic)
         is_over.set()
         opening.result()
@@ -90,7 +90,7 @@ def test_wrong_uses_are_refused_before_anything_is_sent(spark: SparkSession, nam
 
 
 class Servers:
-    """A name server, and a broker that can be killed and started again on its port and store."""
+    """A name server, and a broker that can be killed and restarted on its port and store."""
 
     def __init__(self, folder: Path, ports: list[int], more: dict[str, str] | None = None) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""The example jobs and their manifests: results against a straight count, restarts, and names that fit together."""
+"""The example jobs and their manifests: results compared with a direct computation, restarts, and matching names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def straight_count(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def sent(name_server: str) -> tuple[str, list[dict[str, Any]]]:
-    """A topic, and the flights in it, some of them twice and in another queue."""
+    """A topic with flights, some of them twice and in another queue."""
     records, topic = flights(300), unique("example-flights")
     create_topic(name_server, topic, 3)
     numbered = [*enumerate(records), *list(enumerate(records))[:40]]

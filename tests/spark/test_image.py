@@ -1,4 +1,4 @@
-"""The image's own programs: the entrypoint keeps Spark's contract, slim.py keeps what is needed."""
+"""The programs of the image: the entrypoint follows Spark's contract, and slim.py keeps the required files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMAGE = Path(__file__).resolve().parents[2] / "spark" / "image"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A folder with a `tini` that prints its arguments, one per line."""
+    """Create a folder with a `tini` that prints its arguments, one per line."""
     folder = tmp_path / "bin"
     folder.mkdir()
     tini = folder / "tini"

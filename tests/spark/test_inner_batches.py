@@ -1,4 +1,4 @@
-"""Batches that are stored whole become rows, one per message; the reference is the protocol's `unwrap`."""
+"""Inner batches become rows, one per message. The reference is the protocol's `unwrap`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batch(offset: int, count: int, way: int = 0, stated: int | str | None = None
 
 @st.composite
 def queues(draw: st.DrawFn) -> list[StoredMessage]:
-    """Batches of every kind and single messages, one behind the other."""
+    """Consecutive batches of every kind and single messages."""
     stored: list[StoredMessage] = []
     offset = draw(st.integers(0, 2**40))
     for count in draw(st.lists(st.integers(0, 5), max_size=6)):
@@ -88,7 +88,9 @@ def test_times_are_those_of_the_batch_and_ids_those_of_the_messages() -> None:
     ids=["plain", "compressed", "shorter than its number of messages"],
 )
 def test_ids_of_the_broker_do_not_depend_on_who_took_the_batch_apart(count: int, way: int, host: bytes) -> None:
-    """A task that begins inside a batch gets the rest of it message by message, any other one the batch."""
+    """A task that begins inside a batch receives its remaining messages individually. Any other task receives the
+    batch.
+    """
     sys_flag, compress = way, dict(WAYS)[way]
     body = compress(encode_batch((0, b"", b"") for _ in range(count)))
     places = {"physical_offset": 7000, "store_host": host}

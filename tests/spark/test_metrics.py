@@ -32,7 +32,7 @@ def test_what_retention_has_deleted_is_lost_and_no_lag() -> None:
 
 
 class Progress:
-    """What Spark tells of a batch."""
+    """The progress report of a batch."""
 
     def __init__(self, end: StreamOffset, latest: ReportedEnds) -> None:
         self.progress = self

@@ -1,4 +1,4 @@
-"""Offset documents: what is written is read back, equal offsets are equal texts, and no input does harm."""
+"""Offset documents: round trips, one text for equal offsets, and safe rejection of invalid input."""
 
 from __future__ import annotations
 

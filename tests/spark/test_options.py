@@ -1,4 +1,4 @@
-"""Options: what they mean, and that a mistake is named instead of ignored."""
+"""Options: their meaning, and errors for mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver process of a SparkPipeline: what it serves, what it waits for, and what it leaves behind."""
+"""The driver process of a SparkPipeline: its endpoints, its waits, and its files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Driver:
 
 
 def children(parent: int, name: str) -> list[int]:
-    """The direct children of a process with this name of a program."""
+    """Return the direct children of a process with this program name."""
     found = subprocess.run(["pgrep", "-P", str(parent), "-x", name], capture_output=True, text=True, check=True)
     return [int(line) for line in found.stdout.split()]
 
@@ -229,7 +229,7 @@ def test_nothing_has_been_read_at_the_beginning() -> None:
 
 
 def progress(end: StreamOffset, latest: ReportedEnds | None) -> Any:
-    """The event of a batch of the query `flights`, which also reads from another system."""
+    """Return the event of a batch of the query `flights`, which also reads from another system."""
     ours = SimpleNamespace(
         endOffset=json.dumps(end.to_document()), latestOffset=latest and json.dumps(latest.to_document())
     )

@@ -1,4 +1,4 @@
-"""The examples of pipelines on records whose results are computed in plain Python."""
+"""The example pipelines with records whose results are computed in plain Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.spark.test_examples import example
 
 
 def put(name_server: str, topic: str, rows: list[dict[str, Any]]) -> None:
-    """Send rows as JSON; the first fifty twice, as a producer does that did not see the answer."""
+    """Send rows as JSON. The first fifty are sent twice, like by a producer that lost the responses."""
     create_topic(name_server, topic, 4)
     numbered = [*enumerate(rows), *list(enumerate(rows))[:50]]
     send(name_server, [Message(topic, json.dumps(row).encode(), keys=(str(n),)) for n, row in numbered], 4)
@@ -100,7 +100,7 @@ def test_a_raw_topic_is_cleaned_once_from_a_time_on(
     deliver(old, 0)
     boundary = time.time()
     while (since := datetime.now(UTC)).timestamp() < boundary + 0.02:
-        pass  # the store's clock has milliseconds
+        pass  # store timestamps have milliseconds
     deliver(new, 100)
 
     def wanted(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""When a streaming query counts as dead, from events and observations, with a clock that the test moves."""
+"""When a streaming query counts as dead, derived from events and observations, with a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ValueError: no such column: delay
 
 
 class Driver:
-    """A watch, and the events of a driver; the ids of a query and its runs come from its name."""
+    """A watch, and the events of a driver. The ids of a query and its runs are derived from its name."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -45,7 +45,7 @@ class Driver:
         self.watch.onQueryIdle(event)
 
     def after(self, seconds: float, **active: Observation) -> str | None:
-        """Return the fault after so many seconds and one more observation."""
+        """Return the fault after this many seconds and one more observation."""
         self.time += seconds
         self.watch.observe({name + "1": each for name, each in active.items()})
         return self.watch.fault()
@@ -103,7 +103,7 @@ def test_any_sign_of_life_moves_the_deadline(driver: Driver, sign: str) -> None:
     last = {"task": Observation(False, (1, 8)), "waits": WAITS}.get(sign, WORKS)
     assert driver.after(1, a=last) is None
     assert driver.after(DEADLINE_S - 2, a=last) is None
-    # The progress of one query is none of another.
+    # The progress of one query does not count for another.
     driver.start("b")
     assert driver.after(2, a=last, b=WORKS) == (
         None if sign == "waits" else "query a is stalled: no task and no batch was completed for 600 s"

@@ -1,4 +1,4 @@
-"""Ranges, their parts and the limit of a micro-batch: nothing is lost, doubled or starved."""
+"""Ranges, their parts and the limit of a micro-batch: no message is lost or repeated, and no queue is starved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties by the positions of their separators, against one parse per message."""
+"""Properties from the positions of their separators, compared with parsing each message."""
 
 from __future__ import annotations
 

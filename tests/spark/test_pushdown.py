@@ -1,4 +1,4 @@
-"""Filters that the source takes over: what they leave, without Spark."""
+"""Filters that the source applies, without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Q0, Q1 = (MessageQueue("t", "broker-a", number) for number in range(2))
 
 
 def pushed(*filters: Filter, tags: frozenset[str] | None = ALL) -> Pushed:
-    """What filters leave that are all taken over."""
+    """Return the rows that remain if the source applies all filters."""
     found, left = push(filters, tags=tags)
     assert left == []
     return found

@@ -1,4 +1,4 @@
-"""Reading one range: when it ends, what it trims, and what it does when the broker has less than was promised."""
+"""Reads of one range: their end, the messages outside the range, and brokers that have less than expected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def result(status: PullStatus, following: int, body: bytes = b"", low: int = 0, 
 
 
 class Source:
-    """A queue whose answers a test decides; remembers the offsets that it was asked for."""
+    """A queue with responses of the test. It records the requested offsets."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -81,7 +81,7 @@ def stored(offsets: range) -> bytes:
 
 
 def plain(count: int) -> Answer:
-    """Answers with `count` messages at a time, like a broker that has its own limit and does not know the range."""
+    """Respond with `count` messages at a time, like a broker with its own limit, regardless of the range."""
     return lambda offset, _: result(PullStatus.FOUND, offset + count, stored(range(offset, offset + count)))
 
 
@@ -121,7 +121,7 @@ def test_the_next_pull_is_on_its_way_while_a_batch_is_used() -> None:
 
 
 def test_the_end_is_reached_without_its_last_message() -> None:
-    """Tags that do not match, offsets without a message: the range ends with the next offset, not with a message."""
+    """After filtered tags and offsets without a message, the range ends by the next offset instead of a message."""
     answers = {
         0: result(PullStatus.FOUND, 5, stored(range(2))),
         5: result(PullStatus.NO_MATCHED_MESSAGE, 9),
@@ -200,7 +200,7 @@ def test_a_broker_that_does_not_answer_fails_the_task() -> None:
 
 
 async def send_large_batch(client_config: ClientConfig, topic: str) -> None:
-    """Two messages and a batch that is stored whole, which no broker takes apart: it grows to 16 MiB."""
+    """Return two messages and an inner batch that no broker unpacks, because it has 16 MiB when decompressed."""
     queue = MessageQueue(topic, BROKER, 0)
     async with AdminClient(client_config=client_config) as admin:
         await admin.create_topic(topic, 1, 1, attributes={"queue.type": "BatchCQ"})

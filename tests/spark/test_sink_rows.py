@@ -1,4 +1,4 @@
-"""Arrow batches as messages, without Spark."""
+"""Conversion of Arrow batches to messages, without Spark."""
 
 from __future__ import annotations
 

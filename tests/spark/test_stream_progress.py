@@ -1,4 +1,4 @@
-"""How a stream moves on: starts, limits, new and lost queues, restarts. Against a small model of a topic."""
+"""Progress of a stream: starts, limits, new and lost queues, restarts, with a small model of a topic."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_latest_is_fixed_when_first_asked_for() -> None:
 
 
 def test_a_first_batch_that_is_repeated_begins_where_it_first_did() -> None:
-    """Spark logs the end of batch 0 and dies; the next run asks for the initial offset again, and "latest" is later."""
+    """Spark logs the end of batch 0 and is killed. The next run requests the initial offset again, and "latest" has
+    moved.
+    """
     topic = Topic(q0=(0, 10))
     run = StreamProgress(LATEST, topic)
     start = run.initial()
@@ -315,7 +317,7 @@ def test_a_batch_waits_for_enough_rows_and_not_too_long() -> None:
     topic = Topic(q0=(0, 10), q1=(0, 0))
     progress = StreamProgress(replace(OPTIONS, max_trigger_delay_s=60.0), topic, lambda: now[0])
     first = progress.advance(progress.initial(), None, min_rows=50)
-    assert first.queues == {Q0: 10, Q1: 0}  # the first one of a run waits for nothing
+    assert first.queues == {Q0: 10, Q1: 0}  # the first batch of a run does not wait
     topic.bounds = {Q0: (0, 40), Q1: (0, 19)}
     assert progress.advance(first, None, min_rows=50) is first
     assert progress.report() is not None

@@ -1,4 +1,4 @@
-"""Streaming queries in a real Spark session against a real broker: exactly once from checkpoints."""
+"""Streaming queries in a real Spark session with a real broker: exactly once from checkpoints."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.names import unique
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import create_topic, sample_messages, send
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a busy machine starts a session slowly
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a session starts slowly on a busy machine
 
 WAIT_S = 100
 
 
 class Sink:
-    """Remembers the keys of every batch; a repeated batch replaces itself, as a file named after it would."""
+    """Records the keys of every batch. A repeated batch replaces the earlier one, like a file with its name."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[str]] = {}
@@ -46,7 +46,7 @@ def run(
     sink: Callable[[DataFrame, int], None],
     **options: str,
 ) -> list[StreamingQueryProgress]:
-    """Read what there is and end; return what Spark says of the batches that read something."""
+    """Read all messages and stop. Return Spark's progress of the batches with data."""
     stream = spark.readStream.format("raptormq").option("nameServer", name_server).option("subscribe", topic)
     frame = stream.options(**{"startingOffsets": "earliest"} | options).load()
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
@@ -109,7 +109,7 @@ def test_available_now_ends_while_a_producer_keeps_writing(
 def test_a_driver_that_dies_in_a_batch_repeats_exactly_that_batch(
     spark: SparkSession, name_server: str, tmp_path: Path
 ) -> None:
-    """Batch 0 starts at "latest" and dies; what is sent before the restart must not be left out."""
+    """Batch 0 starts at "latest" and fails. Messages sent before the restart must not be skipped."""
     topic = unique("stream-restart")
     create_topic(name_server, topic, 2)
     old = [Message(topic, b"old", keys=(f"old{number}",)) for number in range(10)]
@@ -149,8 +149,8 @@ def test_progress_and_lag_are_reported(spark: SparkSession, tmp_path: Path) -> N
         finally:
             spark.streams.removeListener(listener)
         assert broker.committed["reports", "t", 0] == 90
-        # One connection for the offsets and one for each worker, which keeps it from batch to batch: fewer than one for
-        # each batch. Another worker is made when a batch begins before a worker is free again.
+        # There is one connection for offsets and one per worker, which keeps it across batches, so there are fewer
+        # connections than batches. Spark starts another worker if a batch begins while all workers are busy.
         assert len(connections) == 6
         assert [each for each in connections if not 2 <= each[0] <= 6 or each[1]] == []
     left_over = [75, 60, 45, 30, 15, 0]
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_a_topic_that_is_not_read_any_more_stops_the_query(spark
     ],
 )
 def test_limits_of_a_trigger(spark: SparkSession, tmp_path: Path, options: dict[str, str], sizes: list[int]) -> None:
-    """What Spark hands on of a limit is one kind only; all of ours count, and none keeps AvailableNow waiting."""
+    """Spark passes only one kind of limit. All limits count, and none delays AvailableNow."""
     with MemoryBroker() as broker:
         broker.create("t", 1)
         for number in range(90):

@@ -1,4 +1,4 @@
-"""The sink's sender alone, over a producer whose broker answers when the test says so."""
+"""The sender of the sink, with a producer whose broker responds when the test permits it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_portion_beyond_the_limit_travels_alone() -> None:
 
 
 async def test_a_late_failure_ends_the_task() -> None:
-    """The failure comes after the last row was handed over: it must not be lost."""
+    """The failure occurs after the last row was passed. It must not be lost."""
     producer = HeldProducer()
     task = sender(producer)
     await task.send(rows(3))

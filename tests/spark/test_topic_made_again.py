@@ -1,5 +1,6 @@
-"""A topic that is deleted and made again behind a stream: it is told of, or read from its first message, and never
-taken for the old one."""
+"""A topic that is deleted and recreated during a stream: the stream fails, or reads it from its first message, and
+never uses old offsets.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tests.names import unique
 from tests.spark.sending import BROKER, create_topic, make_again, send
 from tests.spark.test_streaming_query import Sink, run
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a busy machine starts a session slowly
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a session starts slowly on a busy machine
 
 
 def numbered(topic: str, name: str, count: int) -> list[Message]:
@@ -78,7 +79,7 @@ def test_a_checkpoint_from_before_there_were_ids_is_read_and_gets_them(
     assert document.pop("i").keys() == {topic}
     written.write_text("\n".join([*lines[:-1], json.dumps(document | {"v": 1})]))
     (checkpoint / "offsets" / f".{written.name}.crc").unlink(missing_ok=True)
-    run(spark, name_server, topic, checkpoint, Sink())  # nothing new, but it learns which topic it reads
+    run(spark, name_server, topic, checkpoint, Sink())  # no messages, but the query learns the id of the topic
     send(name_server, old[5:], 1)
     sink = Sink()
     run(spark, name_server, topic, checkpoint, sink)

@@ -1,4 +1,4 @@
-"""DataFrames written to a real broker, in batches and as streams, and read back."""
+"""DataFrames written to a real broker, as batches and as streams, and read again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.names import unique
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import BROKER, create_topic, sample_messages, send
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a busy machine starts a session slowly
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a session starts slowly on a busy machine
 
 WAIT_S = 100
 
@@ -127,7 +127,7 @@ def test_messages_may_come_later(spark: SparkSession, name_server: str) -> None:
 
 
 def test_a_stream_is_written_once_over_restarts(spark: SparkSession, name_server: str, tmp_path: Path) -> None:
-    """Without a failure there are no duplicates, batch for batch."""
+    """Without a failure no batch has duplicates."""
     source, target = unique("write-from"), unique("write-to")
     for topic in (source, target):
         create_topic(name_server, topic, 2)
@@ -238,12 +238,12 @@ def test_encrypted_bodies_there_and_back(
     assert found == sorted(f"secret {number}" for number in range(500))
     with pytest.raises(PySparkException, match=r"encrypted with the key 'k1'.* set option encryptionKeyFile"):
         read(spark, name_server, topic).select("value").collect()
-    if queue_type == "SimpleCQ":  # metadata can be read by everybody, unless batches have to be taken apart
+    if queue_type == "SimpleCQ":  # all users can read metadata, unless batches must be unpacked
         assert read(spark, name_server, topic, columns="tags").count() == 500
 
 
 def test_secrets_are_shown_nowhere(spark: SparkSession, name_server: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Not in plans, and not in the errors of tasks."""
+    """Secrets are neither in plans nor in the errors of tasks."""
     topic = unique("write-secret")
     create_topic(name_server, topic, 1)
     secrets = {"accessKey": "somebody", "secretKey": "hush-hush", "tlsKeyPassword": "hush-hush"}

@@ -1,4 +1,4 @@
-"""Tasks of the sink whose broker is killed: what a task says it has written is there, whatever happened meanwhile."""
+"""Tasks of the sink with a broker that is killed: rows of a successful task are stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT_S = 60.0
 
 
 def batches(number_of_rows: int, reached: threading.Event, after: int) -> Iterator[pa.RecordBatch]:
-    """Batches with numbered bodies; `reached` is set when so many have been asked for."""
+    """Return batches with numbered bodies. `reached` is set when this number is requested."""
     for first in range(0, number_of_rows, ROWS_PER_BATCH):
         if first >= after * ROWS_PER_BATCH:
             reached.set()
@@ -34,7 +34,7 @@ def batches(number_of_rows: int, reached: threading.Event, after: int) -> Iterat
 
 
 async def stored(name_server: str, topic: str) -> Counter[bytes]:
-    """All bodies of a topic."""
+    """Return all bodies of a topic."""
     found: Counter[bytes] = Counter()
     async with PullConsumer(name_servers=name_server) as consumer:
         for queue in await consumer.queues(topic):
@@ -47,13 +47,13 @@ async def stored(name_server: str, topic: str) -> Counter[bytes]:
 
 
 def options_for(name_server: str, **more: str) -> SinkOptions:
-    """Little may be under way at once, so that the task waits for the broker again and again."""
+    """A small limit of messages in flight, so that the task often waits for the broker."""
     raw = {"nameServer": name_server, "topic": "t", "maxInFlightBytes": "64k", "batchMaxBytes": "4k"}
     return parse_sink_options(raw | more)
 
 
 class Servers:
-    """A name server, and a broker that can be killed and started again on its port and store."""
+    """A name server, and a broker that can be killed and restarted on its port and store."""
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
         self._folder = folder
@@ -73,7 +73,7 @@ class Servers:
         return process(self._folder, self._broker_port, {"namesrvAddr": self.name_server, "brokerIP1": "127.0.0.1"})
 
     async def write_and_kill(self, options: SinkOptions) -> asyncio.Task[WrittenRows]:
-        """Begin to write, and kill the broker in the middle."""
+        """Start to write, and kill the broker meanwhile."""
         reached = threading.Event()
         async with self.broker() as broker:
             async with AdminClient(name_servers=self.name_server) as admin:

@@ -1,6 +1,6 @@
-"""SQL92 filters decide as Apache RocketMQ's filter library does, and stay within their bounds.
+"""SQL92 filters have the results of Apache RocketMQ's filter library, and stay within their limits.
 
-`reference_outcomes.json` holds random expressions with what `rocketmq-filter` 5.3.3 makes of them: true, false, or
+`reference_outcomes.json` contains random expressions with their result in `rocketmq-filter` 5.3.3: true, false, or
 refused.
 """
 
