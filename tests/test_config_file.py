@@ -1,4 +1,4 @@
-"""The settings file: text to pairs, pairs to typed settings, and what is said about mistakes."""
+"""The settings file: text to key-value pairs, pairs to typed settings, and errors."""
 
 from __future__ import annotations
 
@@ -170,6 +170,6 @@ def test_changed_properties_touch_nothing_else(text: str, changed: str) -> None:
 @example("C:\\store\nnext\rline\\")
 @example("x\u2028b=2")
 def test_any_value_is_escaped_as_the_format_needs(text: str) -> None:
-    value = f"<{text}>"  # blanks around a value are not part of it
+    value = f"<{text}>"  # spaces around a value are not part of it
     assert parse_properties(format_properties({"a": value, "b": "1"})) == {"a": value, "b": "1"}
     assert parse_properties(changed_properties("", {"a": value}))["a"] == value

@@ -1,4 +1,4 @@
-"""Small JSON files: the old or the new contents survive, whatever happens in between."""
+"""Small JSON files: after any fault, the old or the new contents are there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_save_and_load() -> None:
 
 
 def put(volume: MemoryFileSystem, path: str, data: bytes) -> None:
-    """What somebody else, or a power cut, has made of a file."""
+    """Replace the contents of a file, like another program or a power failure."""
     file = volume.open(path, create=True)
     file.truncate(0)
     file.write_at(0, [data], len(data))
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_at_all_is_refused_since_it_may_be_sound(tmp_path: P
     with pytest.raises(StoreDamaged, match=rf"{path} cannot be read: Is a directory; make it readable, or replace "):
         JsonFile(str(path)).load(numbers)
     path.rmdir()
-    path.symlink_to(path)  # what rights do, for one who is root, too
+    path.symlink_to(path)  # same effect as missing permissions, also for root
     with pytest.raises(StoreDamaged, match=r"cannot be read: Too many levels of symbolic links; make it readable"):
         JsonFile(str(path)).load(numbers)
 
@@ -149,7 +149,7 @@ def test_with_a_marker_a_table_that_is_gone_is_refused() -> None:
     first.save({"versions": [2]})
     volume = volume.after_power_cut()
     put(volume, PATH, b"")
-    assert table(volume, marker).load(numbers) == [3]  # the same as in the file: an older one would not do
+    assert table(volume, marker).load(numbers) == [3]  # equal to the file, because an older backup would be wrong
     volume.remove(PATH)
     assert table(volume, marker).load(numbers) == [3]
     volume.remove(f"{PATH}.bak")

@@ -1,4 +1,4 @@
-"""What an asynchronous test leaves open is told of, and keeps it from ending no more than anything else."""
+"""Handles that an asynchronous test leaves open are reported, and do not prevent its end."""
 
 from __future__ import annotations
 

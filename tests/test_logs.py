@@ -1,4 +1,4 @@
-"""What a peer has sent cannot end a line of the log, steer a terminal, or fill the disk with one line."""
+"""Texts of peers cannot end a log line, control a terminal, or fill the disk by one line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_printable_text_is_one_line_and_stays_as_it_is(text: str) -> None:
 
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What a handler without any precaution of its own writes, as an application's may be."""
+    """Write with a handler without any escaping, like that of an application."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     logger = get_logger("raptormq.tests.logs")

@@ -1,4 +1,4 @@
-"""`--shuffle SEED` takes the tests in an order of its own, the same one each time."""
+"""`--shuffle SEED` reorders the tests randomly, always in the same order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_it(shared: int, number: int) -> None:
 
 
 def run(folder: Path, *arguments: str) -> tuple[list[str], str]:
-    """Return the tests as they came, and the whole output."""
+    """Return the tests in the order of their execution, and the whole output."""
     (folder / "test_it.py").write_text(MANY)
     options = ["-v", "-p", "tests.conftest", "-p", "no:cacheprovider", f"--rootdir={folder}", *arguments]
     command = [sys.executable, "-m", "pytest", *options, str(folder / "test_it.py")]

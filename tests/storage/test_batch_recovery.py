@@ -30,14 +30,14 @@ FOLDER = "/store/batchconsumequeue/batches/0"
 
 
 def declare(volume: FileSystem, topic: str = "batches", queue_type: str = "BatchCQ") -> None:
-    """Let the broker's table say of which type the topic is."""
+    """Write the queue type of the topic to the broker's table."""
     volume.make_folders("/store/config")
     table = {topic: {"topicName": topic, "attributes": {"queue.type": queue_type}}}
     JsonFile("/store/config/topics.json", volume).save({"topicConfigTable": table})
 
 
 def reopened(volume: FileSystem, clock: Clock | None = None, **settings: object) -> MessageStore:
-    """A store as a broker opens it: nobody tells it of the topic but the files."""
+    """Open a store like a broker: only the files contain the topic."""
     settings = SMALL | settings
     store = MessageStore(small_config(**settings), fs=volume, clock=clock or Clock())
     store.open()
@@ -45,7 +45,7 @@ def reopened(volume: FileSystem, clock: Clock | None = None, **settings: object)
 
 
 def filled(volume: MemoryFileSystem, batches: int = 12) -> list[str]:
-    """Batches of 1 to 4 messages in three queue files; returns the bodies."""
+    """Store batches of 1 to 4 messages in three queue files. Return the bodies."""
     store = open_batch_store(volume)
     sent: list[str] = []
     for number in range(batches):
@@ -121,7 +121,7 @@ def test_the_log_tells_the_type_of_topics_that_do_not_begin_with_a_batch(old_tab
     store = open_batch_store(volume)
     store.set_batch_topic("others")
     put(store, message("a", "batches"), message("x", "others"))
-    for _ in range(11):  # more than the walk looks at together
+    for _ in range(11):  # more than the scan processes together
         put(store, *(message("s", "single") for _ in range(100)))
     put(store, batch(["b", "c"]), batch(["y", "z"], "others"), message("d", "batches"))
     if not crash:
@@ -234,7 +234,7 @@ def test_a_damaged_item_costs_nothing(item: int, damage: bytes) -> None:
     first = sum(number % 4 + 1 for number in range(item))
     name = f"{FOLDER}/{item // 5 * BATCH_FILE_BYTES:020d}"
     volume.open(name).write_at(item % 5 * 46, [damage], 46)
-    if damage[0] == 0x7F:  # sound by itself, but far away
+    if damage[0] == 0x7F:  # valid, but far away
         volume.open(name).write_at(item % 5 * 46 + 28, [(5).to_bytes(8, "big")], 8)
 
     for offset in (0, first, len(sent) - 1):
@@ -258,7 +258,7 @@ def test_files_of_another_size_stop_the_start() -> None:
 
 
 class Life:
-    """A scripted life under SYNC_FLUSH, cut short somewhere."""
+    """A scripted run with SYNC_FLUSH that ends at some operation."""
 
     def __init__(self, volume: FaultyFileSystem) -> None:
         self.volume = volume

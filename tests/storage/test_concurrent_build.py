@@ -1,5 +1,5 @@
-"""Queues of both types and the index, built by several processes: bit for bit what the sequential build makes, whatever
-the log holds, after a crash at any point, and when processes are killed or cannot be had.
+"""Queues of both types and the index, built by several processes: they are byte-identical to those of the sequential
+build for any log, after a crash at any point, and if processes are killed or cannot be started.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def threads() -> Iterator[tuple[Executor, int]]:
 
 
 def inner_batch(count: int, form: str, name: str, queue_id: int = 0) -> PendingRecord:
-    """A batch that is stored whole; of one that is not plain only the producer knows what is in it."""
+    """Return an inner batch. The contents of one that is not plain are known only to the producer."""
     body = encode_batch(
         [(0, b"x" * each, f"UNIQ_KEY\x01{name}-{each}\x02KEYS\x01k{each}\x02".encode()) for each in range(count)]
     )
@@ -62,7 +62,7 @@ SENT = st.lists(st.tuples(st.sampled_from(FORMS), st.integers(1, 9), st.integers
 
 
 def filled(sent: list[tuple[str, int, int]]) -> MemoryFileSystem:
-    """A log as a crash leaves it, of which nothing has been built that would last."""
+    """Return a log as a crash leaves it, with no durable queues or index."""
     volume, clock = MemoryFileSystem(), Clock()
     store = opened(volume, clock)
     for number, (form, count, queue_id) in enumerate(sent):
@@ -85,7 +85,7 @@ def opened(volume: MemoryFileSystem | FaultyFileSystem, clock: Clock | None = No
 
 
 def built(volume: MemoryFileSystem, **more: Any) -> dict[str, bytes]:
-    """What a start makes of a log, to the byte."""
+    """Return all bytes that a start builds from a log."""
     opened(volume, **more).close()
     files = volume.now.files
     return {path: bytes(node.data) for path, node in files.items() if any(each in path for each in BUILT)}
@@ -117,12 +117,12 @@ def test_it_is_bit_for_bit_the_sequential_build_also_across_a_crash(
 
 
 def without_index(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The index is an append-only hash table: what a first attempt has left of it stays, and is found once."""
+    """The index is an append-only hash table. Entries of a first attempt stay, and are found once."""
     return {path: data for path, data in files.items() if "/index/" not in path}
 
 
 def large_log(root: Path) -> int:
-    """Some hundred KiB of messages and batches; return how many records."""
+    """Append some hundred KiB of messages and batches. Return the number of records."""
     chance = random.Random(5)
     store = MessageStore(StoreConfig(root, segment_size=1 << 19, index_slots=500, index_entries=50_000))
     store.open()
@@ -191,7 +191,7 @@ def test_a_process_that_is_killed_costs_nothing(
 
 
 class NoMore(ThreadPoolExecutor):
-    """A machine that has no room for a process."""
+    """A machine that cannot start a process."""
 
     def submit(self, *_: Any, **__: Any) -> Any:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -1,5 +1,5 @@
-"""The process or the machine dies at every operation on the disk that a conversion of queues makes, while messages come
-in; the next start serves every acknowledged message in its place, and the conversion comes to its end.
+"""The process or the machine fails at each disk operation of a conversion of queues while messages are appended. The
+next start serves every acknowledged message at its offset, and the conversion completes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ QUEUES = 2
 
 @pytest.fixture(autouse=True)
 def one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every run do the same operations, whatever the clock says."""
+    """Let every run execute the same operations, independently of the clock."""
     monkeypatch.setattr(conversion_run, "_SLICE_S", 60.0)
 
 
 class Life:
-    """The script, and what has been acknowledged so far."""
+    """The script, and the messages acknowledged so far."""
 
     def __init__(self, volume: FileSystem, *, to_batch: bool) -> None:
         self.volume = volume
@@ -44,7 +44,7 @@ class Life:
         self.store: MessageStore | None = None
 
     def send(self, store: MessageStore, *, dispatched: bool = True) -> None:
-        """Send one message to each queue; without dispatch nobody has seen it yet, durable as it is."""
+        """Send one message to each queue. Without a dispatch it is durable, but not yet visible."""
         names = [f"{len(self.appended) + queue_id}" for queue_id in range(QUEUES)]
         self.appended.update(names)
         records = [message(name, topic=TOPIC, queue_id=queue_id) for queue_id, name in enumerate(names)]
@@ -70,7 +70,7 @@ class Life:
         store.close()
 
     async def convert(self, store: MessageStore) -> None:
-        """Convert when a checkpoint says that what there is needs no replay."""
+        """Convert when a checkpoint covers everything."""
         assert store._opened is not None
         await store._opened.maintenance.checkpointer.checkpoint(Inline(), force=True)
         store.converter.start(Chatty(lambda: self.send(store)), store._opened.maintenance.checkpointer)
@@ -81,7 +81,7 @@ class Life:
 
 
 class Chatty(Inline):
-    """Messages come in whenever a disk is waited for: before and after what it does."""
+    """Messages are appended before and after each wait for the disk."""
 
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send
@@ -207,7 +207,7 @@ def test_a_full_disk_stops_it_and_it_goes_on(to_batch: bool) -> None:
 def test_a_crash_at_every_operation_of_the_start_after_the_switch(to_batch: bool) -> None:
     script = operations(to_batch=to_batch)
     saves = [n for n, line in enumerate(script, 1) if line == f"replace {LEDGER}"]
-    assert len(saves) == 4  # building, switched, the same into the backup, over
+    assert len(saves) == 4  # building, switched, the same in the backup, complete
     disk, life = live_until(saves[1] + 2, 0, to_batch=to_batch)
     for survivor in (disk.after_kill, disk.after_power_cut):
         counting = FaultyFileSystem(survivor())
@@ -235,7 +235,7 @@ def test_the_backup_of_the_ledger_knows_of_the_switch_before_the_old_queues_go(t
 
 @pytest.mark.parametrize("crash", [True, False])
 def test_an_offset_that_retention_has_taken_is_not_walked_from(crash: bool) -> None:
-    """The switch was long ago, but the broker could never say so in its table."""
+    """The switch was long ago, but the broker could not write it to its table."""
     disk = MemoryFileSystem(clock=Clock())
     life = life_on(disk, to_batch=True)
     declare(disk, is_batch=False)
@@ -275,7 +275,7 @@ def test_an_offset_that_retention_has_taken_is_not_walked_from(crash: bool) -> N
 
 @pytest.mark.parametrize("to_batch", [True, False])
 def test_a_quiet_topic_survives_a_power_cut_after_the_switch(to_batch: bool) -> None:
-    """The checkpoint says already what it would say after the switch."""
+    """The checkpoint already has the values of the one after the switch."""
     disk = MemoryFileSystem(clock=Clock())
     life = life_on(disk, to_batch=to_batch)
     declare(disk, is_batch=not to_batch)
@@ -299,7 +299,9 @@ def test_a_quiet_topic_survives_a_power_cut_after_the_switch(to_batch: bool) -> 
 @pytest.mark.parametrize("to_batch", [True, False])
 @pytest.mark.parametrize("crash", [True, False])
 def test_a_file_that_is_ahead_of_the_broker(to_batch: bool, crash: bool) -> None:
-    """The entry of the switch is on the disk, the broker was told that it is not, and goes on with the old queues."""
+    """The entry of the switch is on the disk although its write failed, and the broker continues with the old
+    queues.
+    """
     disk = MemoryFileSystem(clock=Clock())
     volume = FaultyFileSystem(disk)
     life = life_on(volume, to_batch=to_batch)

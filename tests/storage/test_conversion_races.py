@@ -1,4 +1,4 @@
-"""Conversions and deletions requested while the converter waits: the queues in use keep their files."""
+"""Conversions and deletions that are requested while the converter waits: the queues in use keep their files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def make_again(store: MessageStore, *, is_batch: bool) -> None:
-    """Delete the topic, and make another one of its name with one message."""
+    """Delete the topic, and recreate it with one message."""
     store.delete_topic(TOPIC)
     if is_batch:
         store.set_batch_topic(TOPIC)
@@ -74,7 +74,7 @@ def test_the_topic_table_is_right_again_when_a_switch_is_given_up() -> None:
     store = filled(volume, is_batch=True)
 
     class Late(Table):
-        """Its first change takes long to be saved."""
+        """Its first save takes long."""
 
         def __init__(self) -> None:
             super().__init__(volume, is_batch=True)
@@ -105,7 +105,7 @@ def test_the_topic_table_is_right_again_when_a_switch_is_given_up() -> None:
 
 
 def test_the_topic_table_on_the_disk_is_right_before_a_conversion_is_forgotten() -> None:
-    """The broker was killed when the table had been changed for the switch."""
+    """The broker was killed after it had changed the table for the switch."""
     volume = MemoryFileSystem()
     store = filled(volume, is_batch=True)
     asyncio.run(order(store, to_batch=False))
@@ -158,7 +158,7 @@ def test_a_topic_that_is_made_again_after_its_conversion_was_refused_and_given_u
     put(store, batch(["not for", "SimpleCQ"], TOPIC))
 
     class Slow(Table):
-        """Saves nothing before somebody has given the conversion up and made the topic again."""
+        """Saves nothing until the conversion is cancelled and the topic recreated."""
 
         async def saved(self) -> None:
             await super().saved()
@@ -188,7 +188,7 @@ def test_a_topic_that_is_made_again_after_the_switch_keeps_its_type(monkeypatch:
 
     async def then_made_again(self: ConversionLedger, background: Executor) -> None:
         await rewrite(self, background)
-        if table.is_batch:  # the switch is over
+        if table.is_batch:  # the switch is complete
             make_again(store, is_batch=False)
             table.is_batch = False
 

@@ -1,4 +1,4 @@
-"""Reads that return copies in memory, their sizes, and readers that do not allow copies."""
+"""Reads that copy messages to memory, their sizes, and readers that forbid copies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 10
 
 
 class Everything:
-    """A filter that wants every message."""
+    """A filter that matches every message."""
 
     max_scanned = 100
     max_scanned_bytes = 1 << 20
@@ -123,7 +123,7 @@ def test_what_the_disk_has_to_bring_has_a_known_size(read: Read) -> None:
 
 
 def test_the_end_of_what_is_copied_is_within_one_answer() -> None:
-    """What is new comes behind what was there before: it counts as copied, too."""
+    """New messages follow old ones, so they count as copied, too."""
     _, store = reopened()
     old = simple(store, WISHES).total_bytes
     put(store, message("new"))

@@ -1,8 +1,8 @@
-"""The process or the machine dies at every single operation on the disk, and nothing acknowledged is lost.
+"""The process or the machine fails at each disk operation, and no acknowledged message is lost.
 
-One scripted life of a store under SYNC_FLUSH is cut short at operation 1, 2, 3, …; a write that is hit has written
-nothing, a few bytes or nearly all. What then is on the volume - after a kill, after a power cut, after a power cut
-that let any part of the un-synced writes through - is opened again and compared with what had been acknowledged.
+A scripted run of a store with SYNC_FLUSH ends at operation 1, 2, 3, …; a failed write has written nothing, a few bytes
+or nearly everything. The remaining volume - after a kill, after a power failure, and after one that keeps any part of
+the unsynced writes - is opened again and compared with the acknowledged messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QueueKey = tuple[str, int]
 
 
 class Life:
-    """The script, and what has been acknowledged so far."""
+    """The script, and the messages acknowledged so far."""
 
     def __init__(self, volume: FaultyFileSystem) -> None:
         self.volume = volume
@@ -68,7 +68,7 @@ class Life:
 
 
 def log_records(volume: MemoryFileSystem) -> Iterator[StoredMessage]:
-    """Walk the log with nothing but the description of its format."""
+    """Scan the log using only the description of its format."""
     names = volume.names("/store/commitlog")
     for name in names:
         data = volume.open(f"/store/commitlog/{name}").read_at(0, SEGMENT_BYTES)
@@ -199,8 +199,9 @@ def test_a_crash_at_every_operation_of_the_recovery(nth: int) -> None:
 
 
 def test_a_power_cut_in_a_recovery_that_removes_a_torn_segment() -> None:
-    """The group before the first power cut ran over two segments, and only the head of a record in the second one came
-    through: it must not be there behind a segment that the recovery has cut."""
+    """The group before the first power failure spanned two segments, and only the head of a record in the second one
+    was kept. It must not follow a segment that the recovery has truncated.
+    """
     clock = Clock()
     disk = MemoryFileSystem()
     put(open_sync_store(disk, clock), message("kept"))

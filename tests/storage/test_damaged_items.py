@@ -25,7 +25,7 @@ DAMAGES = {
 
 
 class Everything:
-    """A filter by properties that wants all."""
+    """A filter by properties that matches all messages."""
 
     max_scanned = 100
     max_scanned_bytes = 1_000_000
@@ -35,7 +35,7 @@ class Everything:
 
 
 def damaged_store(item: int, damage: bytes) -> MessageStore:
-    """Twelve messages, one every second, whose items are on the disk; one item is damaged."""
+    """Store twelve messages, one per second, with durable items. One item is damaged."""
     volume, clock = MemoryFileSystem(), Clock()
     store = open_store(volume, clock, segment_size=1 << 16, queue_file_size=20 * 20)
     for number in range(COUNT):

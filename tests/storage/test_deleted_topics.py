@@ -40,7 +40,7 @@ SURVIVORS = pytest.mark.parametrize("survivor", ["after_kill", "after_power_cut"
 def deleted(
     volume: MemoryFileSystem, store: MessageStore, *then: PendingRecord, survivor: str = "after_kill"
 ) -> MemoryFileSystem:
-    """Delete the topic as the broker does before it answers, make it again with messages, and crash."""
+    """Delete the topic like the broker before its response, recreate it with messages, and crash."""
 
     async def run() -> MemoryFileSystem:
         store.set_loop(asyncio.get_running_loop())
@@ -99,7 +99,7 @@ def stopped_after_deletion(*then: PendingRecord) -> MemoryFileSystem:
     volume = MemoryFileSystem()
     store = open_store(volume)
     put(store, *(message(f"old {number}") for number in range(50)))
-    deleted(volume, store, *then)  # which goes on to close it
+    deleted(volume, store, *then)  # which then closes it
     return volume
 
 
@@ -204,7 +204,7 @@ def test_what_another_program_has_brought_back_goes_again() -> None:
     old = volume.after_kill().now.files["/store/consumequeue/topic/0/00000000000000000000"]
     later = message("new 0"), message("new 1"), message("later", "other")
     deleted(volume, store, *later)
-    volume.now.files["/store/consumequeue/topic/0/00000000000000000000"] = old  # RocketMQ lets the older ones win
+    volume.now.files["/store/consumequeue/topic/0/00000000000000000000"] = old  # RocketMQ uses the older ones
     volume.remove("/store/queueEnds")
     for _ in range(2):
         store = open_store(volume)
@@ -273,7 +273,7 @@ async def test_a_deletion_that_could_not_be_noted_is_noted_later() -> None:
 
 
 class DeletesAnother(Inline):
-    """The thread that saves offsets while somebody deletes another topic."""
+    """The thread that saves offsets while another topic is deleted."""
 
     def __init__(self, store: MessageStore, *topics: str) -> None:
         self._store = store
@@ -287,7 +287,7 @@ class DeletesAnother(Inline):
 
 
 async def test_what_is_deleted_while_another_deletion_is_saved_is_saved_too() -> None:
-    """The table of topics is written next, without either."""
+    """The next saved topic table has neither of them."""
     volume = MemoryFileSystem()
     store = open_store(volume)
     for topic in ("first", "second", "third"):
@@ -302,7 +302,7 @@ async def test_what_is_deleted_while_another_deletion_is_saved_is_saved_too() ->
 
 
 def recreated(volume: MemoryFileSystem, store: MessageStore, *, is_batch: bool) -> list[str]:
-    """Delete the topic and make it again as the broker does, but for saving what a deletion changes."""
+    """Delete and recreate the topic like the broker, without saving the changes of the deletion."""
     store.delete_topic(conversions.TOPIC)
     conversions.declare(volume, is_batch=is_batch)
     if is_batch:
@@ -317,7 +317,7 @@ def recreated(volume: MemoryFileSystem, store: MessageStore, *, is_batch: bool) 
 @pytest.mark.parametrize("to_batch", [True, False])
 @pytest.mark.parametrize("how", ["close", "after_kill", "after_power_cut"])
 def test_no_conversion_of_a_deleted_topic_outlives_it(to_batch: bool, again_as_batch: bool, how: str) -> None:
-    """Its ledger was not written any more: a disk was full, or the broker died."""
+    """Its ledger was not saved, because the disk was full or the broker was killed."""
     volume = MemoryFileSystem()
     store = conversions.filled(volume, is_batch=not to_batch)
     asyncio.run(conversions.order(store, to_batch=to_batch))

@@ -58,7 +58,7 @@ def test_what_was_loaded_is_in_memory_and_unchanged(volume: Volume, size: int) -
     file.allocate(size)
     file.write_at(0, [b"a"], 1)
     file.load(0, size)
-    file.load(size - 1, 1000)  # over the end
+    file.load(size - 1, 1000)  # across the end
     file.load(size + 10, 10)
     assert file.size() == size
     assert file.read_cached(max(size - 4096, 0), 4096) == (b"a" if size == 1 else bytes(4096))

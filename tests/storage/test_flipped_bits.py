@@ -24,7 +24,7 @@ INDEX_HEADER_BYTES = 40
 TIMES = struct.Struct(">qq")
 SEAL = slice(504, 512)
 SETTLED, ALL = 12, 16
-"""With these the index counts so many entries that one bit makes them none."""
+"""Entries for which one flipped bit makes the index count none."""
 NAMES_THE_DAMAGE = re.compile("is damaged|keys in .* cannot be found|the checkpoint (says|covers)")
 Found = dict[str, list[str]]
 
@@ -41,7 +41,7 @@ def send(store: MessageStore, clock: Clock, topic: str, number: int) -> None:
 
 
 def lived(clock: Clock) -> tuple[MemoryFileSystem, MessageStore]:
-    """Topic "a" is deleted and made again, "c" has long been idle, "e" has messages that no checkpoint knows."""
+    """Topic "a" is deleted and recreated, "c" has long been idle, "e" has messages after the checkpoint."""
     volume = MemoryFileSystem()
     store = opened(volume, clock)
 
@@ -69,7 +69,7 @@ def expected() -> Found:
 
 
 def everything(store: MessageStore) -> Found:
-    """What a consumer gets, of that what is found by its key."""
+    """Return the messages that a consumer receives, as far as they are found by their key."""
     read = {topic: bodies(read_queue(store, topic)) for topic in expected()}
 
     async def found_by_key() -> Found:
@@ -82,7 +82,7 @@ def everything(store: MessageStore) -> Found:
 
 
 def start(volume: MemoryFileSystem, clock: Clock, caplog: pytest.LogCaptureFixture) -> tuple[Found, bool]:
-    """What there is after a start, and whether it has said that something is damaged."""
+    """Return the state after a start, and whether it has reported damage."""
     caplog.clear()
     try:
         store = opened(volume, clock)
@@ -99,7 +99,7 @@ def overwrite(volume: MemoryFileSystem, path: str, data: bytes) -> MemoryFileSys
 
 
 def flips(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """All bits where something is, one bit of each other byte in the first 512 bytes."""
+    """Return all bits of used bytes, and one bit of each other byte in the first 512 bytes."""
     for at in range(min(len(data), 512)):
         near = data[max(0, at - 8) : at + 8]
         for bit in range(8) if any(near) else (at % 8,):
@@ -151,7 +151,7 @@ def test_times_of_messages_that_no_checkpoint_knew_are_not_believed(caplog: pyte
 
 
 def test_a_whole_checkpoint_that_contradicts_itself_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
-    """Its times are those of the last messages, and the end of the queues that of long before."""
+    """It has the times of the last messages, but the queue ends of a much earlier time."""
     volume, clock = crashed()
     lie = Checkpoint(clock.now, clock.now, clock.now, confirmed_offset=1).encode()
     found, is_said = start(overwrite(volume, CHECKPOINT, lie), clock, caplog)
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_another_log_is_told(caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_crash_whose_marker_is_gone_is_found_by_the_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
-    """A queue that has its tail on the disk hides that of the others."""
+    """A queue whose tail is on the disk hides the lost tails of the others."""
     clock = Clock()
     volume, store = lived(clock)
     send(store, clock, "z", 0)
@@ -190,7 +190,7 @@ def test_a_clean_stop_leaves_a_checkpoint_that_covers_all(caplog: pytest.LogCapt
 
 
 def test_a_store_that_rocketmq_has_gone_on_with_starts_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """It leaves the seal as it was, and brings the times up to date."""
+    """It does not change the checksum, and updates the times."""
     clock = Clock()
     volume, store = lived(clock)
     store.close()

@@ -29,18 +29,18 @@ from tests.storage.stores import (
 
 NO_ROOM = errno.ENOSPC
 GROWS = ("allocate", "write", "create", "replace", "make_folders")
-"""Operations for which a full volume may have no room."""
+"""Operations that a full volume may refuse."""
 Contents = dict[int, list[tuple[int, str]]]
 SMALL_INDEX = {"index_slots": 50, "index_entries": 1_000}
 
 
 def full(disk: MemoryFileSystem, *kinds: str, path: str = "") -> FaultyFileSystem:
-    """The volume without room for operations of these kinds."""
+    """Make the volume refuse operations of these kinds."""
     return FaultyFileSystem(disk, *(Fault(1, kind, path, NO_ROOM, repeats=True) for kind in kinds or GROWS))
 
 
 def contents(store: MessageStore) -> Contents:
-    """Offsets and bodies of all queues."""
+    """Return offsets and bodies of all queues."""
     return {
         queue_id: [(each.queue_offset, each.body.decode()) for each in read_queue(store, queue_id=queue_id)]
         for queue_id in store.queue_ids("topic")
@@ -55,7 +55,7 @@ def send(store: MessageStore, clock: Clock, numbers: range) -> None:
 
 
 def lived(clock: Clock, *, clean: bool = False) -> tuple[MemoryFileSystem, Contents]:
-    """A store of 14 segments, the oldest of which a checkpoint covers; a queue is newer than that."""
+    """Return a store of 14 segments, the oldest of which is before the checkpoint. A queue was created after it."""
     disk = MemoryFileSystem(clock=clock)
     store = open_store(disk, clock, **SMALL_INDEX)
     send(store, clock, range(40))
@@ -77,7 +77,7 @@ def open_again(volume: MemoryFileSystem | FaultyFileSystem, clock: Clock) -> Mes
 
 
 def room_is_found(store: MessageStore, clock: Clock) -> None:
-    """What maintenance does every few seconds, and a second goes by."""
+    """Run the maintenance of every few seconds, and advance the clock by a second."""
     checkpoint(store)
     store._log.preallocate()
     clock.now += 1_000
@@ -175,7 +175,7 @@ def test_there_is_no_start_without_the_crash_marker_for_which_retention_may_make
     disk.capacity = disk.used()
     volume = FaultyFileSystem(disk, Fault(1, "create", "abort", NO_ROOM))
     store = open_again(volume, clock)
-    assert disk.names("/store/commitlog")[0] == f"{10 * SEGMENT_BYTES:020d}"  # a run takes 10 at most
+    assert disk.names("/store/commitlog")[0] == f"{10 * SEGMENT_BYTES:020d}"  # a run takes at most 10
     assert disk.exists("/store/abort")
     after = contents(store)
     assert all(before[queue_id][-len(rows) :] == rows for queue_id, rows in after.items() if rows)
@@ -195,7 +195,7 @@ def test_retention_makes_room_after_a_start_that_found_none() -> None:
     for each in (after, contents(again)):
         assert all(before[queue_id][-len(rows) :] == rows for queue_id, rows in each.items())
     assert contents(again) == after
-    # What came after the checkpoint stays: nobody else knows its offsets.
+    # Messages after the checkpoint are kept, because their offsets are stored nowhere else.
     start = store._retention.checkpointed_offset // SEGMENT_BYTES * SEGMENT_BYTES
     for _ in range(3):
         run_retention(store, clock())
@@ -240,7 +240,9 @@ def test_messages_wait_for_the_rest_of_a_segment() -> None:
         with pytest.raises(DiskFull, match=r"cannot allocate /store/commitlog/\d+: No space left on device"):
             store.append([message("refused")])
     store._log.preallocate()
-    assert sum(line.startswith("allocate") for line in volume.operations) == 3  # the open, the append, the spare
+    assert (
+        sum(line.startswith("allocate") for line in volume.operations) == 3
+    )  # the open, the append, the preallocated segment
     store.close()
     volume = full(disk, "allocate")
     store = open_again(volume, clock)
@@ -273,7 +275,7 @@ async def test_dead_records_are_known_before_a_message_takes_their_place() -> No
     send(store, clock, range(2))
     store.flush()
     checkpoint(store)
-    send(store, clock, range(2, 4))  # a power cut takes these
+    send(store, clock, range(2, 4))  # lost by a power failure
     assert store._opened is not None
     store.delete_topic("topic")
     store._parts.deletions.save_now()
@@ -302,7 +304,7 @@ def test_a_queue_without_room_for_its_first_file_is_not_one_that_lost_it(caplog:
 
 
 def test_queues_that_begin_in_the_middle_wait_for_room_as_well() -> None:
-    """Such as those of a topic whose deletion was refused: its folder has gone, and the log begins later by now."""
+    """An example is a topic whose deletion was refused: its folder is deleted, and the log now begins later."""
     clock = Clock()
     disk, _ = lived(clock)
     store = open_again(disk, clock)
@@ -356,7 +358,7 @@ def test_a_disk_that_fails_is_no_full_one() -> None:
 
 
 def test_a_start_without_room_is_known_as_one_after_a_power_cut() -> None:
-    """The marker is durable by itself: without room no checkpoint comes, whose sync would cover it."""
+    """The marker is durable itself, because on a full volume no checkpoint syncs it."""
     clock = Clock()
     disk, before = lived(clock, clean=True)
     store = open_again(full(disk, "write", path="/store/queueEnds"), clock)
@@ -374,7 +376,7 @@ def test_what_a_start_without_room_has_cut_does_not_come_back_with_a_power_cut()
     store.flush()
     end = store.end_offset
     log = disk.open("/store/commitlog/00000000000000000000")
-    log.write_at(end + 100, [b"torn"], 4)  # what a power cut has left of a record, but for its head
+    log.write_at(end + 100, [b"torn"], 4)  # left of a record by a power failure, without its head
     log.sync()
     disk = disk.after_kill()
     store = open_store(full(disk, "allocate", path="/commitlog/"), clock)

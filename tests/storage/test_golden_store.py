@@ -26,7 +26,7 @@ QUEUE_STARTS: dict[str, int] = json.loads((GOLDEN / "queues.json").read_bytes())
 
 
 def queue_items() -> dict[str, bytes]:
-    """Items of each queue by "topic/queue id"."""
+    """Return the items of each queue by "topic/queue id"."""
     ends = sorted([*QUEUE_STARTS.values(), len(ITEMS)])
     return {name: ITEMS[start : ends[ends.index(start) + 1]] for name, start in QUEUE_STARTS.items()}
 

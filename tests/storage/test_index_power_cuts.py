@@ -1,4 +1,4 @@
-"""The key index after a power cut that preserved any part of the writes."""
+"""The key index after a power failure that kept any part of the writes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_power_cut_between_two_checkpoints_costs_no_key(seed: int, entri
 
 @pytest.mark.parametrize("seed", range(25))
 async def test_a_power_cut_within_a_checkpoint_costs_no_key(seed: int) -> None:
-    """Three lives, each of which ends at any operation of a checkpoint; files of the index come to their ends."""
+    """Three runs that each end at some operation of a checkpoint. Files of the index become full."""
     chance, volume, clock = random.Random(seed), MemoryFileSystem(), Clock()
     count = 0
     for _ in range(3):
@@ -84,7 +84,7 @@ def between_two_checkpoints() -> tuple[MemoryFileSystem, FaultyFileSystem, Messa
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
 async def test_a_header_never_counts_what_a_power_cut_took(nth: int) -> None:
-    """At each sync of a file of the index; the header may come through before what it counts where that is durable."""
+    """The test stops at each sync of an index file. The header may be durable before the entries that it counts."""
     disk, faulty, store = between_two_checkpoints()
     faulty.faults.append(Fault(nth, "sync", "/index/"))
     with pytest.raises(SimulatedCrash):

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class HeldRunner:
-    """A thread that waits until it may begin."""
+    """A thread that waits until it may start."""
 
     def __init__(self) -> None:
         self.may_begin = asyncio.Event()

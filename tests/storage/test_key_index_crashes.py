@@ -1,4 +1,4 @@
-"""The key index after a stop, a kill, a full disk or a power cut during its writes."""
+"""The key index after a stop, a kill, a full disk or a power failure during its writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.storage.stores import Clock, all_of, checkpoint, write_header
 
 
 def given_up_round(volume: FileSystem, clock: Clock, calls: int) -> MessageStore:
-    """A store with messages 0 to 3,999, of which the last thousand came after a round was broken off."""
+    """Return a store with messages 0 to 3,999. The last thousand were added after an interrupted write."""
     store = opened(volume, clock)
     append(store, range(3_000))
     flush(store, calls)
@@ -56,7 +56,7 @@ async def test_whatever_found_no_room_is_written_later(nth: int) -> None:
     fault = Fault(nth=nth, kind="write", path="/index/", error=errno.ENOSPC)
     store = opened(FaultyFileSystem(volume, fault), clock)
     append(store, range(1_500))
-    with pytest.raises(DiskFull) as kept:  # an error that somebody keeps must not keep the index from growing
+    with pytest.raises(DiskFull) as kept:  # a stored exception must not keep the mapped index from growing
         checkpoint(store)
     checkpoint(store)
     assert kept.value.__traceback__ is not None
@@ -129,7 +129,7 @@ async def test_the_newest_file_is_known_although_the_time_of_day_went_back() -> 
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_a_kill_while_a_thread_writes_entries_between_rounds(seed: int) -> None:
-    """In whatever order a piece is taken, written and said to be, with appends, rounds and new files in between."""
+    """Parts are taken, written and recorded in any order, with appends, runs and new files between."""
     chance = random.Random(seed)
     volume, clock = MemoryFileSystem(), Clock()
     store = opened(volume, clock, entries=2_000)
@@ -143,7 +143,7 @@ async def test_a_kill_while_a_thread_writes_entries_between_rounds(seed: int) ->
                 append(store, range(count, count + 150))
                 count += 150
             case 1 | 2 if under_way is None:
-                assert index.end  # what is noted is entered
+                assert index.end  # pending keys are added
                 under_way = index.unwritten_entries(20, chance.choice([20, 2_000, 20_000]))
             case 1 | 2 if under_way is not None:
                 assert under_way.write(volume)
@@ -204,7 +204,7 @@ async def test_messages_in_the_place_of_lost_ones_are_found() -> None:
     append(store, range(10, 500))
     flush(store, 100)
     index = f"/store/index/{volume.names('/store/index')[0]}"
-    volume.open(index).sync()  # as the kernel may by itself, before it has come to the log
+    volume.open(index).sync()  # like the kernel, which may write them before the log
     again = opened(volume.after_power_cut(), clock)
     append(again, range(1_000, 1_600))
     assert await lost(again, range(10)) + await lost(again, range(1_000, 1_600)) == []
@@ -228,7 +228,7 @@ async def test_a_crash_then_a_run_without_the_index_costs_no_key_from_before_the
 
 
 async def test_the_last_message_before_a_crash_is_found_by_all_of_its_keys() -> None:
-    """One with more keys than a file has entries: they are in two files, and only one is written."""
+    """An index with more keys than a file can hold: they are in two files, and only one is written."""
     volume, clock = MemoryFileSystem(), Clock()
     store = opened(volume, clock, entries=50)
     words = [f"w{number}" for number in range(80)]

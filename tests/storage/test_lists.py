@@ -1,4 +1,4 @@
-"""Lists of messages leave the same records, items and keys as single messages."""
+"""Lists of messages create the same records, items and keys as single messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMON = b"TRACE_ON\x01true\x02CLUSTER\x01c\x02"
 
 
 def properties_of(number: int, message: Simple) -> bytes:
-    """Some have a separator behind the last pair, as clients send them, some have none, some have no properties."""
+    """Some properties have a separator after the last pair, like those of clients, some have none, some are empty."""
     _, tag, keys, flag = message
     pairs = [("UNIQ_KEY", f"U{number:04d}"), ("KEYS", keys), ("TAGS", tag)]
     text = "".join(f"{name}\x01{value}\x02" for name, value in pairs if value).encode()
@@ -68,7 +68,7 @@ def as_records(queue_id: int, messages: list[Simple]) -> list[PendingRecord]:
 
 
 def files(volume: MemoryFileSystem, store: MessageStore) -> dict[str, bytes]:
-    """Everything a clean stop leaves but the checkpoint, which holds times of flushes."""
+    """Return all files of a clean stop except the checkpoint, which has times of flushes."""
     store.close()
     return {
         path: volume.open(path).read_at(0, volume.open(path).size())
@@ -89,7 +89,7 @@ def test_lists_leave_the_files_that_single_messages_leave(groups: list[tuple[int
 
 
 def visible(arrivals: list[Arrival]) -> dict[tuple[str, int], tuple[int, set[int]]]:
-    """The end of each queue, and the tag codes that came."""
+    """Return the end of each queue, and the tag codes of the arrivals."""
     seen: dict[tuple[str, int], tuple[int, set[int]]] = {}
     for topic, queue_id, end, code in arrivals:
         before, codes = seen.get((topic, queue_id), (0, set()))

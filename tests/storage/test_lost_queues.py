@@ -119,7 +119,7 @@ def test_the_log_itself_tells_of_a_busy_queue(ends: str, loss: str, caplog: pyte
         volume.remove("/store/queueEnds")
     elif ends == "damaged":
         volume.open("/store/queueEnds").write_at(30, [b"\xff"], 1)
-    else:  # another program has gone on with the store
+    else:  # another program has used the store since
         other = MemoryFileSystem()
         store, _ = opened(other, clock)
         store.close()
@@ -184,7 +184,7 @@ def test_a_topic_deleted_and_made_again_shortly_before_a_crash_costs_one_rebuild
 
 
 def forget_segments(volume: MemoryFileSystem, clock: Clock, count: int) -> int:
-    """Let retention take the oldest segments; returns where the log begins then."""
+    """Let retention delete the oldest segments. Return the new start of the log."""
     store, _ = opened(volume, clock)
     store.config.disk_clean_ratio = 0.0
     store.config.delete_batch_max = count
@@ -214,7 +214,7 @@ def test_what_retention_has_removed_is_not_missed(segments: int, clean: bool, ca
 
 @pytest.mark.parametrize("segments", [5, 10, 13])
 def test_what_retention_has_just_removed_is_not_missed(segments: int) -> None:
-    """Whenever it dies: the first item that is left seldom is that of the first record in the log."""
+    """At any time of the crash, the first remaining item is rarely that of the first record in the log."""
     clock = Clock()
     origin = lived(clock, clean=True)
     origin.sync_volume("/")
@@ -243,7 +243,7 @@ def test_a_queue_file_that_ends_where_the_removed_segments_do_is_not_missed(ms: 
     clock = Clock()
     volume = MemoryFileSystem(clock=clock)
     store, _ = opened(volume, clock)
-    for _ in range(60):  # ten to a segment, twenty to a queue file
+    for _ in range(60):  # ten in a segment, twenty in a queue file
         put(store, message("x" * 97))
         clock.now += ms
     checkpoint(store)
@@ -296,7 +296,7 @@ def test_queues_that_only_retention_has_emptied_are_not_missed(clean: bool) -> N
 def test_a_rebuild_that_is_cut_short_begins_again() -> None:
     clock = Clock()
     origin = lived(clock, clean=True)
-    origin.remove("/store/queueEnds")  # as a store of RocketMQ, which leaves no other trace of what was lost
+    origin.remove("/store/queueEnds")  # like a store of RocketMQ, which has no other trace of the loss
     for path in FOLDERS["both"]:
         origin.remove_tree(path)
     origin.sync_volume("/")
@@ -343,7 +343,7 @@ async def test_a_topic_deleted_while_a_checkpoint_is_made_is_not_missed_later(ca
     maintenance = store._opened.maintenance
 
     class Disk:
-        """Gets the work of the checkpoint when everything for it is taken."""
+        """Receives the function of the checkpoint when its data is collected."""
 
         async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             store.delete_topic("idle")

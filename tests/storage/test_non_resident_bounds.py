@@ -1,5 +1,6 @@
-"""Where queues begin and end, found on the event loop without a wait for the disk: after each retention somebody has to
-look at items that nobody has read for days."""
+"""Bounds of queues are found on the event loop without waiting for the disk. After each retention, items must be read
+that have not been read for days.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ SETTINGS: dict[str, Any] = {
 
 
 class ColdDisk(MemoryFileSystem):
-    """Small pages that are in memory once a thread has loaded them."""
+    """Small pages that are resident after a thread has loaded them."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock=clock)
         self.is_cold = False
         self.loaded: set[tuple[str, int]] = set()
         self.waits = 0
-        """Reads for which the loop had to wait."""
+        """Reads for which the event loop had to wait."""
         self.before_load = threading.Event()
         self.before_load.set()
 
@@ -65,7 +66,7 @@ class ColdFile(MemoryFile):
 
 
 class Types:
-    """The topic table of a broker; what it says is in its file already."""
+    """The topic table of a broker. Its file already has the contents."""
 
     def set(self, topic: str, *, is_batch: bool) -> None:
         """See :class:`~raptormq.storage.conversion.job.QueueTypes`."""
@@ -75,7 +76,7 @@ class Types:
 
 
 def aged(*, is_batch: bool = False) -> tuple[ColdDisk, MessageStore]:
-    """A queue of many files, in a log of which all but the last segment is too old; nothing is in memory."""
+    """Return a queue of many files in a log of which all segments except the last have expired. Nothing is resident."""
     clock = Clock()
     disk = ColdDisk(clock)
     store = open_store(disk, clock, **SETTINGS)

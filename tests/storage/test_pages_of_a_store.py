@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 class Timers(Here):
-    """In place of a store's background: what its timers call is called when told."""
+    """Replacement for the background of a store. A test calls the functions of the timers."""
 
     def __init__(self, _: asyncio.AbstractEventLoop) -> None:
         self.works: list[Callable[[], object]] = []
@@ -74,7 +74,7 @@ async def test_the_pages_leave_the_memory_and_what_they_held_is_read_from_the_di
     pages = pages_in_memory(Path(store._log.segments[0].path))
     released, newest = pages[: releaser._begin // mmap.PAGESIZE], pages[(store.end_offset - MIB) // mmap.PAGESIZE :]
     assert len(released) >= 300
-    assert sum(released) <= WATERMARKS_PER_KEPT * 3 or not leaves_memory(tmp_path)  # where two stretches share a page
+    assert sum(released) <= WATERMARKS_PER_KEPT * 3 or not leaves_memory(tmp_path)  # where two ranges share a page
     assert all(newest[: MIB // mmap.PAGESIZE])
     result = await store.load_messages("topic", 0, 5, ReadOptions(1, MIB))
     assert f"{5:01000d}".encode() in bytes(result.buffers[0])

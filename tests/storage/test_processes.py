@@ -1,4 +1,4 @@
-"""Real processes on a real disk: kill -9 during writes, and a second process on the same store."""
+"""Real processes on a real disk: kill -9 during writes, and a second process with the same store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bodies_in(root: Path) -> list[int]:
         found += [int(each.body.rstrip(b".")) for each in iter_records(b"".join(result.buffers))]
         offset = result.next_offset
     store.close()
-    (root / "abort").write_text("")  # the next start shall recover as well
+    (root / "abort").write_text("")  # so that the next start recovers as well
     return found
 
 

@@ -1,4 +1,4 @@
-"""Replicas of a log: transfer, truncation and confirmation of ranges; all queues and indexes become equal."""
+"""Replicas of a log: transfer, truncation and confirmation of ranges. All queues and indexes become equal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replica_of(store: MessageStore) -> Replica:
 
 
 def copy(leader: MessageStore, follower: MessageStore, limit: int = 700) -> None:
-    """Bring the follower's log to the end of the leader's, a few records at a time."""
+    """Copy the leader's log to the follower, a few records at a time."""
     source, target = replica_of(leader), replica_of(follower)
     while (at := follower.end_offset) < leader.end_offset:
         end = source.align(at, at + limit)
@@ -170,7 +170,7 @@ def test_cut_bytes_do_not_come_back_after_a_crash() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_copies_are_equal_whatever_is_sent_cut_confirmed_and_restarted(seed: int) -> None:
-    """Two members; the one that leads changes, and a follower that has another tail is cut where they differ."""
+    """Two members whose leader changes. A follower with another tail is truncated at the first difference."""
     rng = random.Random(seed)
     volumes = [MemoryFileSystem(), MemoryFileSystem()]
     stores = [open_copy(volume) for volume in volumes]
@@ -178,7 +178,7 @@ def test_copies_are_equal_whatever_is_sent_cut_confirmed_and_restarted(seed: int
     leader = 0
     assert first is stores[leader]
     confirmed = 0
-    expected: list[tuple[int, str]] = []  # (end offset, body) of what the present leader has
+    expected: list[tuple[int, str]] = []  # (end offset, body) of the current leader's messages
     number = 0
     for _ in range(40):
         other = 1 - leader
@@ -199,7 +199,7 @@ def test_copies_are_equal_whatever_is_sent_cut_confirmed_and_restarted(seed: int
                 confirmed = max(confirmed, min(stores[0].end_offset, stores[1].end_offset))
                 confirm(*stores, offset=confirmed)
             case "change":
-                # The other one may lead if it has all that is confirmed; the tail of the old leader that it lacks goes.
+                # The other member may lead if it has everything confirmed. The tail of the old leader is dropped.
                 replica_of(stores[leader]).follow(REASON)
                 replica_of(stores[leader]).truncate(stores[other].end_offset)
                 expected = [each for each in expected if each[0] <= stores[other].end_offset]
@@ -292,7 +292,7 @@ def test_a_copy_without_room_says_that_and_not_who_leads() -> None:
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
 def test_a_copy_whose_disk_has_failed_writes_no_more(kind: str) -> None:
-    """It would report that to its leader, and nobody knows whether the disk has what comes before."""
+    """It would report this offset to its leader, but the disk may lack what precedes it."""
     leader = leading(open_copy())
     leader.append([message("a"), message("b")])
     disk = FaultyFileSystem(MemoryFileSystem())

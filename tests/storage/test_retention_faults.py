@@ -1,4 +1,4 @@
-"""Deletion of segments that fails or runs twice concurrently leaves no hole in the log."""
+"""A failed deletion of segments, or two concurrent ones, leave no gap in the log."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ HOUR = 12
 
 
 def noon() -> int:
-    """A time (ms) at which is deleted."""
+    """Return a time (ms) at which segments are deleted."""
     day = time.localtime(1_700_000_000)
     return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday, HOUR, 30, 0, 0, 0, -1))) * 1000
 
 
 class DeletedTwice(MemoryFileSystem):
-    """A volume whose deletions wait for each other's beginning, as far as they do begin."""
+    """A volume whose deletions wait until the others have started, too."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock=clock)
@@ -57,7 +57,7 @@ class DeletedTwice(MemoryFileSystem):
 
 
 def filled(volume: FaultyFileSystem | MemoryFileSystem, clock: Clock) -> MessageStore:
-    """Segments of one message each, all of which may go but the last."""
+    """Return segments of one message each. All except the last may be deleted."""
     store = open_store(volume, clock, file_reserved_hours=0, delete_when=str(HOUR))
     put(store, *(message(f"{number}".ljust(1500, ".")) for number in range(SEGMENTS)))
     checkpoint(store)

@@ -1,5 +1,5 @@
-"""A store that refuses writes for want of something goes on within a second of there being enough again, and without a
-restart: the time of its timers is moved by hand here.
+"""A store that refuses writes for lack of a resource accepts them within a second after it is available, without a
+restart. The test advances the timers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.storage.stores import Clock, bodies, message, open_store, put, read_q
 LARGE = "x" * 1500
 A_SECOND_MS = 1_000
 LONGEST_MS = 10_000
-"""The longest time between two runs of the same work."""
+"""The longest interval between two runs of the same function."""
 
 WANTS = {
     "no room": errno.ENOSPC,
@@ -43,12 +43,12 @@ PLACES = {
 
 
 def keyed(body: str) -> PendingRecord:
-    """A message that changes everything a store writes."""
+    """Append a message that changes every file of a store."""
     return PendingRecord("topic", 0, body.encode(), b"KEYS\x01key\x02")
 
 
 def refusal(store: MessageStore) -> StorageError | None:
-    """The error that a message of nearly a segment gets; None when it was stored."""
+    """Return the error for a message of almost the size of a segment; None if it was stored."""
     try:
         put(store, keyed(LARGE))
     except StorageError as error:

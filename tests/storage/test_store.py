@@ -1,4 +1,4 @@
-"""The facade: appended messages are read back, in RocketMQ's layout and with its outcomes."""
+"""The facade: appended messages are read in RocketMQ's format and with its results."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ async def test_pages_that_left_the_memory_are_fetched(tmp_path: Path) -> None:
     offset, found = 0, []
     while offset < 1000:
         result = store.get_messages("topic", 0, offset, ReadOptions(32, 1 << 20))
-        if result.non_resident:  # never on a volume that is memory itself
+        if result.non_resident:  # never on a memory-based volume
             result = await store.load_messages("topic", 0, offset, ReadOptions(32, 1 << 20))
         found += [int(each.body) for each in iter_records(b"".join(result.buffers))]
         offset = result.next_offset

@@ -1,4 +1,4 @@
-"""The store against a model of a few lines, under random appends, reads, flushes, restarts, kills and power cuts."""
+"""The store compared with a small model, with random appends, reads, flushes, restarts, kills and power failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ messages = st.tuples(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`queues` is what consumers must see; what is appended but not durable yet may vanish in a power cut."""
+    """`queues` has the messages that consumers must see. Appended messages that are not durable may be lost by a power
+    failure.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ def test_a_full_disk_refuses_and_recovers_when_there_is_room() -> None:
         store.append([message(LARGE), message(LARGE), message(LARGE)])
     put(store, message("what still fits"))
     volume.capacity *= 10
-    store._log.preallocate()  # as the background does every second
+    store._log.preallocate()  # like the background every second
     assert store.stats().writable
     put(store, message(LARGE), message(LARGE))
     assert [len(body) for body in bodies(read_queue(store))] == [1500, 15, 1500, 1500]

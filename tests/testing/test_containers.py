@@ -1,4 +1,4 @@
-"""The container of testcontainers' form, without a container engine: what it would run is run here."""
+"""The container class for testcontainers without a container engine: its command runs on this host."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_clients_of_this_host_reach_the_broker(tmp_path: Path) -> None:
 def test_a_container_that_ends_is_an_error(tmp_path: Path) -> None:
     with engine(tmp_path):
         container = RaptorMQContainer(startup_timeout=30.0)
-        container._settings["flushDiskType"] = "SOMETIMES"  # as an image of another version would refuse a setting
+        container._settings["flushDiskType"] = "SOMETIMES"  # like an image of another version that rejects a setting
         with pytest.raises(RuntimeError, match="exited"), container:
             pass
 

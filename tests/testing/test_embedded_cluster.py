@@ -1,4 +1,4 @@
-"""The embedded cluster and the pytest plugin, used as an application's tests use them."""
+"""The embedded cluster and the pytest plugin, as used in tests of an application."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a package imports, pyproject.toml declares for it: an image that installs one extra must not miss a module.
+"""Imports of a package are declared in pyproject.toml, so that an image with one extra lacks no module.
 
-The development environment has all extras, so that a missing declaration would be found by users only.
+The development environment has all extras. Without this test only users would detect a missing declaration.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def distribution_names(requirements: list[str]) -> set[str]:
 
 
 def imported_modules(folder: Path) -> set[str]:
-    """Top-level names of every absolute import below `folder`, those inside functions included."""
+    """Return the top-level names of every absolute import below `folder`, including those in functions."""
     names: set[str] = set()
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -46,7 +46,7 @@ def imported_modules(folder: Path) -> set[str]:
 
 
 installed = cache(packages_distributions)
-"""Names of distributions by top-level module; reading them all takes a while."""
+"""Names of distributions by top-level module. Reading all of them is slow."""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_every_import_is_declared(folder: str, extras: list[str]) -> None:
 
 
 def test_every_declared_distribution_is_imported() -> None:
-    """Else users install what tests alone need."""
+    """Otherwise users would install packages that only tests need."""
     distributions = installed()
     imported = {
         normalized(distribution)

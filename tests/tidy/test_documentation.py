@@ -1,4 +1,4 @@
-"""Pages of docs/ that are held against the sources; whether links lead somewhere is checked by ``make lint``."""
+"""Pages of docs/ compared with the sources. ``make lint`` checks the links."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The house rules of CONTRIBUTING.md that no linter knows, as tests: names, paths of machines, sleeps, skips.
+"""Rules of CONTRIBUTING.md that no linter checks: names, paths of machines, sleeps, skips.
 
-Each test names every offender at once, so that one run shows all there is to do.
+Each test lists all violations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT_FOLDERS = ("src", "operator", "spark", "demo", "bench", "e2e", "examples")
 JUNK_DRAWERS = {"common", "helper", "helpers", "misc", "util", "utils"}
-# Spelled in two halves, so that this file obeys its own rule.
+# Split in two, so that this file obeys its own rule.
 MACHINE_FOLDERS = ["wo" + "rk/", "ro" + "ot/", "ho" + "me/[a-z]", "tmp/r" + "mq"]
 MACHINE_PATHS = re.compile(rf"(?<![A-Za-z0-9._-])/(?:{'|'.join(MACHINE_FOLDERS)})")
 LEFTOVERS = re.compile(rf"\b(?:{'|'.join(['TO' + 'DO', 'FIX' + 'ME', 'XX' + 'X'])})\b")
@@ -46,7 +46,7 @@ TEXT_SUFFIXES = {
 
 @cache
 def committed_files() -> tuple[Path, ...]:
-    """Every file that git tracks or would track: what a clone will contain."""
+    """Return every file that git tracks or would add."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -73,7 +73,7 @@ def syntax_tree(path: Path) -> ast.Module:
 
 @cache
 def nodes(path: Path) -> dict[type[ast.AST], list[Any]]:
-    """All of a file's syntax tree by kind of node: trees are large, and several rules look at them."""
+    """Return the nodes of a file's syntax tree by type. Trees are large, and several rules use them."""
     found: dict[type[ast.AST], list[Any]] = defaultdict(list)
     for node in ast.walk(syntax_tree(path)):
         found[type(node)].append(node)
@@ -85,7 +85,7 @@ def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def committed_text() -> Iterator[tuple[Path, str]]:
-    """Every text file that is committed, with its text."""
+    """Return every tracked text file with its contents."""
     for path in committed_files():
         if path.suffix in TEXT_SUFFIXES and path.name != "LICENSE":
             yield path, path.read_text(encoding="utf-8")
@@ -135,7 +135,9 @@ def test_the_locks_of_other_languages_name_no_registry() -> None:
 
 
 def is_waiting(call: ast.Call) -> bool:
-    """`time.sleep(x)`, or `asyncio.sleep(x)` with anything but 0 (which only yields to the loop)."""
+    """Return whether a call is `time.sleep(x)`, or `asyncio.sleep(x)` except for 0, which only yields to the event
+    loop.
+    """
     function = call.func
     if not (isinstance(function, ast.Attribute) and function.attr == "sleep" and isinstance(function.value, ast.Name)):
         return False
@@ -144,7 +146,7 @@ def is_waiting(call: ast.Call) -> bool:
 
 
 def test_tests_wait_for_conditions_not_for_time() -> None:
-    """A sleep is allowed inside a loop that looks for its condition, and nowhere else."""
+    """A sleep is permitted only in a loop that polls a condition."""
     offenders = []
     for path in python_files("tests"):
         waiting = [call for call in nodes(path)[ast.Call] if is_waiting(call)]

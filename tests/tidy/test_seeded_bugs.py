@@ -1,4 +1,4 @@
-"""The list of seeded bugs (``tests/mutants``) does not rot: each can be planted, and the tests that find it exist."""
+"""The seeded bugs (``tests/mutants``) match the sources: each can be applied, and its tests exist."""
 
 from __future__ import annotations
 

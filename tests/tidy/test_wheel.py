@@ -1,4 +1,4 @@
-"""The wheel, which every image installs: three packages with their type markers, the command, and nothing else."""
+"""The wheel that every image installs: three packages with their type markers, the command, and no other file."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ async def test_a_request_under_way_ends_with_the_server(caplog: pytest.LogCaptur
 
 
 class EndsFirst(HealthServer):
-    """Stops when a peer comes, before anything else is done for it."""
+    """A server that stops when a peer connects, before it does anything else."""
 
     def _take(self, peer: socket.socket) -> None:
         self.stopping = asyncio.ensure_future(self.stop())
@@ -112,7 +112,7 @@ async def test_a_peer_that_comes_with_the_end_is_cut() -> None:
 
 
 class SmallBuffers(HealthServer):
-    """Leaves little of an answer to the kernel, so that nearly all that a peer does not read waits here."""
+    """A small send buffer, so that nearly all bytes that a peer does not read wait in the process."""
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
@@ -132,7 +132,7 @@ async def test_an_answer_that_is_not_read_is_not_kept(monkeypatch: pytest.Monkey
         peer.setblocking(False)
         await loop.sock_connect(peer, ("127.0.0.1", server.port))
         await loop.sock_sendall(peer, b"GET /metrics HTTP/1.1\r\n\r\n")
-        await loop.sock_recv(peer, 1)  # the answer is on its way
+        await loop.sock_recv(peer, 1)  # the response is being sent
         assert server.transport.get_write_buffer_size() > 0
         try:
             if end == "stop":

@@ -19,7 +19,7 @@ MUCH = bytes(16 << 20)
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two ends of a connection over the loopback; the first does not wait."""
+    """Return two ends of a connection over the loopback interface. The first is non-blocking."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()
@@ -40,7 +40,7 @@ def test_what_is_read_is_acknowledged(ends: tuple[socket.socket, socket.socket])
     assert 0 < sent < len(MUCH)
     assert 0 < unacknowledged_bytes(sender.fileno()) <= sent
     read(receiver, sent)
-    receiver.send(b"x")  # with the acknowledgement of all before it
+    receiver.send(b"x")  # with the acknowledgement of everything before it
     sender.setblocking(True)
     assert sender.recv(1) == b"x"
     assert unacknowledged_bytes(sender.fileno()) == 0
@@ -53,7 +53,7 @@ def test_a_socket_that_is_closed_has_nothing(ends: tuple[socket.socket, socket.s
 
 
 async def test_a_slow_reader_is_seen_to_read() -> None:
-    """Though the kernel, whose buffer is full, takes nothing more for it yet."""
+    """The kernel, whose buffer is full, does not accept more data yet."""
     made: list[Connection] = []
 
     def answer(connection: Connection, asked: RemotingCommand, _: Any) -> RemotingCommand:

@@ -23,7 +23,7 @@ NOBODY_COMES_BY_CHANCE = 3600.0
 
 
 class LazyPeer:
-    """A server whose connections say themselves whether they are in a hurry."""
+    """A server whose connections set whether they are read promptly."""
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self.connections: dict[int, Connection] = {}
@@ -68,7 +68,7 @@ async def serving(limits: ServerLimits | None = None) -> AsyncIterator[tuple[Laz
 
 
 async def lazy(peer: LazyPeer, pool: ConnectionPool) -> Connection:
-    """A connection that the server reads lazily, as seen from the other side."""
+    """Open a connection that the server reads lazily. Return the client's end."""
     connection = await pool.connection(peer.address)
     await connection.request(request(REST), TIMEOUT)
     return connection

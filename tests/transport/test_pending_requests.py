@@ -1,4 +1,4 @@
-"""Pending requests against a model: a dictionary that is scanned as a whole."""
+"""Pending requests compared with a model: a dictionary that is scanned completely."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_left_out() -> None:
         await pool.request(address, request(1), 0.05)
     for connection, asked in held:
         connection.send(response_to(asked))
-    await pool.request(address, request(2), 5)  # comes behind it
+    await pool.request(address, request(2), 5)  # arrives after it
     await pool.close()
     await server.stop()
 
 
 async def test_requests_end_although_the_connection_cannot_because_its_peer_does_not_read() -> None:
-    """Garbage from the peer closes the connection, which waits until what is queued is sent."""
+    """Invalid data of the peer closes the connection, which first waits until queued data is sent."""
     closing, finished, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -148,7 +148,7 @@ async def test_a_request_that_cannot_be_encoded_is_forgotten() -> None:
 
 
 def test_what_a_server_accepts_sends_at_once() -> None:
-    """Also on the event loop of asyncio itself."""
+    """The test also uses the event loop of asyncio."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         assert runner.run(_no_delay_of_what_is_accepted())
 

@@ -47,7 +47,7 @@ async def test_a_caller_whose_time_is_over_is_told_so_and_not_of_a_negative_one(
 
 
 async def test_connections_that_are_gone_are_forgotten() -> None:
-    """A broker that comes back with another address, as pods do, leaves nothing behind."""
+    """A broker that returns with another address, like a pod, leaves no state."""
     pool = ConnectionPool()
     for _ in range(5):
         server = Server(RefuseRequests(), "127.0.0.1", 0)
@@ -62,7 +62,7 @@ async def test_connections_that_are_gone_are_forgotten() -> None:
 
 
 async def test_a_peer_that_ends_connections_at_once_is_not_asked_at_once_again(free_port: int) -> None:
-    """A proxy without a server behind it; whoever tries again at each loss would do nothing else."""
+    """A proxy without a server behind it. A retry after each loss would be a busy loop."""
     accepted = 0
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,7 +90,7 @@ async def test_a_peer_that_ends_connections_at_once_is_not_asked_at_once_again(f
             answer = await pool.request(address, ask, 60)
         except ConnectError:
             await asyncio.sleep(0.01)
-    for _ in range(5):  # one that answers is asked at once, however often connections end
+    for _ in range(5):  # a server that responds gets requests immediately, however often its connections end
         (await pool.connection(address)).abort()
         answer = await pool.request(address, ask, 60)
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

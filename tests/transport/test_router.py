@@ -17,7 +17,7 @@ LONG, SHORT, GROUPED, LATE = 1, 2, 3, 4
 
 
 class Recorded(Connection):
-    """Notes what is done with it instead of doing it."""
+    """Records calls instead of executing them."""
 
     def __init__(self, router: Router) -> None:
         super().__init__(router)
@@ -32,7 +32,7 @@ class Recorded(Connection):
 
 
 class Handlers:
-    """A long request ends when ``released`` is set; ``begun`` has the codes in the order in which their work began."""
+    """A long request ends when ``released`` is set. ``begun`` has the codes in the order in which they were started."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -80,7 +80,7 @@ async def test_nothing_of_its_connection_overtakes_a_request_that_is_worked_off_
     handlers = Handlers()
     router, connection, other = handlers.router, Recorded(handlers.router), Recorded(handlers.router)
     router.handle(connection, [request(SHORT), request(LONG), request(GROUPED), request(SHORT)])
-    router.handle(connection, [request(GROUPED)])  # had been read already
+    router.handle(connection, [request(GROUPED)])  # had already been read
     await asyncio.sleep(0)
     assert (handlers.begun, connection.is_read) == ([SHORT, LONG], False)
     router.handle(other, [request(SHORT)])

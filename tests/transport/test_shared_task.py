@@ -1,4 +1,4 @@
-"""Many callers of one task: each has its own deadline, and the event loop is not blocked."""
+"""Many callers of one task: each has its own time limit, and the event loop is not blocked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MANY = 10 * COMPLETED_PER_TURN
 
 
 async def most_per_turn(callers: list[asyncio.Task[str]]) -> int:
-    """Wait for all callers; return the largest number that ended in one turn of the loop."""
+    """Wait for all callers. Return the largest number that ended in one iteration of the event loop."""
     most = before = 0
     while before < len(callers):
         await asyncio.sleep(0)
@@ -30,7 +30,7 @@ async def never() -> str:
 
 async def test_callers_whose_time_is_over_are_woken_in_turns_and_the_task_goes_on() -> None:
     shared = SharedTask(never(), "t", "closed")
-    deadline = asyncio.get_running_loop().time() + 20 * BUCKET_S  # all have to wait before it, on a busy machine too
+    deadline = asyncio.get_running_loop().time() + 20 * BUCKET_S  # all must wait before it, also on a busy machine
     callers = [asyncio.create_task(shared.wait(deadline)) for _ in range(MANY)]
     assert 0 < await most_per_turn(callers) <= COMPLETED_PER_TURN
     assert all(isinstance(caller.exception(), TimeoutError) for caller in callers)

@@ -1,4 +1,4 @@
-"""Peers that stay connected and send nothing, as after a power failure of their machine."""
+"""Peers that stay connected and send nothing, like after a power failure of their machine."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from raptormq.transport.server import Server
 ECHO, NEVER, LATE = 1, 2, 3
 LATE_S = 0.2
 STOPPED_S = 0.7
-"""Longer than the time-outs here, and long enough for a stop to be known by."""
+"""Longer than the timeouts here, and long enough to be detected as a stop of the process."""
 
 
 def stop_the_process(seconds: float = STOPPED_S) -> None:
-    """Let nothing run for a while, as SIGSTOP does, or a CPU quota that is used up."""
+    """Block the event loop for some time, like SIGSTOP or an exhausted CPU quota."""
     threading.Event().wait(seconds)
 
 
 async def turns() -> None:
-    """Let the loop look after the timers that are due, and after what they set going."""
+    """Let the event loop run due timers, and the callbacks that they schedule."""
     for _ in range(4):
         await asyncio.sleep(0)
 
 
 async def late(_: object, asked: RemotingCommand, __: object) -> RemotingCommand:
-    """Answer as a peer that was stopped, too, and has more to do before."""
+    """Respond like a peer that was stopped, too, and has other work first."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     loop.call_later(LATE_S, done.set_result, None)
@@ -134,7 +134,7 @@ async def test_who_is_stopped_again_and_again_gives_up_all_the_same() -> None:
         asked = asyncio.ensure_future(pool.request(address, request(NEVER), 0.1))
         for _ in range(3):
             await turns()
-            stop_the_process(1.2)  # until after a pause that follows a stop, too
+            stop_the_process(1.2)  # until a pause after a stop, too
         await turns()
         assert asked.done()
         with pytest.raises(RequestTimeout, match="no response from"):

@@ -1,4 +1,4 @@
-"""Connections, server, router and pool over real sockets: multiplexing, time-outs, limits, misbehaving peers."""
+"""Connections, server, router and pool over real sockets: multiplexing, timeouts, limits, misbehaving peers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROUNDS_UNTIL_READS_ARE_LONG = 4
 
 
 class Peer:
-    """A server with one handler for each behaviour under test."""
+    """A server with one handler for each tested behaviour."""
 
     def __init__(self, limits: ServerLimits | None = None, port: int = 0) -> None:
         self.router = Router()
@@ -143,7 +143,7 @@ async def test_oneway_requests_are_not_answered() -> None:
             connection.oneway(request(code, oneway=True))
         response = await connection.request(request(ECHO, body=b"after"), 5)
         assert response.body == b"after"
-        assert response.opaque == 4  # the first answer that came at all
+        assert response.opaque == 4  # the first response on the connection
 
 
 async def test_what_one_read_brings_is_one_group() -> None:
@@ -358,7 +358,7 @@ async def test_a_peer_that_sends_fast_leaves_the_others_their_turn() -> None:
                 while len(handled) * len(frame) < MUCH:
                     unsent = _send_all_that_fits(fast, unsent, frame)
                     await asyncio.sleep(0)
-            # From here on the loop does not run until the kernel holds as much of the fast peer as it takes.
+            # From here on the event loop does not run until the kernel has as much data of the fast peer as it accepts.
             handled.clear()
             unsent = _send_all_that_fits(fast, unsent, frame)
             other.send(encode(request(OTHER, oneway=True)))
@@ -368,7 +368,7 @@ async def test_a_peer_that_sends_fast_leaves_the_others_their_turn() -> None:
 
 
 def _send_all_that_fits(to: socket.socket, unsent: bytes, frame: bytes) -> bytes:
-    """What is left of the frame that did not fit."""
+    """The rest of the frame that did not fit."""
     with suppress(BlockingIOError):
         while True:
             unsent = unsent or frame

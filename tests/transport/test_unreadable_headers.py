@@ -37,7 +37,7 @@ async def serving(router: Router) -> AsyncIterator[Server]:
 
 
 async def answers(data: bytes, count: int) -> dict[int, RemotingCommand]:
-    """Send bytes to a server that answers code 1, and return so many answers, by opaque."""
+    """Send bytes to a server that responds with code 1. Return this number of responses by opaque."""
     router, decoder = Router(), FrameDecoder()
     router.add(ECHO, None, lambda _, asked, __: response_to(asked))
     found: dict[int, RemotingCommand] = {}

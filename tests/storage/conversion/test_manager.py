@@ -62,7 +62,7 @@ def test_stopped_and_gone_on_with_and_given_up() -> None:
         ended = await working
         assert ended is not None
         assert ended.phase == "stopped"
-        store._queues.flush(10)  # what the timer does
+        store._queues.flush(10)  # like the timer
         assert queue_bytes(volume, BATCH)
         put(store, one("later"))
         await order(store, to_batch=False)
@@ -118,7 +118,7 @@ def test_nothing_is_left_of_a_topic_that_had_its_first_message_after_the_switch_
         assert await finish(store, Busy(volume, is_batch=False)) is None
 
     asyncio.run(run())
-    store._queues.flush(10)  # what the timer does
+    store._queues.flush(10)  # like the timer
     assert queue_bytes(volume, BATCH) == {}
     put(store, one("again"))
     assert contents(store) == {0: [(0, "again")]}
@@ -190,7 +190,7 @@ def test_the_topic_table_is_right_again_when_a_refused_conversion_is_forgotten()
 
 
 async def until_half(store: MessageStore, volume: MemoryFileSystem) -> None:
-    """Convert a topic of 600 messages to BatchCQ up to its middle."""
+    """Convert the first half of a topic of 600 messages to BatchCQ."""
     await order(store, to_batch=True)
     working = asyncio.ensure_future(finish(store, Table(volume, is_batch=False)))
     while (progress := store.converter.progress(TOPIC)) is None or progress.done < 300:
@@ -220,7 +220,7 @@ def test_a_start_goes_on_with_what_there_is(crash: bool) -> None:
     progress = store.converter.progress(TOPIC)
     assert progress is not None
     assert progress.phase == "waiting"
-    assert (progress.done >= 300) is not crash  # after a crash only what a checkpoint has seen is believed
+    assert (progress.done >= 300) is not crash  # after a crash only the state of a checkpoint is used
     ended = asyncio.run(finish(store, Table(volume, is_batch=False)))
     assert ended is not None
     assert ended.phase == "done"

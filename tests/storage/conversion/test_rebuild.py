@@ -1,4 +1,4 @@
-"""Queues converted to the other type: their contents, refusals, and concurrent appends."""
+"""Queues converted to the other type: their contents, refused conversions, and concurrent appends."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_what_comes_in_meanwhile_is_in_the_new_queues(to_batch: bool, flush: Flu
         working = asyncio.ensure_future(finish(store, Table(volume, is_batch=not to_batch)))
         number = 0
         while not working.done():
-            # Some of it is neither flushed nor dispatched when the switch comes; a third and a fourth queue begin.
+            # Some messages are neither flushed nor dispatched at the switch. A third and a fourth queue begin.
             store.append([one(f"n{number}", number % 4)])
             sent[number % 4].append(f"n{number}")
             if number % 5 == 0:
@@ -172,7 +172,7 @@ def test_what_comes_in_meanwhile_is_in_the_new_queues(to_batch: bool, flush: Flu
 
 @pytest.mark.parametrize("to_batch", [True, False])
 def test_what_retention_has_taken_is_not_missed(to_batch: bool) -> None:
-    """Queue 1 keeps nothing but its offsets, queue 0 its newer messages."""
+    """Retention keeps only the offsets of queue 1, and the newer messages of queue 0."""
     clock = Clock()
     volume = MemoryFileSystem(clock=clock)
     declare(volume, is_batch=not to_batch)
@@ -206,7 +206,7 @@ def test_what_retention_has_taken_is_not_missed(to_batch: bool) -> None:
 
 
 def test_a_step_is_for_one_queue() -> None:
-    """Thousands of queues with little or nothing to do must not be one turn of the loop."""
+    """Thousands of queues with little or no work must not be converted without yielding."""
     store = filled(MemoryFileSystem(), is_batch=False)
     conversion = queue_conversion.QueueConversion(TOPIC, store._log, store._queues, to_batch=True)
 

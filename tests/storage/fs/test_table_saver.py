@@ -60,7 +60,7 @@ async def test_a_failed_write_that_nobody_waits_for_is_one_line(
     saver = TableSaver(JsonFile(str(tmp_path / "t.json"), disk), lambda: {"a": 1})
     saver.save_soon()
     assert saver._writing is not None
-    await asyncio.wait({saver._writing})  # which does not ask for its error
+    await asyncio.wait({saver._writing})  # which does not read its error
     gc.collect()
     assert [record.name for record in caplog.records] == ["raptormq.storage.fs.table_saver"]
 
@@ -87,7 +87,7 @@ async def test_a_change_during_a_write_stays_unsaved_until_the_next_one(tmp_path
     saver.save_soon("a")
     first = saver._writing
     assert first is not None
-    await asyncio.sleep(0)  # it has begun
+    await asyncio.sleep(0)  # the write has started
     saver.save_soon("b")
     await first
     assert set(saver.unsaved) == {"b"}

@@ -1,4 +1,4 @@
-"""Cancelled saves of the ledgers and of the consumer offsets: a broker that stops cancels its handlers."""
+"""Cancelled saves of ledgers and of consumer offsets: a broker cancels its handlers when it stops."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ PATHS = StorePaths("/store", "/store/commitlog")
 
 
 class Busy:
-    """All threads have something else to do."""
+    """All threads are busy."""
 
     async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         await asyncio.Event().wait()
 
 
 class Threads:
-    """A thread for each work."""
+    """Uses one thread for each function."""
 
     async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await asyncio.to_thread(work, *args, **kwargs)
 
 
 class SlowVolume(MemoryFileSystem):
-    """The first write of a table waits before it gets its name."""
+    """The first write of a table waits before the rename."""
 
     def __init__(self) -> None:
         super().__init__()

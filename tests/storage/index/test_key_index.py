@@ -56,7 +56,7 @@ def test_the_smallest_hash_becomes_0() -> None:
 
 
 def smallest_after(start: str) -> str:
-    """A text behind ``start`` with which Java's hash is the smallest integer: digits of the missing sum, base 31."""
+    """Return a text after ``start`` for which Java's hash is the smallest integer: the missing sum in base 31."""
     length = 8
     missing = ((1 << 31) - java_hash(start) * 31**length) % (1 << 32)
     for turns in range(1 << 16):

@@ -49,7 +49,7 @@ def test_nothing_has_no_rows() -> None:
 
 
 def index_file(record: PendingRecord) -> bytes:
-    """The file of an index that was given an ordinary record and ``record``."""
+    """Return the file of an index with an ordinary record and ``record``."""
     volume = MemoryFileSystem()
     volume.make_folders("/index")
     index = KeyIndex(volume, "/index", 50, 500, lambda: 1_700_000_000_000)
@@ -70,7 +70,7 @@ def test_the_index_of_a_batch_is_the_same_whoever_looked_at_its_messages() -> No
     by_texts, by_keys = PendingBatch(*record), PendingBatch(*record)
     by_keys.messages, by_keys.keys = 3, b"u-oneu-twou-sixb-one"
     by_texts.messages, by_texts.texts = 3, [b"UNIQ_KEY\x01u-%b\x02" % word for word in (b"one", b"two", b"six")]
-    assert index_file(by_keys) == index_file(by_texts) == index_file(record)  # a recovery has the record only
+    assert index_file(by_keys) == index_file(by_texts) == index_file(record)  # a recovery has only the record
 
 
 @pytest.mark.parametrize(

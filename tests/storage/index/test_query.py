@@ -1,4 +1,4 @@
-"""Queries by key: the same results as following the chain, in bounded steps."""
+"""Queries by key: the results equal those of a scan of the chain, in bounded steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ START = 1_700_000_000_000
 
 
 class Elsewhere:
-    """A thread that is none, and knows what it did."""
+    """Replacement for a thread that records its calls."""
 
     def __init__(self) -> None:
         self.works: list[str] = []
@@ -58,7 +58,7 @@ def plain(file: IndexFile, hashed: int, begin: int, end: int) -> list[int]:
 
 
 def filled(volume: MemoryFileSystem, chance: random.Random, count: int) -> IndexFile:
-    """A file of few slots, of whose entries a third are under one hash, partly written."""
+    """Return a file of few slots, partly written. A third of its entries have one hash."""
     file = IndexFile.create(volume, "/20231114000000000", 50, 100_000)
     offset, time, done = 0, START, 0
     while done < count:
@@ -109,7 +109,7 @@ def opened(volume: MemoryFileSystem, clock: Clock) -> MessageStore:
 
 
 def hot_store(volume: MemoryFileSystem, clock: Clock, count: int) -> MessageStore:
-    """One message with a key, and a minute later very many."""
+    """Store one message with a key, and very many a minute later."""
     store = opened(volume, clock)
     store.append([PendingRecord("t", 0, b"first", b"KEYS\x01hot\x02")])
     clock.now += 60_000

@@ -1,4 +1,4 @@
-"""Mapping of the log, and how much of it counts as memory of the broker."""
+"""Mapping of the log, and the part of it that counts as memory of the broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def mapped_kib(root: Path) -> int:
-    """Resident part of the mappings of the log below `root`."""
+    """Return the size of the resident part of the mapped log below `root`."""
     total, ours = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -97,7 +97,7 @@ def test_a_hot_record_is_the_one_at_its_place() -> None:
     ("offset", "size"), [(0, 600), (-600, 600), (6000, 0), (6000, -1), (7000, 5000), (5800, 600), (1 << 60, 600)]
 )
 def test_no_hot_record_where_none_can_be(offset: int, size: int) -> None:
-    """Cold, before the log, without bytes, beyond the end, across the end of a segment, far away."""
+    """Non-resident, before the log, empty, after the end, across the end of a segment, far away."""
     store = open_store(segment_size=2000, resident_bytes=2500)
     for number in range(12):
         put(store, message(f"{number:0500d}"))

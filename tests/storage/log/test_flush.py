@@ -26,7 +26,7 @@ from tests.storage.stores import Clock, Inline, bodies, message, open_store, ope
 
 
 class SlowSync(MemoryFileSystem):
-    """Flushes of the log wait until the test lets them go, and are counted."""
+    """Flushes of the log wait until the test permits them, and are counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ async def test_the_file_type_of_the_test_is_the_one_of_the_seam() -> None:
 
 
 class GrowingLog:
-    """It has grown before each flush."""
+    """The log has grown before each flush."""
 
     def __init__(self) -> None:
         self.flushes = threading.Semaphore(0)

@@ -28,7 +28,7 @@ def store_on(volume: RealFileSystem, root: Path, **settings: int) -> MessageStor
 
 
 def filled(store: MessageStore) -> list[str]:
-    """One message in each segment."""
+    """Append one message to each segment."""
     sent = [f"{number:02}" + "x" * 1500 for number in range(SEGMENTS)]
     for body in sent:
         put(store, message(body, queue_id=int(body[:2]) % QUEUES))
@@ -44,7 +44,7 @@ def test_a_log_of_many_segments_is_opened_read_and_written_with_few_descriptors(
     store = store_on(RealFileSystem(), tmp_path)
     sent = filled(store)
     store.close()
-    if crashed:  # everything is built from the log
+    if crashed:  # all queues and the index are built from the log
         (tmp_path / "abort").touch()
         (tmp_path / "checkpoint").unlink()
     volume = FewDescriptors(FEW)
@@ -63,7 +63,7 @@ def test_queue_files_are_closed_when_there_is_no_descriptor_left(tmp_path: Path)
     store.flush()
     assert read_all(store) == sent
     assert len(store._queues.files) == QUEUES
-    volume.limit = volume.open_files - 20  # others have taken them
+    volume.limit = volume.open_files - 20  # other files have used them
     put(store, message("more", queue_id=QUEUES))
     store._queues.flush(1)
     assert read_all(store) == sent
@@ -93,7 +93,7 @@ def test_without_any_descriptor_writes_are_refused_and_go_on_with_one(tmp_path: 
     with pytest.raises(OutOfResources, match="Too many open files"):
         store.append([message("x" * 1500)])
     volume.limit = 1_000
-    store._log.preallocate()  # as the timer does
+    store._log.preallocate()  # like the timer
     put(store, message("x" * 1500))
     assert read_all(store) == [*sent, "x" * 1500]
     store.close()

@@ -1,4 +1,4 @@
-"""Pages behind the end of the log are prepared in proportion to the write rate."""
+"""Pages after the end of the log are prepared in proportion to the write rate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEGMENT = 64 * MIB
 
 
 class SlowRunner:
-    """Notes what it is asked to read, and does it when it is told to."""
+    """Records requested reads, and executes them when the test permits it."""
 
     def __init__(self) -> None:
         self.asked: list[list[Extent]] = []
@@ -41,12 +41,12 @@ class SlowRunner:
         return work(*args, **kwargs)
 
     def allow(self) -> None:
-        """Let what was asked for first be done."""
+        """Execute the first requested read."""
         self._allowed.release()
 
 
 def a_log(segments: int = 1, size: int = SEGMENT) -> CommitLog:
-    """A log whose files are there and which nobody reads."""
+    """A log whose files exist and are not read."""
     volume = MemoryFileSystem()
     volume.make_folders("/log")
     log = CommitLog(volume, "/log", size, MIB, WriteGate(), Clock())
@@ -56,7 +56,7 @@ def a_log(segments: int = 1, size: int = SEGMENT) -> CommitLog:
 
 
 class Warmed:
-    """A warmer with a clock that is moved by hand."""
+    """A warmer with a clock that the test advances."""
 
     def __init__(self, log: CommitLog, volume: FileSystem | None = None) -> None:
         self.log = log
@@ -66,15 +66,15 @@ class Warmed:
         self.warmer.start(self.executor)
 
     async def grow(self, size: int) -> list[list[Extent]]:
-        """Let the log grow, and return what is read because of it."""
+        """Append to the log. Return the resulting reads."""
         before = len(self.executor.asked)
         self.log.end_offset += size
         self.warmer.appended()
-        await asyncio.sleep(0)  # a turn of the loop: a task that was made now has asked
+        await asyncio.sleep(0)  # after one iteration of the event loop a new task has requested its read
         return self.executor.asked[before:]
 
     async def finish(self) -> None:
-        """Do what was asked for, until the warmer's task has ended."""
+        """Execute all requested reads until the warmer's task has ended."""
         self.executor.allow()
         assert self.warmer._task is not None
         await asyncio.wait([self.warmer._task])
@@ -116,7 +116,7 @@ async def test_a_fast_log_is_read_further_ahead_and_a_slow_one_less() -> None:
         ahead.append(end - warmed.log.end_offset)
     assert ahead[:6] == [2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 16 * MIB, 16 * MIB]
     assert max(ahead) == MAX_AHEAD_BYTES
-    assert max(steps[:7]) == STEP_BYTES  # the cushion is large, what is read at a time is not
+    assert max(steps[:7]) == STEP_BYTES  # the distance is large, the reads are small
     assert ahead[-1] == LEAST_AHEAD_BYTES
 
 
@@ -178,7 +178,7 @@ async def test_what_was_given_back_long_ago_is_not_counted_upon(monkeypatch: pyt
 
 
 class UnreadableFileSystem(MemoryFileSystem):
-    """A disk whose sectors are bad."""
+    """A disk with bad sectors."""
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         """See `FileSystem`."""

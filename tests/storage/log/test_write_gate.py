@@ -12,7 +12,7 @@ AGAIN = "messages are accepted again"
 
 
 class Seconds:
-    """A clock that stands still."""
+    """A stopped clock."""
 
     now = 0.0
 

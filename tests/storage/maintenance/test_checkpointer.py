@@ -1,4 +1,4 @@
-"""Checkpoints cover only what is durable, after a power cut at any point and for every caller."""
+"""Checkpoints cover only durable data, after a power failure at any point and for every caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.storage.stores import Clock, Inline, bodies, message, open_store, put
 
 @pytest.mark.parametrize("is_batch", [False, True])
 async def test_queues_that_are_durable_before_the_log_are_cut_with_it(is_batch: bool) -> None:
-    """The timer that makes checkpoints does not flush the log."""
+    """The timer that writes checkpoints does not flush the log."""
     volume, clock = MemoryFileSystem(), Clock()
     store = open_store(volume, clock, batch_queue_file_size=46 * 20, index_enabled=False)
     assert store._opened is not None
@@ -51,8 +51,9 @@ async def test_queues_that_are_durable_before_the_log_are_cut_with_it(is_batch: 
 
 
 async def test_files_of_a_checkpoint_that_nobody_awaits_any_more_belong_to_the_next_one() -> None:
-    """The store is closed while the timer's checkpoint is under way, and what that one could not make durable would be
-    lost with a stop that looks clean."""
+    """The store is closed during the timer's checkpoint. Changes that this checkpoint could not save would be lost by a
+    clean stop.
+    """
     disk = MemoryFileSystem()
     volume = FaultyFileSystem(disk, Fault(1, "sync", "consumequeue", errno.ENOSPC))
     store = open_store(volume)
@@ -61,7 +62,7 @@ async def test_files_of_a_checkpoint_that_nobody_awaits_any_more_belong_to_the_n
     failures: list[BaseException] = []
 
     class Thread(Inline):
-        """Goes on when its caller is cancelled."""
+        """Continues when its caller is cancelled."""
 
         async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             try:

@@ -1,4 +1,4 @@
-"""Damage of closed segments is found wherever it is, and repaired from another copy byte for byte."""
+"""Damage at any position of closed segments is found, and repaired from another copy to the same bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 40
 
 
 def filled(volume: MemoryFileSystem) -> tuple[MessageStore, list[tuple[int, int]]]:
-    """A store of several segments, and offset and size of its records."""
+    """Return a store of several segments, and the offset and size of its records."""
     store = open_store(volume)
     places = []
     for number in range(COUNT):
@@ -47,7 +47,7 @@ def flip(volume: MemoryFileSystem, store: MessageStore, offset: int, bit: int = 
 
 
 def check(store: MessageStore, piece: int = 300) -> list[DamagedRange]:
-    """Check all closed segments in pieces."""
+    """Check all closed segments in steps."""
     at, found = store.start_offset, list[DamagedRange]()
     while at < store.closed_segments().end:
         result = store.closed_segments().check(at, at + piece)
@@ -91,7 +91,7 @@ def test_flipped_bits_are_found_and_repaired_byte_for_byte(data: st.DataObject) 
     closed = [place for place in places if place[0] < store.closed_segments().end]
     hit = data.draw(st.sets(st.sampled_from(closed), min_size=1, max_size=5))
     for offset, size in hit:
-        # Size, magic and CRC, the offset in the log, or the body: what a check covers.
+        # Size, magic and CRC, the log offset, or the body: the checked fields.
         within = data.draw(st.sampled_from([*range(12), *range(28, 36), *range(88, 88 + min(20, size - 100))] or [0]))
         flip(volume, store, offset + within, data.draw(st.integers(0, 7)))
     found = check(store, data.draw(st.sampled_from([100, 300, 3000])))

@@ -62,7 +62,9 @@ async def test_everything_becomes_durable_without_a_call() -> None:
 
 
 async def test_offsets_are_saved_only_once_the_log_is_durable() -> None:
-    """They say what is done with: here a retry that was stored, so that its group goes on behind the message."""
+    """Consumer offsets depend on the log. Here a retry was stored, after which the group continues after the
+    message.
+    """
     volume, clock = MemoryFileSystem(), Clock()
     store = open_store(volume, clock)
     put(store, message("failed"))
@@ -256,6 +258,6 @@ async def test_entries_of_the_key_index_are_written_long_before_a_checkpoint() -
     assert file.unwritten_bytes == 5_000 * ENTRY_BYTES
     store.set_loop(asyncio.get_running_loop())
     await until(lambda: file.unwritten_bytes == 0)
-    assert fault.nth < 0  # it struck, and was overcome
-    assert volume.open(file.path).read_at(0, HEADER_BYTES) == bytes(HEADER_BYTES)  # no round was necessary
+    assert fault.nth < 0  # the fault occurred, and was handled
+    assert volume.open(file.path).read_at(0, HEADER_BYTES) == bytes(HEADER_BYTES)  # no further run was necessary
     store.close()

@@ -43,7 +43,7 @@ async def test_a_topic_without_a_group_is_kept_for_the_first_one_but_not_for_lon
 
 @pytest.mark.parametrize("pause", [0.5, RECHECK_S])
 async def test_a_topic_without_a_group_keeps_so_many_bytes_for_the_first_one(pause: float) -> None:
-    """Also when it grows by much between two looks at who is behind."""
+    """This includes much growth of the log between two checks of the groups."""
     released = Released()
     for _ in range(10):
         await released.send(KEPT, pause=pause)
@@ -131,7 +131,7 @@ async def test_a_group_that_has_not_moved_for_long_is_not_waited_for_until_it_mo
 
 
 async def test_a_queue_that_is_stuck_is_not_waited_for_though_its_group_consumes_the_others() -> None:
-    """An unreadable message in an orderly queue, for instance."""
+    """An example is an unreadable message in an ordered queue."""
     released = Released()
     await released.send(500, queue_id=1)
     released.consume_all(queue_id=1)
@@ -165,7 +165,7 @@ async def test_topics_of_the_broker_are_not_waited_for(topic: str) -> None:
 
 
 async def test_what_is_mapped_stays() -> None:
-    """The kernel would keep it, and nobody would come back."""
+    """The kernel would keep the page, and it would not be evicted later."""
     released = Released()
     released.store._log._resident_bytes = 3 * KEPT
     await released.send(6 * KEPT, consumed=True)

@@ -1,4 +1,4 @@
-"""Retention: what is deleted, when, and what is kept."""
+"""Retention: which files are deleted, when, and which are kept."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ DELETING = f"deleting 5 segments of the log, up to offset {5 * SEGMENT_BYTES}; t
 
 
 def at_hour(hour: int) -> int:
-    """A time (ms) at this local hour."""
+    """Return a time (ms) at this local hour."""
     day = time.localtime(1_700_000_000)
     return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday, hour, 30, 0, 0, 0, -1))) * 1000
 
 
 def filled(volume: MemoryFileSystem, clock: Clock, segments: int = 6) -> MessageStore:
-    """Segments of one message each, written an hour apart, the first at 03:30."""
+    """Write segments of one message each, one hour apart, the first at 03:30."""
     clock.now = at_hour(3)
     store = open_store(volume, clock, file_reserved_hours=3, delete_when="12")
     for number in range(segments):
@@ -75,8 +75,9 @@ def test_below_75_percent_old_segments_go_at_the_hour() -> None:
 
 
 def test_the_only_segment_stays_where_the_log_ends_at_its_end() -> None:
-    """Without it nothing would tell which offsets have been given out. A power cut leaves such a log between the filler
-    of a segment and the first record of the next one."""
+    """Without it the assigned offsets would be unknown. A power failure leaves such a log between the filler of a
+    segment and the first record of the next one.
+    """
     clock = Clock(at_hour(3))
     volume = MemoryFileSystem(clock=clock)
     filled(volume, clock, 2).flush()
@@ -228,7 +229,7 @@ def test_queue_files_without_live_items_are_removed() -> None:
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_queue_files_are_removed_although_a_consumer_came_before_retention(is_batch: bool) -> None:
-    """It is the one who notices that their records are gone, and it has no time for files."""
+    """A reader detects that their records are deleted, and has no time for files."""
     clock = Clock(at_hour(3))
     volume = MemoryFileSystem(clock=clock)
     store = open_store(volume, clock, file_reserved_hours=1, delete_when="12", batch_queue_file_size=46 * 20)
@@ -254,7 +255,7 @@ def test_queue_files_are_removed_although_a_consumer_came_before_retention(is_ba
 
 
 class Meanwhile(Inline):
-    """The thread whose work takes so long that something else happens before it ends."""
+    """A thread whose function takes so long that another event occurs before its end."""
 
     def __init__(self, happens: Callable[[], object]) -> None:
         self._happens = happens

@@ -1,4 +1,4 @@
-"""Every closed segment is checked, at most at the given rate, and damage is known until it is gone."""
+"""Every closed segment is checked, at most at the given rate, and damage is reported until it is repaired."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def schedule(seed: int = 0) -> ScrubSchedule:
 
 
 def whole_pass(found: ScrubSchedule, now_ms: int, start: int, end: int) -> tuple[int, set[int]]:
-    """Check until a pass is complete, and return the time and the megabytes that were checked."""
+    """Check until a pass is complete. Return the time and the number of checked megabytes."""
     checked: set[int] = set()
     passes = found.passes
     while found.passes == passes:
@@ -41,7 +41,7 @@ def test_a_pass_checks_every_closed_segment_and_the_next_one_waits_for_its_time(
     wanted = set(range(start // PIECE_BYTES, end // PIECE_BYTES))
     now_ms, checked = whole_pass(found, 0, start, end)
     assert checked == wanted
-    assert now_ms == count * 1000  # a megabyte per second
+    assert now_ms == count * 1000  # one megabyte per second
     assert found.next_check(now_ms, start, end, RATE, HOUR_MS) is None
     assert found.next_check(HOUR_MS - 1, start, end, RATE, HOUR_MS) is None
     assert whole_pass(found, HOUR_MS, start, end)[1] == wanted

@@ -1,4 +1,4 @@
-"""Queues of BatchCQ topics: the format on disk, offsets that count messages, reads from anywhere."""
+"""Queues of BatchCQ topics: the format on disk, offsets that count messages, and reads from any offset."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_an_item_that_a_disk_has_damaged_is_no_end_for_whole_batches() -> None:
 
 def test_the_end_of_a_queue_is_known_without_a_read() -> None:
     store = open_batch_store()
-    assert not store.is_at_end("batches", 0, 0)  # there is no such queue yet
+    assert not store.is_at_end("batches", 0, 0)  # the queue does not exist yet
     put(store, batch(["a", "b", "c"]))
     assert [store.is_at_end("batches", 0, offset) for offset in (0, 2, 3, 4)] == [False, False, True, False]
 
@@ -155,7 +155,7 @@ def test_tags_are_the_batches_or_else_the_messages_own() -> None:
 
 
 class Even:
-    """Wants the messages whose unique key ends with an even digit."""
+    """A filter for messages whose unique key ends with an even digit."""
 
     max_scanned = 3
     max_scanned_bytes = 1_000_000
@@ -212,7 +212,7 @@ async def test_a_batch_of_the_largest_number() -> None:
 
 @pytest.mark.parametrize("count", [100, 3000])
 def test_a_search_looks_at_few_of_many_items(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Over all files: a bisection, and a look whether it is the right one."""
+    """Over all files: a binary search, and a check of its result."""
     clock = Clock()
     store = open_batch_store(clock=clock, batch_queue_file_size=46 * 50, segment_size=1 << 22)
     for number in range(count):

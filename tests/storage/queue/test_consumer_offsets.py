@@ -108,7 +108,7 @@ def test_a_power_cut_that_cuts_the_log_takes_progress_back_to_its_end(
     store.flush()
     put(store, message("d"), message("e"))  # which consumers see before they are durable
     store.consumer_offsets.commit("topic", "group", 0, committed)
-    save(store.consumer_offsets)  # without waiting for the log, as Apache RocketMQ does
+    save(store.consumer_offsets)  # without waiting for the log, like Apache RocketMQ
     again = open_store(volume.after_power_cut())
     assert again.consumer_offsets.get("topic", "group", 0) == kept
     assert ("beyond the end of their queues" in caplog.text) is (committed > 3)

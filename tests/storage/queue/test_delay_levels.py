@@ -35,12 +35,12 @@ async def test_the_queues_keep_due_times_and_a_rebuild_gives_the_same(tmp_path: 
     store.dispatch()
     assert await store.tag_codes(SCHEDULE_TOPIC, 1, 0, 9) == [5100, 5100]
     assert await store.tag_codes(SCHEDULE_TOPIC, 1, 1, 1) == [5100]
-    assert await store.tag_codes(SCHEDULE_TOPIC, 2, 0, 9) == [tag_hash("A")]  # a level that is not configured
+    assert await store.tag_codes(SCHEDULE_TOPIC, 2, 0, 9) == [tag_hash("A")]  # an unconfigured level
     assert await store.tag_codes("t", 1, 0, 9) == [tag_hash("A")]
     store.close()
     for file in tmp_path.glob("consumequeue/*/*/*"):
         file.unlink()
-    (tmp_path / "abort").write_text("1")  # a crash: queues are built again from the log
+    (tmp_path / "abort").write_text("1")  # after a crash, queues are rebuilt from the log
     again = MessageStore(config, clock=lambda: 200)
     again.open()
     assert await again.tag_codes(SCHEDULE_TOPIC, 1, 0, 9) == [5100, 5100]

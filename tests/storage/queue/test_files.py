@@ -1,4 +1,4 @@
-"""Queue files: few are open, all are sparse and of full size, and a queue spans any number of files."""
+"""Queue files: few are open, all are sparse and of full size, and a queue can have any number of files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import bodies, message, open_store, put, queue_bounds, read_queue
 
 MANY = 5000
-"""Topics; with 8 queues each this is the 40,000 queues that one broker has to carry."""
+"""Number of topics. With 8 queues each these are the 40,000 queues that one broker must support."""
 
 
 def test_a_queue_goes_from_file_to_file() -> None:

@@ -1,5 +1,5 @@
-"""What readers get of a batch that the broker cannot take apart for them, and of what is behind many damaged items:
-none of it is lost to who could read it.
+"""Reads of a batch that the broker cannot unpack, and of messages after many damaged items: every readable message is
+delivered.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ OFFICIAL = OURS._replace(encrypted=False)
 OLD = ReadOptions(32, 1 << 20)
 TAG = frozenset({tag_hash("A")})
 INSIDE = 5
-"""The batch in question has the offsets 2 to 11."""
+"""The batch has the offsets 2 to 11."""
 
 
 def closed(size: int, said: int = 10) -> PendingRecord:
-    """A compressed batch of ten messages, with so many bytes in all, that says how many it holds."""
+    """Return a compressed batch of ten messages with a total of `size` bytes, whose properties have the count."""
     overhead = len(encode_batch([(0, b"", b"")] * 10))
     body = zlib.compress(encode_batch([(0, bytes(size - overhead if n == 0 else 0), b"") for n in range(10)]))
     return PendingRecord(
@@ -45,7 +45,7 @@ LYING_AND_TOO_LARGE = closed(MAX_UNPACKED_BYTES + 1, said=9)
 
 
 def store_with(record: PendingRecord) -> MessageStore:
-    """Two messages, the batch, and one message behind it."""
+    """Store two messages, the batch, and one message after it."""
     store = open_batch_store()
     store.append([batch(["0", "1"], tag="A", own_tags="AA"), record, batch(["behind"], tag="A", own_tags="A")])
     store.dispatch()
@@ -112,7 +112,7 @@ def test_who_wants_messages_steps_over_it_and_it_is_counted(
 
 @pytest.mark.parametrize("options", [OLD, OURS._replace(properties=Everything())], ids=["old", "properties"])
 def test_many_of_them_cost_no_read_much(options: ReadOptions) -> None:
-    """Each takes a thread for a tenth of a second."""
+    """Each repair takes a thread for a tenth of a second."""
     store = open_batch_store()
     store.append([*[TOO_LARGE] * 5, batch(["behind"])])
     store.dispatch()
@@ -149,7 +149,7 @@ def test_many_damaged_items_in_a_row_cost_nothing_behind_them(
     lost = range(10, 10 + count)
     for begin in (0, 11, 9 + count, 10 + count, 11 + count):
         for options in (OURS, OLD):
-            queue.last_read = (-1, 0)  # the first read looks for its item, the others go on
+            queue.last_read = (-1, 0)  # the first read repairs its item, the others continue
             found: list[int] = []
             offset = begin
             while offset < 60:

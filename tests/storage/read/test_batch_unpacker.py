@@ -1,4 +1,4 @@
-"""Unpacking of batches: the work of the event loop, and the work of a thread."""
+"""Unpacking of batches on the event loop and in a thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGE = MAX_INLINE_BYTES + 1
 
 
 def compressed(name: str, size: int, count: int = 1, said: int | None = None) -> PendingRecord:
-    """A batch with messages of so many bytes in all, which is short as it is stored."""
+    """Return a batch whose messages have this total size, and which is small when compressed."""
     own = f"UNIQ_KEY\x01{name}\x02".encode()
     body = zlib.compress(encode_batch([(0, bytes(size // count), own)] * count))
     text = f"UNIQ_KEY\x01b-{name}\x02INNER_NUM\x01{said or count}\x02"
@@ -44,7 +44,7 @@ async def opened(*batches: PendingRecord) -> AsyncIterator[MessageStore]:
 
 @pytest.fixture
 def unpacked_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
-    """What was taken apart without an error: how many bytes, and whether by this thread, which is the loop's."""
+    """Unpacked batches: their sizes, and whether this thread, that of the event loop, unpacked them."""
     loop, found = threading.get_ident(), []
 
     def observed(wrapper: StoredMessage, max_bytes: int) -> list[StoredMessage]:

@@ -1,4 +1,4 @@
-"""Damaged items of BatchCQ queues are restored from the log on a read."""
+"""Damaged items of BatchCQ queues are repaired from the log during a read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from tests.storage.stores import Clock, message, put, queue_bounds
 ITEM = struct.Struct(">qiqqqhii")
 COUNT = 23
 SOUND_FLIPS = {"physical": 7, "size": 11, "base": 35, "messages": 37}
-"""The last byte of a field: what it says afterwards is possible."""
+"""The last byte of a field, so that the damaged value is plausible."""
 
 
 def filled(volume: FileSystem, root: str = "/store") -> tuple[MessageStore, list[tuple[int, bytes]]]:
-    """Batches of 1 to 4 messages with those of others in between, read from the disk as nothing of the log is hot."""
+    """Store batches of 1 to 4 messages between those of other topics, and read them from the disk, because the log is
+    not resident.
+    """
     store = open_batch_store(volume, Clock(), root_dir=root, segment_size=1 << 12, resident_bytes=0)
     for number in range(COUNT):
         put(store, batch([f"{number}-{each}" for each in range(number % 4 + 1)]), message("other", "batches", 1))
@@ -38,7 +40,7 @@ def filled(volume: FileSystem, root: str = "/store") -> tuple[MessageStore, list
 
 
 def place(number: int, root: str = "/store") -> tuple[str, int]:
-    """File of an item, and where in it."""
+    """Return the file of an item, and its position in the file."""
     at = number * ITEM.size
     return f"{root}/batchconsumequeue/batches/0/{at // BATCH_FILE_BYTES * BATCH_FILE_BYTES:020d}", at % BATCH_FILE_BYTES
 
@@ -54,7 +56,7 @@ def damage(volume: FileSystem, number: int, data: bytes, at: int = 0, root: str 
 
 
 def rot(volume: FileSystem, number: int) -> None:
-    """Damage the record of an item, not the item."""
+    """Damage the record of an item instead of the item."""
     physical, size, *_ = ITEM.unpack(item_at(volume, number))
     name = f"/store/commitlog/{physical // 4096 * 4096:020d}"
     volume.open(name).write_at(physical % 4096 + size // 2, [b"rotten"], 6)
@@ -78,7 +80,7 @@ def test_a_flipped_bit(number: int, field: str, flip: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_damage(seed: int) -> None:
-    """Of any length from any byte on: every message comes, to readers of messages and of whole batches."""
+    """Damage of any length from any byte on: readers of messages and of whole batches receive every message."""
     chance = random.Random(seed)
     volume = MemoryFileSystem()
     store, sent = filled(volume)
@@ -94,7 +96,7 @@ def test_random_damage(seed: int) -> None:
 @pytest.mark.parametrize("number", [0, 1, 11, COUNT - 1])
 @pytest.mark.parametrize("other", [0, 2, 14, COUNT - 1])
 def test_another_item_in_its_place(number: int, other: int) -> None:
-    """It is sound, and its record is there."""
+    """The item is valid, and its record exists."""
     volume = MemoryFileSystem()
     store, sent = filled(volume)
     before = [item_at(volume, each) for each in range(COUNT)]
@@ -131,7 +133,7 @@ def test_a_long_stretch_is_mended_with_one_walk(max_count: int, caplog: pytest.L
 
 
 def test_nothing_but_damage() -> None:
-    """Nobody knows where the queue begins in the log: the store tells so, and goes on."""
+    """The start of the queue in the log is unknown. The store reports this and continues."""
     volume = MemoryFileSystem()
     store, _ = filled(volume)
     for number in range(COUNT):
@@ -148,7 +150,9 @@ def test_a_record_that_is_damaged_itself_costs_its_own_messages() -> None:
     *_, base, messages, _, _ = ITEM.unpack(item_at(volume, 8))
     rot(volume, 8)
     assert served(store) == [each for each in sent if not base <= each[0] < base + messages]
-    damage(volume, 9, bytes(ITEM.size))  # and the item beside it: which of the records is gone, counting cannot say
+    damage(
+        volume, 9, bytes(ITEM.size)
+    )  # and the adjacent item, so that the missing record cannot be determined by counting
     found = served(store)
     assert [each for each in found if each[0] >= base + messages + 2] == [
         each for each in sent if each[0] >= base + messages + 2
@@ -157,7 +161,7 @@ def test_a_record_that_is_damaged_itself_costs_its_own_messages() -> None:
 
 @pytest.mark.parametrize("zeroed", [[COUNT - 1], [18, 19, 20, 21, 22], [0], [0, 1, 2]])
 def test_with_a_damaged_record_beside_them_no_item_becomes_another(zeroed: list[int]) -> None:
-    """Counting records says which is which only where none is missing."""
+    """Counting identifies the records only if none is missing."""
     volume = MemoryFileSystem()
     store, sent = filled(volume)
     before = [item_at(volume, number) for number in range(COUNT)]
@@ -173,7 +177,7 @@ def test_with_a_damaged_record_beside_them_no_item_becomes_another(zeroed: list[
 
 
 def recreated(*old: list[str]) -> tuple[MemoryFileSystem, MessageStore]:
-    """A topic that had `old` batches, was deleted, and has ten new ones."""
+    """Recreate a topic that had `old` batches, with ten new ones."""
     volume = MemoryFileSystem()
     store = open_batch_store(volume, Clock(), segment_size=1 << 12, resident_bytes=0)
     put(store, *(batch(bodies) for bodies in old))
@@ -209,7 +213,7 @@ def test_after_a_damaged_item_the_living_do_not_pass_for_dead() -> None:
 
 
 def test_a_message_of_another_topic_is_never_delivered() -> None:
-    """A flipped bit in the place leads to the start of a record of the same size."""
+    """A flipped bit in the offset leads to the start of a record of the same size."""
     volume = MemoryFileSystem()
     store = open_batch_store(volume, Clock(), segment_size=1 << 14, resident_bytes=0)
     for _ in range(10):
@@ -249,7 +253,7 @@ def test_it_looks_so_far_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_a_thread_walks_through_the_log(tmp_path: Path) -> None:
-    """On real files, with the loop free: the read of a damaged item is cold, once."""
+    """With real files, the event loop is not blocked: the first read of a damaged item is not resident."""
     volume, root = RealFileSystem(), str(tmp_path / "store")
     store, sent = await asyncio.to_thread(filled, volume, root)
     damage(volume, 6, bytes(ITEM.size), root=root)

@@ -1,4 +1,4 @@
-"""Messages of a batch found by the key of the batch, with properties near the size limit."""
+"""Messages of a batch that are found by the key of the batch, with properties near the size limit."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _PAGE = 4096
 
 
 class Watcher:
-    """A builder that notes how far the store says it is behind, before each batch counts as taken in."""
+    """A builder that records the store's dispatch lag before it processes each batch."""
 
     def __init__(self) -> None:
         self.store: MessageStore

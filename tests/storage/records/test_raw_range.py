@@ -14,7 +14,7 @@ from tests.storage.stores import SEGMENT_BYTES, message, open_store
 
 
 def log_of(sizes: list[int]) -> tuple[bytes, list[int]]:
-    """The bytes of a log with messages of these sizes, and where its records and fillers end."""
+    """Return the bytes of a log with messages of these sizes, and the ends of its records and fillers."""
     store = open_store()
     ends = [0]
     for size in sizes:

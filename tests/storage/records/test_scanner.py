@@ -1,4 +1,4 @@
-"""The concurrent scan of a log finds the same records as the sequential scan, whatever the log contains."""
+"""The concurrent scan of a log finds the same records as the sequential scan, for any contents of the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def threads() -> Iterator[tuple[Executor, int]]:
 
 
 class Dying(ThreadPoolExecutor):
-    """Processes that one after the other are killed."""
+    """Processes that are killed one after the other."""
 
     def submit(self, *_: Any, **__: Any) -> Any:
         raise BrokenProcessPool("killed")
@@ -67,7 +67,7 @@ def walk(scanner: LogScanner | ConcurrentScanner) -> tuple[list[tuple[object, ..
 def walk_concurrently(
     log: CommitLog, processes: Processes = threads, worth_bytes: int = 0, window_bytes: int = 700
 ) -> tuple[list[tuple[object, ...]], int, list[DamagedRange]]:
-    """Blocks are small, so that there are several in a segment."""
+    """Use small blocks, so that a segment has several."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(concurrent_scanner, "MIN_CONCURRENT_BYTES", worth_bytes)
         patch.setattr(concurrent_scanner, "parsing_processes", processes)
@@ -126,7 +126,7 @@ def test_queues_and_index_are_bit_for_bit_those_of_the_sequential_build(
         properties = f"UNIQ_KEY\x01{number:032X}\x02TAGS\x01{number % 3}\x02".encode()
         body = chance.randbytes(chance.randrange(900))
         store.append([PendingRecord(f"t{number % 4}", number % 5, body, properties, number % 3)])
-    store.flush()  # and never closed: the next start builds everything from the log
+    store.flush()  # without closing, so the next start builds everything from the log
     del store
     built = {}
     for name, with_processes in (("one", False), ("many", True)):
@@ -143,9 +143,9 @@ def test_queues_and_index_are_bit_for_bit_those_of_the_sequential_build(
             for path in sorted((root / folder).rglob("*"))
             if path.is_file()
         }
-    assert len(blocks) > 10  # came from processes
+    assert len(blocks) > 10  # built by processes
     names = [sorted(files, key=lambda name: "" if name.startswith("index/") else name) for files in built.values()]
-    assert names[0][1:] == names[1][1:]  # the index file is named after the time of its creation
+    assert names[0][1:] == names[1][1:]  # the name of the index file is its creation time
     for one, many in zip(*names, strict=True):
         assert built["one"][one] == built["many"][many], one
 

@@ -31,7 +31,7 @@ QUEUE = "/store/consumequeue/topic/0/00000000000000000000"
 
 
 def filled(count: int, size: int = 0, clock: Clock | None = None) -> MemoryFileSystem:
-    """A volume whose store was stopped cleanly with `count` messages in queue 0."""
+    """Return the volume of a store that was stopped cleanly with `count` messages in queue 0."""
     volume = MemoryFileSystem()
     store = open_store(volume, clock)
     for number in range(count):
@@ -46,7 +46,7 @@ def flip(volume: MemoryFileSystem, path: str, offset: int) -> None:
 
 
 def crash(volume: MemoryFileSystem) -> MemoryFileSystem:
-    """The same volume as if the broker had been killed, with a checkpoint that knows nothing."""
+    """Return the same volume as after a kill, with an empty checkpoint."""
     volume.open("/store/abort", create=True)
     volume.open("/store/checkpoint").truncate(0)
     return volume
@@ -233,7 +233,7 @@ def test_no_group_is_ahead_of_a_queue_that_has_lost_all(elsewhere: bool) -> None
     store.consumer_offsets.commit("topic", "group", 0, 10)
     snapshot = store.consumer_offsets.snapshot()
     assert snapshot is not None
-    store.consumer_offsets.save_snapshot(snapshot)  # its timer comes before that of the log
+    store.consumer_offsets.save_snapshot(snapshot)  # it is written before the timestamp of the log
     store = open_store(volume.after_power_cut())
     put(store, *(message(str(number)) for number in range(8)))
     assert store.consumer_offsets.get("topic", "group", 0) == 0
@@ -264,7 +264,7 @@ def test_a_failed_open_leaves_nothing_locked() -> None:
 
 
 def test_a_big_log_starts_quickly_after_a_clean_stop(tmp_path: Path) -> None:
-    """Ten segments of 1 GiB, sparse here: the start reads the end of the log and nothing else."""
+    """Ten sparse segments of 1 GiB: the start reads only the end of the log."""
     config = StoreConfig(tmp_path)
     store = MessageStore(config)
     store.open()
@@ -285,7 +285,7 @@ def test_a_big_log_starts_quickly_after_a_clean_stop(tmp_path: Path) -> None:
     with (tmp_path / "consumequeue" / "topic" / "0" / ("0" * 20)).open("r+b") as file:
         file.seek(20)
         file.write(ITEM.pack(9 * gib, head, 0))
-    (tmp_path / "checkpoint").write_bytes(bytes(4096))  # what is there knows of the first message alone
+    (tmp_path / "checkpoint").write_bytes(bytes(4096))  # the existing items are those of the first message
     store = MessageStore(config)
     report = store.open()
     assert (report.clean, report.start_offset, report.end_offset) == (True, 9 * gib + head, 9 * gib + head)
@@ -337,7 +337,7 @@ def test_a_queue_that_goes_back_below_its_files_is_cut() -> None:
 
 @pytest.mark.parametrize("damage", ["empty", "zeros", "gone"])
 def test_the_only_file_of_a_queue_is_lost_after_a_clean_stop(damage: str) -> None:
-    """Other queues still reach to the end of the log, which alone would not tell."""
+    """Other queues still reach the end of the log, so the log alone would not show the damage."""
     volume = MemoryFileSystem()
     store = open_store(volume)
     for number in range(5):

@@ -18,8 +18,8 @@ from tests.transport.test_transport import ECHO, Peer, serving
 
 @contextmanager
 def no_descriptor_left() -> Iterator[None]:
-    """Nothing can be opened in the block but what another one was closed for."""
-    "localhost".encode("idna")  # which connecting needs, and Python loads when it is needed
+    """Context in which a descriptor can be opened only after another one was closed."""
+    "localhost".encode("idna")  # required by a connection, and loaded by Python on first use
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     next_free = os.dup(0)
     os.close(next_free)
@@ -32,7 +32,7 @@ def no_descriptor_left() -> Iterator[None]:
 
 @contextmanager
 def newcomer() -> Iterator[socket.socket]:
-    """A socket that is there and not connected yet."""
+    """Return a socket that is not connected yet."""
     with socket.socket() as peer:
         peer.setblocking(False)
         yield peer

@@ -45,7 +45,7 @@ async def serving(tls: ServerTls | None, limits: ServerLimits | None = None) -> 
 
 
 async def echo(server: Server, tls: ClientTls | None, body: bytes = b"hello") -> bytes:
-    """One request over a connection of its own; returns the answer's body."""
+    """Send one request on a new connection. Return the body of the response."""
     pool = ConnectionPool(tls=tls)
     try:
         return (await pool.request(f"127.0.0.1:{server.port}", request(ECHO, body=body), 10)).body
@@ -167,7 +167,7 @@ async def test_a_renewed_certificate_counts_for_the_next_connection(authority: A
         assert await echo(server, trusting(after)) == b"hello"
         with pytest.raises(ConnectError):
             await echo(server, trusting(authority))
-        await pool.request(address, request(ECHO), 10)  # who is connected stays connected
+        await pool.request(address, request(ECHO), 10)  # established connections stay open
         before.cert.write_text("nonsense")
         assert await echo(server, trusting(after)) == b"hello"
         await pool.close()
@@ -182,7 +182,7 @@ async def test_half_a_renewal_and_an_expired_one_harm_nobody_who_is_connected(
         pool = ConnectionPool(tls=trusting(authority))
         address = f"127.0.0.1:{server.port}"
         await pool.request(address, request(ECHO), 10)
-        served.cert.write_bytes(renewal.cert.read_bytes())  # its key has not come yet
+        served.cert.write_bytes(renewal.cert.read_bytes())  # its key has not arrived yet
         assert await echo(server, trusting(authority)) == b"hello"
         assert "the previous TLS files stay in use" in caplog.text
         expired.copy_to(served)
@@ -197,7 +197,7 @@ async def test_half_a_renewal_and_an_expired_one_harm_nobody_who_is_connected(
 async def test_peers_that_stop_half_way_hold_nobody_up_and_are_dropped(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "HANDSHAKE_S", 3.0)  # enough for those who go on
+    monkeypatch.setattr(listener, "HANDSHAKE_S", 3.0)  # enough for the connections that make progress
     async with serving(server_tls(authority), ServerLimits(idle_seconds=3.0)) as server:
         beginnings = [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01", b"\0", b"\x16\x03\x01\x00\x05junk!"]
         peers = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4 * len(beginnings))]
@@ -206,13 +206,13 @@ async def test_peers_that_stop_half_way_hold_nobody_up_and_are_dropped(
         assert await echo(server, trusting(authority)) == b"hello"
         assert await echo(server, None) == b"hello"
         for number, (reader, writer) in enumerate(peers):
-            if beginnings[number % len(beginnings)] != b"\0":  # that one is a plain connection: the sweep ends it
+            if beginnings[number % len(beginnings)] != b"\0":  # that one is a plain connection, which the sweep closes
                 await ended(reader)
             writer.close()
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    """Wait until the server has closed the connection; it may have sent an alert before."""
+    """Wait until the server has closed the connection, possibly after an alert."""
     try:
         while await reader.read(1000):
             pass

@@ -15,7 +15,7 @@ WAITERS_PATIENCE = 4 * PATIENCE
 
 
 class Holder:
-    """A connection that has brought ``held`` bytes of a frame of ``length``."""
+    """A connection that has received ``held`` bytes of a frame of ``length``."""
 
     def __init__(self, name: str, length: int, held: int) -> None:
         self.waits_for_room = False
@@ -33,7 +33,7 @@ class Holder:
 
 
 class Server:
-    """A budget over some of them, and the time."""
+    """A budget with several connections, and the time."""
 
     def __init__(self, *holders: Holder) -> None:
         self.now = 100.0
@@ -47,7 +47,7 @@ class Server:
 
 
 async def test_up_to_three_quarters_nothing_happens() -> None:
-    full = 16 * MIB - PIECE_BYTES  # all but a little of the largest frame
+    full = 16 * MIB - PIECE_BYTES  # almost all of the largest frame
     idle = [Holder(f"idle {number}", 16 * MIB, full) for number in range(3)]
     server = Server(*idle)
     assert server.budget.kept_bytes == BUDGET * 3 // 4
@@ -57,7 +57,7 @@ async def test_up_to_three_quarters_nothing_happens() -> None:
     server.pass_time(0)
     server.pass_time(PATIENCE)
     assert [each.aborted for each in server.holders if each not in idle] == [False]
-    assert sum(each.aborted for each in idle) == 2  # then half is free; without one of them a byte is missing for it
+    assert sum(each.aborted for each in idle) == 2  # then half is free; without one of them a byte is missing
     server.budget.close()
 
 
@@ -70,7 +70,7 @@ async def test_who_lacks_least_is_read_and_the_others_wait() -> None:
     assert not short.waits_for_room
     assert far.waits_for_room
     assert all(each.waits_for_room for each in crowd)
-    near.frames.feed(bytes(4 * MIB))  # it is there: memory is free again
+    near.frames.feed(bytes(4 * MIB))  # it is complete, so memory is free again
     server.pass_time(0.25)
     assert not any(each.waits_for_room for each in server.holders)
     assert server.budget.closed_count == 0
@@ -177,7 +177,7 @@ def test_many_small_pieces_count_for_what_they_take() -> None:
     for byte in (1_000).to_bytes(4, "big") + bytes(100):
         decoder.feed(bytes([byte]))
     assert decoder.missing_bytes == 900
-    assert decoder.held_bytes == 100 + 97 * PIECE_BYTES  # the four bytes behind the length are one
+    assert decoder.held_bytes == 100 + 97 * PIECE_BYTES  # the four bytes after the length are one unit
     assert len(decoder.feed(bytes(900))) == 1
     assert (decoder.missing_bytes, decoder.held_bytes) == (0, 0)
 

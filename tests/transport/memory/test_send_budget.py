@@ -22,7 +22,7 @@ LEAST_PROGRESS = 65_536
 
 
 class PeerConnection:
-    """A connection that takes what it is told to take."""
+    """A connection that reads as much as the test determines."""
 
     def __init__(self, name: str = "somebody") -> None:
         self.reads_answers = False
@@ -39,7 +39,7 @@ class PeerConnection:
 
     @property
     def read_bytes(self) -> int:
-        """Of a socket whose kernel has some of it."""
+        """Return the bytes that a socket has passed to the kernel."""
         self.asked_count += 1
         return self.taken_bytes - self.kernel_bytes
 
@@ -79,7 +79,7 @@ def server() -> Iterator[Server]:
 
 @asynccontextmanager
 async def asking(budget: SendBudget, peer: PeerConnection, size: int) -> AsyncIterator[asyncio.Future[bool]]:
-    """Somebody asks for room meanwhile."""
+    """Another reading requests memory meanwhile."""
     asked = asyncio.ensure_future(budget.room(peer, size, LONG))
     await asyncio.sleep(0)
     try:
@@ -97,7 +97,7 @@ async def test_up_to_three_quarters_nothing_happens(server: Server) -> None:
     server.pass_time(0)
     assert server.is_short()
     server.pass_time(PATIENCE)
-    assert [each.is_closed for each in crowd] == [True, False, False]  # then half is free, but for a byte
+    assert [each.is_closed for each in crowd] == [True, False, False]  # then half is free, except for one byte
     assert server.budget.closed_count == 1
     assert not server.is_short()
 
@@ -105,7 +105,7 @@ async def test_up_to_three_quarters_nothing_happens(server: Server) -> None:
 async def test_what_was_taken_is_owed_no_more_when_the_last_byte_is_gone(server: Server) -> None:
     reader = server.send(PeerConnection(), 8 * MIB)
     reader.taken_bytes = 8 * MIB - 1
-    assert server.budget.held_bytes == 8 * MIB  # the kernel takes pieces, the memory is freed as a whole
+    assert server.budget.held_bytes == 8 * MIB  # the kernel accepts parts, but the memory is released as a whole
     assert not reader.reads_answers
     reader.take_all()
     assert server.budget.held_bytes == 0
@@ -125,7 +125,7 @@ async def test_who_asks_gets_room_at_once_or_waits(server: Server) -> None:
     crowd = server.crowd(3, 12 * MIB)
     assert await server.budget.room(PeerConnection(), 12 * MIB, 0)
     assert not await server.budget.room(PeerConnection(), SMALL_BYTES + 1, 0)
-    assert await server.budget.room(PeerConnection(), SMALL_BYTES, 0)  # small ones have the last quarter
+    assert await server.budget.room(PeerConnection(), SMALL_BYTES, 0)  # small ones may use the last quarter
     async with asking(server.budget, PeerConnection(), 12 * MIB) as asked:
         assert server.budget.waiting_count == 1
         server.pass_time(0)
@@ -303,7 +303,7 @@ async def test_a_reading_counts_what_it_expects_and_then_what_it_has(server: Ser
         reading.has(1000)
         assert server.budget.held_bytes == 1000
     assert server.budget.held_bytes == 0
-    server.budget.reserve(SHORT_FROM + 1)  # as many readings do at once
+    server.budget.reserve(SHORT_FROM + 1)  # like many concurrent readings
     with Reading(server.budget, PeerConnection(), LONG) as reading:
         assert not reading.may_copy
         assert await reading.granted_mapped(LARGEST_BYTES)

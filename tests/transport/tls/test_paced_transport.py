@@ -1,4 +1,4 @@
-"""The pacing of data passed to TLS, against a transport that accepts one piece and then waits for the peer."""
+"""The pacing of data passed to TLS, with a transport that accepts one piece and then waits for the peer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOSE_S = 0.05
 
 
 class Below(asyncio.Transport):
-    """Takes so many pieces before it says that it is full."""
+    """Accepts this number of pieces before it reports that it is full."""
 
     def __init__(self, room: int) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
@@ -54,7 +54,7 @@ class Below(asyncio.Transport):
 
 
 class Above(asyncio.Protocol):
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -97,7 +97,7 @@ async def test_the_rest_waits_uncopied_until_there_is_room() -> None:
     assert len(below.written) == 1
     assert transport.get_write_buffer_size() == 5 * PIECE_BYTES + 7
     assert above.told == ["pause"]
-    with pytest.raises(BufferError):  # a view of it is what waits
+    with pytest.raises(BufferError):  # a view of it waits
         log.append(1)
     below.has_room(4)
     assert (len(below.written), above.told) == (5, ["pause"])
@@ -114,7 +114,7 @@ async def test_data_and_the_end_reach_the_protocol() -> None:
     transport.connection_lost(reason)
     assert above.told == [b"in", reason]
     below.has_room(9)
-    assert len(below.written) == 1  # what waited is gone
+    assert len(below.written) == 1  # the waiting data is dropped
     assert transport.get_extra_info("peername") == ("127.0.0.1", 1)
 
 
@@ -146,7 +146,7 @@ async def test_a_connection_that_has_ended_below_is_not_asked_for_its_socket() -
         def closed(self, connection: Connection) -> None: ...
 
     below = Below(1)
-    below._extra.update(socket=None, sslcontext=object())  # as uvloop answers
+    below._extra.update(socket=None, sslcontext=object())  # like uvloop
     connection = Connection(Nobody())
     connection.connection_made(below)
     connection.send(RemotingCommand(0), memoryview(bytes(10 * PIECE_BYTES)))

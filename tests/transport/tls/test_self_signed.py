@@ -11,7 +11,7 @@ from raptormq.transport.tls.contexts import load_test_certificate, make_test_cer
 
 
 def test_openssl_verifies_it(tmp_path: Path) -> None:
-    for number in range(20):  # numbers in it have another length now and then
+    for number in range(20):  # the lengths of numbers in it vary
         path = tmp_path / f"{number}.pem"
         path.write_bytes(make_test_certificate(datetime.now(UTC)))
         command = ["openssl", "verify", "-CAfile", str(path), str(path)]
