@@ -51,7 +51,7 @@ def test_every_command_has_help_with_examples(path: tuple[str, ...], capsys: pyt
     examples = text.partition("Examples:")[2]
     assert f"raptormq {' '.join(path)}".rstrip() in examples
     for line in filter(None, map(str.strip, examples.splitlines())):
-        assert ";" not in shlex.shlex(line, posix=True, punctuation_chars=";"), f"a shell would cut {line} in two"
+        assert ";" not in shlex.shlex(line, posix=True, punctuation_chars=";"), f"a shell would split {line}"
 
 
 @pytest.mark.parametrize(

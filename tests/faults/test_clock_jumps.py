@@ -114,7 +114,7 @@ async def test_a_leader_goes_on_and_delays_are_measured_by_its_clock(tmp_path: P
         clocks.set(leader, HOUR_S + 120)
         await jumping.delivers(*levels, "timer of a minute, an hour ahead")
         await jumping.ledger.grow(100)
-        assert await jumping.term() == term, "elections are measured by monotonic clocks"
+        assert await jumping.term() == term, "elections use monotonic clocks"
         assert jumping.ledger.refused == []
 
 
@@ -157,7 +157,7 @@ async def test_retention_counts_by_the_clock_of_its_member(tmp_path: Path) -> No
 
         jumping.clocks.set(leader, -HOUR_S)
         await clean()
-        assert first[leader].exists(), "a clock that is behind keeps files longer"
+        assert first[leader].exists(), "segments are kept longer while the clock is behind"
         jumping.clocks.set(leader, HOUR_S)
         while first[leader].exists():  # when a checkpoint is written
             await clean()

@@ -191,6 +191,6 @@ async def test_all_members_are_restarted_by_the_probes_and_producers_go_on(tmp_p
         assert await processes.leader(admin, other_than=leader) in order[:2]
         await ledger.end()
         cut = [error for error in ledger.refused if "ended before the response" in error]
-        assert ledger.refused == cut, "no send is refused; those under way end with the process that they went to"
+        assert ledger.refused == cut, "no send is refused; only sends in flight to a stopped process fail"
         assert len(cut) <= len(order) * QUEUES
         await assert_whole(processes, ledger)

@@ -90,7 +90,7 @@ async def test_a_slave_that_is_killed_again_and_again(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
             ledger.stops = True
             await writing
-        assert ledger.with_status(SendStatus.SLAVE_NOT_AVAILABLE), "while the slave was away"
+        assert ledger.with_status(SendStatus.SLAVE_NOT_AVAILABLE), "sends were refused while the slave was down"
         end = await processes.caught_up(admin)
         processes.kill(MASTER)
         assert log_bytes(processes, SLAVE, end) == log_bytes(processes, MASTER, end)

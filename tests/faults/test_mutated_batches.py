@@ -152,7 +152,7 @@ async def read_singly(peer: Peer, topic: str, queue_id: int, **more: object) -> 
 
 
 def gone_on(offset: int, following: int) -> int:
-    assert following > offset, "a consumer would stay here for ever"
+    assert following > offset, "a consumer would be blocked permanently"
     return following
 
 

@@ -36,11 +36,11 @@ def test_a_scenario_ends_as_on_the_reference(outcomes: Outcomes, name: str) -> N
 def test_every_scenario_has_a_reference_and_a_feature(outcomes: Outcomes) -> None:
     assert set(outcomes) == {*REFERENCE, *BEFORE_NAMES}
     assert set(map(reference_of, outcomes)) == set(REFERENCE)
-    assert {name for names in FEATURES.values() for name in names} == set(REFERENCE), "name it in features.py"
+    assert {name for names in FEATURES.values() for name in names} == set(REFERENCE), "add it to features.py"
 
 
 def test_the_table_says_what_came_out(outcomes: Outcomes) -> None:
-    assert TABLE.read_text(encoding="utf-8") == render(outcomes), "python -m tests.interop.make_conformance writes it"
+    assert TABLE.read_text(encoding="utf-8") == render(outcomes), "run python -m tests.interop.make_conformance"
 
 
 @pytest.mark.parametrize("name", ALLOWED)

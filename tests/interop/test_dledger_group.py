@@ -92,7 +92,7 @@ async def test_the_next_leader_delivers_timers_and_asks_about_transactions(tmp_p
             producer.kill()
         (line,) = [line for line in lines if line.startswith("messages ")]
         found = [body for _, _, body in json.loads(line.removeprefix("messages "))]
-        assert before < len(wanted), "the first leader has left something to the next one"
+        assert before < len(wanted), "the first leader has left messages to the next one"
         assert sorted(found) == sorted(wanted)
         assert stored == len(wanted)
 

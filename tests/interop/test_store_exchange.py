@@ -55,7 +55,7 @@ def wait_until_kept(is_kept: Callable[[], bool]) -> None:
     """
     deadline = time.monotonic() + 30
     while not is_kept():
-        assert time.monotonic() < deadline, "not written down within 30 s"
+        assert time.monotonic() < deadline, "not saved within 30 s"
         time.sleep(0.05)
 
 

@@ -111,7 +111,7 @@ def test_a_shared_address_stays_when_the_connection_of_the_leader_ends() -> None
     assert table.channel_closed("channel-1") == []
     assert table.groups["broker-a"].addresses == {0: shared, 2: follower}
     next_leader = registration(address=shared, channel="channel-2", is_shared=True, table=topics("t", version=2))
-    assert table.displaced_by(next_leader) == [], "whose it was does not matter"
+    assert table.displaced_by(next_leader) == [], "the former owner does not matter"
     table.register(next_leader, T0)
     assert table.unregister("broker-a", follower)
     assert table.groups["broker-a"].addresses == {0: shared}
@@ -121,7 +121,7 @@ def test_a_shared_address_stays_when_the_connection_of_the_leader_ends() -> None
     assert table.groups["broker-a"].addresses == {0: other}
     assert table.channel_closed("channel-3") == [other]
     table.register(registration(address=shared, is_shared=True), T0)
-    assert table.expire(T0 + 120_001) == [shared], "nobody leads any more"
+    assert table.expire(T0 + 120_001) == [shared], "there is no leader any more"
 
 
 def test_an_address_that_changes_its_id_is_moved() -> None:

@@ -92,7 +92,7 @@ async def test_a_broker_registers_and_both_take_the_operators_signature(tmp_path
         wrong = Credentials(KEY.access_key, "wrong")
         with pytest.raises(ServerError, match="check signature failed"):
             await asking.speaking(None, (wrong,)).topics_digest(broker)
-        assert await asking.speaking(None, (wrong, KEY)).topics_digest(broker), "the other password does"
+        assert await asking.speaking(None, (wrong, KEY)).topics_digest(broker), "the other password is accepted"
 
 
 def test_settings_with_secrets_are_refused_in_config() -> None:
@@ -138,10 +138,10 @@ async def test_a_running_cluster_turns_it_on_broker_by_broker_and_then_the_name_
     assert [key.access_key for key in operator.admin.keys] == ["raptormq-operator"]
     operator.kube.objects[("StatefulSet", NAMESPACE, "demo-broker-1-0")]["status"]["updatedReplicas"] = 0
     await operator.turn()
-    assert signs(operator, "demo-namesrv"), "name servers go on while a broker is away"
+    assert signs(operator, "demo-namesrv"), "name servers are updated while a broker is down"
     await change(access | {"enabled": False})
     assert seen == [(False, True, True), (False, False, True), (False, False, False)]
-    assert operator.admin.keys != (), "for servers that still ask for it"
+    assert operator.admin.keys != (), "for servers that still require it"
 
 
 async def test_a_refusal_is_told_apart_from_silence_and_holds_up_no_roll() -> None:
@@ -150,7 +150,7 @@ async def test_a_refusal_is_told_apart_from_silence_and_holds_up_no_roll() -> No
     operator.admin.demanding = {member.address for member in operator.cluster.members}
     operator.admin.taken = {"random"}
     await operator.pulse()
-    assert operator.ready["reason"] == "Ready", "it signs"
+    assert operator.ready["reason"] == "Ready", "it signs requests"
     operator.admin.taken = {"changed behind its back"}
     await operator.pulse()
     assert operator.ready["reason"] == "BrokerRefused"

@@ -38,7 +38,7 @@ async def test_secrets_that_are_missing_are_made_with_passwords_of_their_own() -
     assert (key.access_key, key.secret_key in passwords) == ("raptormq-operator", True)
     before = dict(kube.objects)
     assert await keys.ensure(cluster_with()) is None
-    assert kube.objects == before, "they are made once"
+    assert kube.objects == before, "they are created once"
     assert random_password() != random_password()
 
 

@@ -66,7 +66,7 @@ async def test_topics_are_made_with_one_request_and_read_back() -> None:
         changed, made = json.loads(request.body)["topicConfigList"]
         assert (made["readQueueNums"], made["writeQueueNums"], made["perm"], made["order"]) == (8, 8, 6, False)
         assert made["attributes"] == {"+queue.type": "SimpleCQ", "+message.type": "NORMAL"}
-        assert changed["order"] is True, "what a resource says nothing about stays"
+        assert changed["order"] is True, "properties that a resource does not set are kept"
 
 
 async def test_of_many_those_that_are_refused_are_found() -> None:

@@ -87,7 +87,7 @@ def test_how_far_a_roll_is_and_who_waits_since_when() -> None:
     )
     held_only = dataclasses.replace(rolling, waiting=())
     verdict = cluster_status.verdict(CLUSTER, held_only, WELL)
-    assert (verdict.reason, verdict.message) == (Reason.PROGRESSING, words), "Ready when the last one has changed"
+    assert (verdict.reason, verdict.message) == (Reason.PROGRESSING, words), "Ready after the last one has changed"
 
 
 def test_a_difference_that_stays_is_named() -> None:

@@ -55,7 +55,7 @@ def test_a_store_that_grows_is_no_loss_and_is_kept_now_and_then() -> None:
     assert kept == {FIRST.name: {"claim": "c1", "maxOffset": 1000}}
     assert look(kept, "c1", 2000, record=False) == kept
     assert look(kept, "c1", 2000) == {FIRST.name: {"claim": "c1", "maxOffset": 2000}}
-    assert look(kept, "c1", None) == kept, "a broker that is away"
+    assert look(kept, "c1", None) == kept, "a broker that is down"
     assert lost(kept) is None
 
 
@@ -67,7 +67,7 @@ def test_another_claim_is_an_empty_disk() -> None:
         "lost, seen at 2026-11-25T12:00:00Z"
     )
     again = look(kept, "c2", 5, NOW + timedelta(minutes=1))
-    assert lost(again) == lost(kept), "the same loss"
+    assert lost(again) == lost(kept), "the same loss is reported"
     assert again[FIRST.name]["maxOffset"] == 5
 
 
@@ -98,7 +98,9 @@ def test_claims_of_an_earlier_cluster_are_told_with_what_differs() -> None:
         Concern.CLAIM_DIFFERS: "claim store-demo-broker-1-0-0 has size 5Gi, the spec says 1.3333Gi and class standard, "
         "the spec says essd"
     }
-    assert concerns(PLAIN, Facts([claim(storage_class="any")]), {}, NOW) == {}, "a spec without a class takes any"
+    assert concerns(PLAIN, Facts([claim(storage_class="any")]), {}, NOW) == {}, (
+        "a spec without a class accepts any class"
+    )
 
 
 def test_a_claim_that_goes_with_its_pod_is_told() -> None:

@@ -31,7 +31,7 @@ def test_each_member_knows_all_members_by_their_stable_names() -> None:
     assert settings["dLegerPeers"] == ";".join(
         f"n{index}-demo-broker-0-{index}-0.demo-broker-0.{CLUSTER.zone}:10913" for index in range(3)
     )
-    assert "brokerId" not in settings, "it follows the role"
+    assert "brokerId" not in settings, "it depends on the role"
     ports = named("Service", "demo-broker-0")["spec"]["ports"]
     assert ("replication", 10913) in [(port["name"], port["port"]) for port in ports]
 

@@ -22,7 +22,7 @@ async def test_what_is_wrong_is_said_where_it_matters(free_port: int) -> None:
             assert [await ask(path) for path in ("/healthz", "/readyz")] == [(200, "ok\n")] * 2
             faults.append("watch of Topic in shop: it is forbidden")
             assert await ask("/readyz") == (503, "watch of Topic in shop: it is forbidden\n")
-            assert (await ask("/healthz"))[0] == 200, "a restart would be no cure"
+            assert (await ask("/healthz"))[0] == 200, "a restart would not help"
             hung.append("watch of Topic in shop hangs")
             assert await ask("/healthz") == (503, "watch of Topic in shop hangs\n")
             assert "raptormq_operator_queue_depth" in (await ask("/metrics"))[1]

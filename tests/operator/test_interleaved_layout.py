@@ -46,7 +46,7 @@ def nodes_for(pod: dict[str, Any], placed: dict[str, int], pods: dict[str, dict[
     left = [node for node, there in by_node.items() if not any(matches(far, labels) for labels in there)]
     if any(matches(near, labels) for there in by_node.values() for labels in there):
         return [node for node in left if any(matches(near, labels) for labels in by_node[node])]
-    assert matches(near, pod["metadata"]["labels"]), "the first one may go where none of its kind is"
+    assert matches(near, pod["metadata"]["labels"]), "the first one may be placed on a node without one of its kind"
     return left
 
 
@@ -62,11 +62,11 @@ def test_every_order_and_choice_of_a_scheduler_gives_the_layout(data: st.DataObj
         placed[name] = data.draw(st.sampled_from(nodes_for(pods[name], placed, pods, nodes)))
     for node in set(placed.values()):
         here = [member for member in cluster.members if placed[member.name] == node]
-        assert sum(member.index == 0 for member in here) == 1, "one master"
-        assert len({member.group for member in here}) == len(here) == replicas, "no group has two members there"
+        assert sum(member.index == 0 for member in here) == 1, "each node has one master"
+        assert len({member.group for member in here}) == len(here) == replicas, "no node has two members of a group"
     taken_away = data.draw(st.sampled_from(sorted(pods)))
     before = placed.pop(taken_away)
-    assert nodes_for(pods[taken_away], placed, pods, nodes) == [before], "it comes back to where it was"
+    assert nodes_for(pods[taken_away], placed, pods, nodes) == [before], "it returns to its node"
 
 
 def test_three_groups_have_the_published_layout_and_no_other_rule_contradicts_it() -> None:

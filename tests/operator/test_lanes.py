@@ -78,7 +78,7 @@ async def test_a_failure_is_tried_again_later_and_later() -> None:
     timers = Timers()
 
     async def reconcile(_: Key, __: bool) -> None:
-        raise RaptorMQError("not yet")
+        raise RaptorMQError("it is not due yet")
 
     queue = Lanes(reconcile, vary=lambda: 0.5, call_later=timers.call_later, clock=lambda: timers.now)
     async with working(queue):
@@ -194,7 +194,7 @@ async def test_a_change_is_told_from_a_look_until_it_was_acted_on() -> None:
     async def reconcile(_: Key, changed: bool) -> float:
         runs.append(changed)
         if len(runs) == 1:
-            raise RaptorMQError("not yet")
+            raise RaptorMQError("it is not due yet")
         return 5.0
 
     lanes = Lanes(reconcile, call_later=timers.call_later)
@@ -262,5 +262,7 @@ async def test_what_is_under_way_and_when_it_was_looked_at_are_metrics() -> None
         gate.clear()
         queue.add(A)
         await until(lambda: value("reconciliation_in_progress_since") is not None)
-    assert REGISTRY.get_sample_value("raptormq_operator_queue_depth") == 0, "the lanes have ended with work under way"
-    assert value("last_look_timestamp") is None, "the next leader says it"
+    assert REGISTRY.get_sample_value("raptormq_operator_queue_depth") == 0, (
+        "the lanes have ended while work was in progress"
+    )
+    assert value("last_look_timestamp") is None, "the next leader reports it"

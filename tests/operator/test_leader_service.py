@@ -42,7 +42,7 @@ def test_it_selects_the_pod_of_the_leader_and_leads_to_the_port_of_its_own() -> 
     (workload,) = [each for each in wanted(CLUSTER).objects if key_of(each) == ("StatefulSet", THIRD.name)]
     template = workload["spec"]["template"]
     assert found["spec"]["selector"].items() <= template["metadata"]["labels"].items()
-    assert "clusterIP" not in found["spec"], "an address that stays"
+    assert "clusterIP" not in found["spec"], "the address is stable"
     (port,) = found["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (10911, "leader")
     ports = {each["name"]: each["containerPort"] for each in template["spec"]["containers"][0]["ports"]}
@@ -93,7 +93,7 @@ def test_of_two_leaders_the_one_with_the_higher_term_leads_also_when_it_is_silen
     assert not leaders.heard(CLUSTER, SECOND, state(SECOND, 3))
     assert leaders.of(CLUSTER) == {0: 2}
     now = REMEMBERED_S
-    assert leaders.heard(CLUSTER, SECOND, state(SECOND, 1)), "a group that was made anew"
+    assert leaders.heard(CLUSTER, SECOND, state(SECOND, 1)), "a recreated group"
     assert leaders.of(CLUSTER) == {0: 1}
     leaders.watch(replace(CLUSTER, uid="another"))
     assert leaders.of(CLUSTER) == {}
@@ -110,13 +110,13 @@ async def test_it_follows_the_leader_at_the_next_look() -> None:
     reads = operator.kube.reads
     assert await operator.follow_leaders(NAMESPACE, "demo") == LOOK_S
     assert await operator.follow_leaders(NAMESPACE, "demo") == LOOK_S
-    assert operator.kube.reads == reads + 1, "the API server is asked once only"
+    assert operator.kube.reads == reads + 1, "the API server gets one request"
     operator.admin.asked.clear()
     await operator.follow_leaders(NAMESPACE, "demo")
-    assert operator.admin.asked == [FIRST.address], "nobody else is asked while it leads"
+    assert operator.admin.asked == [FIRST.address], "no other member gets a request while it leads"
     operator.admin.lead(CLUSTER, None)
     assert await operator.follow_leaders(NAMESPACE, "demo") == SEEK_S
-    assert await pointed(operator) == 0, "it stays until somebody leads"
+    assert await pointed(operator) == 0, "it does not change before there is a leader"
     operator.admin.lead(CLUSTER, THIRD)
     writes = len(operator.kube.writes)
     assert await operator.follow_leaders(NAMESPACE, "demo") == LOOK_S
@@ -162,7 +162,7 @@ async def test_what_others_do_to_it_is_mended() -> None:
     del operator.kube.objects[place]
     operator.admin.lead(CLUSTER, SECOND)
     await operator.follow_leaders(NAMESPACE, "demo")
-    assert place not in operator.kube.objects, "the plan makes it"
+    assert place not in operator.kube.objects, "the plan creates it"
     await operator.turn()
     assert await pointed(operator) == 1
     stale = operator.kube.objects[place]

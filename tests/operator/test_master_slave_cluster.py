@@ -48,11 +48,11 @@ def test_ids_differ_whoever_is_the_master(master: int, successor: int | None) ->
     assert "0" not in slaves
     if successor is None:
         assert len(set(slaves)) == 2
-        assert "1" in slaves, "consumers are sent to it"
+        assert "1" in slaves, "it serves consumers"
     else:
         assert len(slaves) == 3
         before = broker_properties(cluster.with_masters({0: Mastery(master)}), cluster.members[successor])
-        assert found[successor] == before, "the new master is not changed before the old one has ended"
+        assert found[successor] == before, "the new master is not changed before the end of the old one"
 
 
 def test_ports_budgets_and_nodes_are_those_of_a_group() -> None:
@@ -120,7 +120,7 @@ async def test_a_master_waits_for_its_slaves_and_nobody_is_changed_while_one_is_
     operator.controllers()
     operator.patch(flush="SYNC")
     await operator.turn_all()
-    assert operator.evicted == ["demo-broker-0-2"], "the one that does not follow; the change may be its cure"
+    assert operator.evicted == ["demo-broker-0-2"], "the slave that does not follow, because the change may repair it"
     held = {each["name"]: each.get("waiting", {}).get("reason") for each in operator.status["brokers"]}
     assert held["demo-broker-0-1"] == "its master does not respond, or no other slave has caught up"
     assert held["demo-broker-0-0"] == "its slaves are changed first"
@@ -162,7 +162,9 @@ async def test_a_slave_is_promoted_when_the_master_is_lost_and_all_of_it_is_told
     assert operator.status["promotion"]["state"] == "Promoting"
     assert "Its log ends at offset 1000" in operator.condition("Promoting")
     assert "none of it was answered with SEND_OK" in operator.condition("Promoting")
-    assert operator.settings(operator.member(0, 0))["brokerRole"] == "SYNC_MASTER", "it is told before it is done"
+    assert operator.settings(operator.member(0, 0))["brokerRole"] == "SYNC_MASTER", (
+        "the status reports it before it is executed"
+    )
     assert ("Warning", "Promoting") in operator.kube.events()
     await operator.turn_all()
     assert operator.status["promotion"] == {
@@ -182,7 +184,9 @@ async def test_a_slave_is_promoted_when_the_master_is_lost_and_all_of_it_is_told
     await operator.turn_all(3)
     assert operator.ready["status"] == "True", operator.ready
     assert operator.roles() == {"demo-broker-0-0": "slave", "demo-broker-0-1": "master"}
-    assert operator.evicted == ["demo-broker-0-0", "demo-broker-0-1"], "the pod that found no node, and the new master"
+    assert operator.evicted == ["demo-broker-0-0", "demo-broker-0-1"], (
+        "the pod that was not scheduled, and the new master"
+    )
 
 
 async def test_an_operator_that_is_killed_anywhere_in_a_promotion_goes_on_with_it() -> None:
@@ -200,7 +204,7 @@ async def test_an_operator_that_is_killed_anywhere_in_a_promotion_goes_on_with_i
             await operator.round()
         assert operator.status["promotion"]["state"] == "Promoted", killed_at
         assert operator.roles()["demo-broker-0-1"] == "master"
-        assert operator.most_masters == 1, "never two"
+        assert operator.most_masters == 1, "there are never two masters"
 
 
 async def test_a_master_on_a_node_that_is_cut_off_keeps_the_promotion_waiting() -> None:
@@ -216,7 +220,7 @@ async def test_a_master_on_a_node_that_is_cut_off_keeps_the_promotion_waiting() 
     assert operator.settings(operator.member(0, 1))["brokerRole"] == "SLAVE"
     operator.patch(replication={"promote": None})
     await operator.turn_all(3)
-    assert operator.status["promotion"]["state"] == "Promoting", "there is no way back any more"
+    assert operator.status["promotion"]["state"] == "Promoting", "the promotion can no longer be cancelled"
     operator.cut_off.clear()
     operator.delete_pod(master)  # by force, or because its node is back
     await operator.turn_all()
@@ -242,7 +246,7 @@ async def test_what_makes_no_sense_is_refused_and_not_tried_again(promote: str, 
     operator.delete_pod(operator.member(0, 0))
     operator.controllers()
     await operator.turn_all(4)
-    assert operator.status["promotion"]["state"] == "Refused", "a restart of the master starts no promotion"
+    assert operator.status["promotion"]["state"] == "Refused", "a restart of the master causes no promotion"
     operator.patch(replication={"promote": None})
     await operator.turn()
     assert "promotion" not in operator.status
@@ -272,7 +276,7 @@ async def test_promoted_twice_and_back_again() -> None:
     evicted = list(operator.evicted)
     operator.patch(replication={"promote": None})
     await operator.turn_all(3)
-    assert operator.roles() == {"demo-broker-0-0": "slave", "demo-broker-0-1": "master"}, "it stays without the field"
+    assert operator.roles() == {"demo-broker-0-0": "slave", "demo-broker-0-1": "master"}, "it is kept without the field"
     operator.patch(replication={"promote": "demo-broker-0-1"})
     await operator.turn_all(3)
     assert operator.evicted == evicted
@@ -323,7 +327,7 @@ async def test_a_slave_that_does_not_answer_is_waited_for() -> None:
     operator.controllers()
     operator.patch(replication={"promote": "demo-broker-0-1"})
     await operator.turn_all(3)
-    assert operator.status["promotion"]["state"] == "Waiting", "both members are away"
+    assert operator.status["promotion"]["state"] == "Waiting", "both members are down"
     operator.unschedulable.discard("demo-broker-0-1")
     operator.delete_pod(operator.member(0, 1))
     operator.controllers()
@@ -429,7 +433,7 @@ async def test_an_old_master_with_messages_that_nobody_has_follows_nobody_until_
     await operator.turn_all(3)
     assert operator.ready["reason"] == "SlaveBehind"
     assert "demo-broker-0-0 does not follow its master: this log ends at 1500" in operator.ready["message"]
-    assert operator.logs == {"demo-broker-0-0": 1500, "demo-broker-0-1": 1000}, "no history is changed"
+    assert operator.logs == {"demo-broker-0-0": 1500, "demo-broker-0-1": 1000}, "no log is truncated"
     operator.delete_claim(operator.member(0, 0))
     await operator.turn_all(3)
     assert operator.ready["status"] == "True", operator.ready

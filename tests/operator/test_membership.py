@@ -68,7 +68,7 @@ def test_a_new_group_is_made_whole() -> None:
     probe = ClusterProbe({}, {member.address: "nobody" for member in cluster.members})
     assert decide(cluster, Facts(), probe) == Decision({0: GroupSize(5, 5)})
     half = Facts({0: 2}, {0: frozenset({5})})
-    assert decide(cluster, half, probe).sizes == {0: GroupSize(5, 5)}, "the operator was stopped in between"
+    assert decide(cluster, half, probe).sizes == {0: GroupSize(5, 5)}, "the operator was stopped between the steps"
 
 
 def test_brokers_that_are_there_know_the_new_members_before_one_is_made() -> None:

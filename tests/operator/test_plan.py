@@ -151,7 +151,7 @@ def reach(world: World, cluster: Cluster, faults: Sequence[int] = ()) -> Plan:
             world.settle(name)
         if fault is None and not now.steps and not waiting:
             return now
-    pytest.fail(f"not there after {MAX_ROUNDS} rounds, {len(now.steps)} steps left, waiting for {now.waiting}")
+    pytest.fail(f"not complete after {MAX_ROUNDS} rounds, {len(now.steps)} steps left, waiting for {now.waiting}")
 
 
 def check_safety(observed: Observed, objects: Wanted, now: Plan, world: World) -> None:
@@ -162,8 +162,8 @@ def check_safety(observed: Observed, objects: Wanted, now: Plan, world: World) -
     disturbed = {("StatefulSet", step.stateful_set) for step in now.steps if isinstance(step, Evict)} & serving
     assert len(disturbed) <= 1
     if disturbed:
-        assert serving == brokers, "a serving broker was disturbed while another one was away"
-        assert NAME_SERVERS in world.running, "a serving broker was disturbed while the name servers were away"
+        assert serving == brokers, "a serving broker was disturbed while another one was down"
+        assert NAME_SERVERS in world.running, "a serving broker was disturbed while the name servers were down"
         assert ("StatefulSet", NAME_SERVERS) not in touched
 
 
@@ -265,7 +265,7 @@ def test_a_broker_is_not_evicted_for_its_change_while_another_one_is_away() -> N
     world.go(other)
     now = plan(world.look(cluster), wanted(cluster))
     assert evicted_in(now) == []
-    assert changed_in(now) == [other], "it is away, its change may be its cure"
+    assert changed_in(now) == [other], "it is down, and the change may repair it"
     world.settle(other)
     world.take(now.steps[0])
     world.settle(other)
@@ -368,7 +368,7 @@ def test_a_broker_waits_for_its_turn_while_another_one_is_not_listed() -> None:
     now = plan(observed, wanted(cluster))
     changed = [step.manifest["metadata"]["name"] for step in now.steps if isinstance(step, Apply)]
     assert changed == ["demo-broker-1-0", "demo-broker-1-0"], "ConfigMap and StatefulSet of the one that is not listed"
-    assert now.waiting == (), "its pod runs"
+    assert now.waiting == (), "its pod is running"
 
 
 def test_scaling_the_name_servers_restarts_no_broker() -> None:
@@ -562,7 +562,7 @@ def reach_with_copies(world: Groups, cluster: Cluster, faults: Sequence[int] = (
                 world.settle(name)
         if fault is None and not now.steps and not waiting and now.done:
             return taken
-    pytest.fail(f"not there, {len(now.steps)} steps left, waiting for {now.waiting}, held {now.held}")
+    pytest.fail(f"not complete, {len(now.steps)} steps left, waiting for {now.waiting}, held {now.held}")
 
 
 REPLICATED = {"groups": 2, "replicas": 3, "replication": {"mode": "dledger"}}
@@ -598,7 +598,7 @@ def test_a_member_without_which_its_group_has_no_quorum_waits_and_says_why() -> 
     world.go("demo-broker-0-0")
     cluster = cluster_of(REPLICATED | {"flush": "SYNC"})
     now = plan(world.look(cluster), wanted(cluster))
-    assert changed_in(now) == ["demo-broker-0-0", "demo-broker-1-0"], "the first is away, its change may be its cure"
+    assert changed_in(now) == ["demo-broker-0-0", "demo-broker-1-0"], "the first is down, and the change may repair it"
     held = {each.broker: each.why for each in now.held}
     assert held["demo-broker-0-1"] == "demo-broker-0-0, demo-broker-1-0 is changed first"
     world.take(now.steps[0])

@@ -355,7 +355,7 @@ async def test_a_pulse_costs_the_api_server_nothing_while_all_is_well() -> None:
         assert await operator.pulse() == PULSE_S
     assert operator.kube.reads == requests
     await operator.pulse(2 * PULSE_S)
-    assert operator.kube.reads > requests, "a whole look, now and then"
+    assert operator.kube.reads > requests, "a periodic full reconciliation"
 
 
 async def test_a_broker_that_falls_silent_is_in_the_condition_after_the_next_pulse() -> None:
@@ -366,7 +366,7 @@ async def test_a_broker_that_falls_silent_is_in_the_condition_after_the_next_pul
     operator.admin.down.add(silent)
     operator.admin.asked.clear()
     await operator.pulse()
-    assert operator.admin.asked.count(silent) == 1, "each time costs the time-out of a request"
+    assert operator.admin.asked.count(silent) == 1, "each attempt takes the timeout of a request"
     assert (operator.ready["status"], operator.ready["reason"]) == ("False", "BrokerUnreachable")
     assert operator.topics_looked_at == 1
     operator.admin.down.clear()
@@ -408,7 +408,7 @@ async def test_a_refused_cluster_without_servers_is_hardly_looked_at() -> None:
     assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
     asked = len(operator.admin.asked)
     await operator.turn()
-    assert len(operator.admin.asked) > asked, "a change of the spec is acted on at once"
+    assert len(operator.admin.asked) > asked, "a change of the spec takes effect immediately"
 
 
 async def test_what_is_known_of_a_cluster_goes_with_it() -> None:
@@ -512,7 +512,7 @@ async def test_a_disk_that_came_back_empty_is_a_condition_and_a_warning() -> Non
     writes = len(operator.kube.writes)
     operator.admin.max_offsets[address] = 5000
     await operator.turn()
-    assert operator.kube.writes[writes:] == [], "the log grows all the time"
+    assert operator.kube.writes[writes:] == [], "the log grows continuously"
     operator.admin.max_offsets[address] = 0
     await operator.turn()
     ready, lost = operator.status["conditions"]

@@ -316,7 +316,7 @@ async def test_a_silent_broker_is_found_out_once_and_not_once_for_each_topic() -
     many(operator, 50)
     operator.admin.down.add(FIRST)
     await operator.turn()
-    assert operator.admin.asked.count(FIRST) == 1, "by the probe of the cluster"
+    assert operator.admin.asked.count(FIRST) == 1, "only the probe of the cluster"
     assert {body["status"]["conditions"][0]["reason"] for body in operator.topics()} == {"BrokerUnreachable"}
     assert operator.admin.changes == [(SECOND, topic) for topic in ["orders", *(f"t{n}" for n in range(50))]]
 
@@ -339,7 +339,7 @@ async def test_topics_that_fail_alike_are_tried_again_together_and_later_and_lat
     waits = [await operator.turn()]
     operator.admin.bulk_questions.clear()
     assert await operator.reconcile(*DEMO) == pytest.approx(waits[0], abs=1.0)
-    assert operator.admin.bulk_questions == [], "it is not time yet"
+    assert operator.admin.bulk_questions == [], "it is not due yet"
 
 
 async def test_topics_of_a_cluster_go_in_a_group_too() -> None:
@@ -362,7 +362,7 @@ async def test_one_status_that_cannot_be_written_holds_up_no_other(caplog: pytes
 
     async def fails_once(manifest: Manifest) -> Manifest:
         if manifest["metadata"]["name"] == "t1":
-            raise KubeError(500, "no quorum")
+            raise KubeError(500, "there is no quorum")
         return await write(manifest)
 
     operator.kube.apply_status = fails_once  # type: ignore[method-assign]

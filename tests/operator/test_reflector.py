@@ -94,7 +94,7 @@ async def test_a_list_then_what_happens() -> None:
     )
     seen, reflector = await reflect(server)
     assert seen.events == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c"), ("DELETED", "a")]
-    assert server.versions == ["100", "102"], "a watch that the server has ended goes on"
+    assert server.versions == ["100", "102"], "a watch continues after its end by the server"
     assert reflector.state.synced
     assert seen.slept == []
 
@@ -117,7 +117,7 @@ async def test_a_connection_that_breaks_goes_on_where_it_was() -> None:
     seen, reflector = await reflect(server)
     assert (seen.events, server.versions) == ([("ADDED", "a")], ["100", "105"])
     assert seen.slept == [BACKOFF_FIRST_S]
-    assert reflector.state.fault is None, "the next one has begun"
+    assert reflector.state.fault is None, "the next watch has started"
 
 
 @pytest.mark.parametrize("error", [Invalid(403, "it is forbidden"), KubeError(404, "no such resource")])
@@ -129,7 +129,7 @@ async def test_what_is_refused_is_asked_for_again_later_and_later(
     seen, reflector = await reflect(server)
     assert seen.slept == pytest.approx([1.0, 2.0, 4.0, 1.0, 2.0])
     assert reflector.state.fault is None
-    assert caplog.text.count(str(error)) == 2, "once for each time that it began to fail"
+    assert caplog.text.count(str(error)) == 2, "once per series of failures"
 
 
 async def test_how_long_it_fails_counts_from_the_first_time() -> None:

@@ -231,7 +231,7 @@ async def test_it_leads_reconciles_both_kinds_and_lets_go(
     for method, path, _ in server.written:
         assert "/leases" in path or path.endswith("/status") or "/events" in path, f"{method} {path}"
     selectors = {plural: query.get("labelSelector") for plural, query in server.watched if plural in CHILDREN}
-    assert selectors == dict.fromkeys(CHILDREN, CHILD_SELECTOR), "others' objects are not even asked for"
+    assert selectors == dict.fromkeys(CHILDREN, CHILD_SELECTOR), "foreign objects are not requested"
 
 
 async def test_a_definition_that_is_deleted_and_made_again_is_watched_again(
@@ -271,7 +271,7 @@ async def test_who_sees_nothing_gives_the_lease_back(
             await asyncio.sleep(0.02)
         assert REGISTRY.get_sample_value("raptormq_operator_leader") == 0.0
         assert not [metric.samples for metric in READY.collect() if metric.samples], (
-            "what is ready is for the next leader to say"
+            "the next leader reports what is ready"
         )
         server.make_definition("topics", [])
         while server.lease["spec"]["holderIdentity"] != "me":

@@ -37,7 +37,7 @@ def test_rivals_are_looked_at_together() -> None:
     assert store.forget(NAMESPACE, "first") == {DEMO}
     assert store.take_changed(DEMO, 9) == ["first", "second"]
     assert (store.get(DEMO, "first"), holder(store)) == (None, "second")
-    assert store.forget(NAMESPACE, "first") == set(), "twice is no error"
+    assert store.forget(NAMESPACE, "first") == set(), "a repetition is not an error"
 
 
 def test_who_is_being_deleted_claims_nothing() -> None:

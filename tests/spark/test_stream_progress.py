@@ -139,7 +139,7 @@ def test_a_lag_is_told_though_nobody_says_where_queues_begin(monkeypatch: pytest
     start = progress.initial()
 
     def silent(_: Sequence[MessageQueue]) -> QueueOffsets:
-        raise RequestTimeout("no answer")
+        raise RequestTimeout("no response")
 
     monkeypatch.setattr(topic, "min_offsets", lambda queues: silent(queues) if queues else {})
     assert progress.advance(start, 20).queues == {Q0: 20}

@@ -82,7 +82,7 @@ def log_records(volume: MemoryFileSystem) -> Iterator[StoredMessage]:
             yield record
             at += record.total_size
         else:
-            assert not any(data[at:]), "bytes behind the last record"
+            assert not any(data[at:]), "bytes after the last record"
 
 
 def queues_of(records: Iterator[StoredMessage]) -> dict[QueueKey, list[tuple[int, bytes]]]:

@@ -243,7 +243,7 @@ async def test_only_who_takes_dead_messages_gets_them(is_batch: bool) -> None:
     for place in (0, 2) if is_batch else (0,):
         assert await store.message_at(place) is None
         assert await store.message_at(place, include_deleted=True) is not None
-    assert await store.store_timestamp_at(0) is not None, "the log begins there all the same"
+    assert await store.store_timestamp_at(0) is not None, "the log nevertheless begins there"
     kept = await store.message_at(read_queue(store, "other")[0].physical_offset)
     assert kept is not None
     store.close()

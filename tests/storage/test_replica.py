@@ -82,7 +82,7 @@ def test_nothing_is_seen_before_it_is_confirmed() -> None:
         assert contents(store) == {}
     confirm(leader, follower, offset=ends[1])
     assert contents(leader) == {("topic", 0): ["0", "1"]}
-    assert contents(follower) == {}, "the range that it came with is confirmed in part"
+    assert contents(follower) == {}, "only a part of its range is confirmed"
     confirm(leader, follower)
     assert contents(leader) == contents(follower) == {("topic", 0): ["0", "1", "2"]}
 
@@ -321,7 +321,7 @@ async def test_a_promoted_copy_confirms_by_its_own_disk(flush: FlushDiskType) ->
         store.consumer_offsets.commit("topic", "g", 0, 5)
         await store.promote()
         assert store.replica is None
-        assert store.consumer_offsets.get("topic", "g", 0) == 1, "offsets are not beyond what is here"
+        assert store.consumer_offsets.get("topic", "g", 0) == 1, "offsets are within the log"
         end = store.append([message("two")]).end_offset
         assert (store.confirmed_offset == end) is (flush is FlushDiskType.ASYNC_FLUSH)
         await store.wait_confirmed(end)

@@ -79,7 +79,7 @@ def test_what_cannot_be_deleted_is_tried_again_and_nothing_behind_it_goes_first(
     with pytest.raises(StorageError, match=r"cannot delete /store/commitlog/\d{20}: Input/output error"):
         run_retention(store, noon())
     left = numbers(volume)
-    assert left == list(range(left[0], SEGMENTS)), "a hole"
+    assert left == list(range(left[0], SEGMENTS)), "a gap in the log"
     reopened = open_store(volume.after_kill(), clock)
     assert bodies(read_queue(reopened))[-1][0] == str(SEGMENTS - 1)
     reopened.close()

@@ -76,7 +76,7 @@ async def test_whatever_is_used_up_is_waited_for_and_no_longer_than_a_second(wan
     assert type(error) is (DiskFull if want in ("no room", "quota") else OutOfResources)
     assert not store.stats().writable
     await timers.advance(10 * LONGEST_MS + 1)
-    assert type(refusal(store)) is type(error), "still for the same want"
+    assert type(refusal(store)) is type(error), "for lack of the same resource"
     volume.faults.clear()
     await timers.advance(A_SECOND_MS)
     assert refusal(store) is None

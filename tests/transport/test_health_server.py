@@ -158,7 +158,7 @@ async def test_peers_without_a_word_keep_no_probe_out() -> None:
     silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2 * health_server.MAX_OPEN)]
     answer = await exchange(server.port, b"GET /healthz HTTP/1.1\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK")
-    assert await silent[0][0].read() == b"", "the oldest had to go"
+    assert await silent[0][0].read() == b"", "the oldest was closed"
     assert len(server._open) <= health_server.MAX_OPEN
     await server.stop()
     for _, writer in silent:

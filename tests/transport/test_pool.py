@@ -80,7 +80,7 @@ async def test_a_peer_that_ends_connections_at_once_is_not_asked_at_once_again(f
                 await pool.request(address, ask, 60)
             told.add(str(caught.value))
         assert any("it may want TLS, be a proxy without a server, or have too many" in text for text in told)
-        assert 2 <= accepted <= 12, "pauses double: so many take minutes"
+        assert 2 <= accepted <= 12, "pauses double, so this number would take minutes"
         assert lost.count <= accepted
     server = Server(RefuseRequests(), "127.0.0.1", free_port)
     await server.start()

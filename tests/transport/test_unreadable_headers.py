@@ -46,7 +46,7 @@ async def answers(data: bytes, count: int) -> dict[int, RemotingCommand]:
         writer.write(data)
         while len(found) < count:
             received = await reader.read(65_536)
-            assert received, f"the connection ended after {len(found)} answers"
+            assert received, f"the connection ended after {len(found)} responses"
             found |= {each.opaque: each for each in map(command.decode, decoder.feed(received))}
         writer.close()
         await writer.wait_closed()

@@ -276,7 +276,7 @@ async def test_what_the_old_master_has_beyond_a_promotion_is_given_up(tmp_path: 
         shutil.move(older, brokers.folder / "slave-1")
         promoted = await brokers.start_as("slave-1", as_master)
         reason = master_of(promoted).refusal
-        assert f"ends at {end_of(follower)}, beyond that of this master" in reason, "its own slave has more than it"
+        assert f"ends at {end_of(follower)}, beyond that of this master" in reason, "its own slave has more messages"
 
 
 async def test_the_old_master_does_not_serve_beside_the_promoted_one(tmp_path: Path, free_ports: Ports) -> None:

@@ -86,7 +86,7 @@ async def test_a_client_that_leaves_while_it_is_asked(tmp_path: Path) -> None:
 async def test_a_client_that_thinks_for_too_long() -> None:
     class Slow:
         async def request(self, _: RemotingCommand, timeout: float) -> RemotingCommand:
-            raise RequestTimeout(f"no answer within {timeout:g} s")
+            raise RequestTimeout(f"no response within {timeout:g} s")
 
     registry: ClientRegistry[Connection] = ClientRegistry()
     presence = HeartbeatSender("me", Slow(), 0, 0, 0)

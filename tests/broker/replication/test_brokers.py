@@ -566,7 +566,9 @@ async def test_users_and_permissions_are_those_of_the_group(
             places = [item[0] for at in range(end) for item in await store.queue_items(TABLES_TOPIC, 0, at, 1)]
             shown = [await call(member, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)}) for place in places]
             assert len(shown) > 5
-            assert all(not answered.body and answered.code != 0 for answered in shown), "for every client"
+            assert all(not answered.body and answered.code != 0 for answered in shown), (
+                "the remark is the same for every client"
+            )
             assert b"bobs-password" in b"".join(map(bytes, replica_of(broker).read(0, store.end_offset, wait=True)))
             pulled = {"consumerGroup": "g", "topic": TABLES_TOPIC, "queueId": "0", "queueOffset": "0"}
             pulled |= {"maxMsgNums": "32", "sysFlag": "0", "commitOffset": "0", "suspendTimeoutMillis": "0"}

@@ -66,7 +66,7 @@ def smallest_after(start: str) -> str:
             rest = (rest - units[-1]) // 31
         if rest == 0:
             return "".join(map(chr, reversed(units)))
-    raise AssertionError("no such text")
+    raise AssertionError("there is no such text")
 
 
 def config(root: Path, **more: int) -> StoreConfig:

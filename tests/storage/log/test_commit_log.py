@@ -38,7 +38,7 @@ def test_only_hot_bytes_stay_in_the_memory_of_the_process(tmp_path: Path) -> Non
     before = mapped_kib(tmp_path)
     assert before > 3 * 1024
     store._log.release_mappings()
-    assert mapped_kib(tmp_path) <= 2 * 1024 + 64, "also where slices are still held"
+    assert mapped_kib(tmp_path) <= 2 * 1024 + 64, "also where slices are still in use"
     del slices[:-1]
     store._log.release_mappings()
     assert mapped_kib(tmp_path) <= 2 * 1024 + 64
@@ -70,7 +70,7 @@ def test_a_log_that_does_not_grow_for_long_has_no_hot_bytes_until_it_grows_again
     clock.now += 1
     log.release_mappings()
     assert not log.is_resident(0)
-    assert mapped_kib(tmp_path) <= 4, "of the page that is being written"
+    assert mapped_kib(tmp_path) <= 4, "except for the page that is being written"
     assert len(read_queue(store)) == 20
     assert log.resident_record(0, 500) is None
     put(store, message("y"))

@@ -139,7 +139,7 @@ async def test_a_flush_that_fails_as_nobody_expects_ends_the_writes(
     opened: Callable[..., MessageStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def flush(log: CommitLog) -> int:
-        raise ValueError("flushed in vain")
+        raise ValueError("an unnecessary flush")
 
     store = opened(flush_interval_ms=1)
     monkeypatch.setattr(CommitLog, "flush", flush)

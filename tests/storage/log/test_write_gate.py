@@ -44,7 +44,7 @@ def test_a_disk_that_has_room_for_some_messages_is_not_told_of_with_each(caplog:
     gate.set_full(WRITE, "no room")
     clock.now += 60
     gate.set_full(WRITE, "no room")
-    assert caplog.messages == [FULL, AGAIN, FULL], "this one lasts"
+    assert caplog.messages == [FULL, AGAIN, FULL], "this failure is permanent"
 
 
 def test_a_refusal_for_good_is_told_once_and_has_no_end(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,7 +40,7 @@ async def test_queues_that_are_durable_before_the_log_are_cut_with_it(is_batch: 
     await store._opened.maintenance.checkpointer.checkpoint(Inline(), force=True)
     left = volume.after_power_cut()
     folder = f"/store/{'batch' if is_batch else ''}consumequeue/topic/0"
-    assert any(read_file(left, f"{folder}/{left.names(folder)[1]}")), "items of what the log has lost"
+    assert any(read_file(left, f"{folder}/{left.names(folder)[1]}")), "items of records that the log has lost"
     for _ in range(2):
         store = open_store(left, clock, batch_queue_file_size=46 * 20, index_enabled=False)
         assert queue_bounds(store, "topic", 0) == (0, 15)

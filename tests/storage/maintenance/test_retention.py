@@ -71,7 +71,7 @@ def test_below_75_percent_old_segments_go_at_the_hour() -> None:
     run_retention(store, at_hour(11))
     assert first_segment(volume) == 0
     run_retention(store, at_hour(12))
-    assert first_segment(volume) == 5, "written at 8:30, and the last one always stays"
+    assert first_segment(volume) == 5, "written at 8:30; the last segment is always kept"
 
 
 def test_the_only_segment_stays_where_the_log_ends_at_its_end() -> None:

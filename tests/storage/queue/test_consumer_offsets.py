@@ -69,7 +69,7 @@ def test_only_changes_are_written(volume: MemoryFileSystem) -> None:
     assert table.snapshot() is None
     table.commit("topic", "group", 0, 5)
     assert table.snapshot() is not None
-    assert table.snapshot() is not None, "nobody has written it"
+    assert table.snapshot() is not None, "the file was not written"
     save(table)
     assert table.snapshot() is None
     table.commit("topic", "group", 0, 5)

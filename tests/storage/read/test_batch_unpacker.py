@@ -72,7 +72,7 @@ async def test_a_large_batch_is_taken_apart_by_a_thread_and_once(unpacked_by: li
         assert offsets(first) == [0, 1]
         assert offsets(second) == [2, 3]
         place = next(iter_records(b"".join(first.buffers))).physical_offset
-        assert await store.message_at(place) is not None, "reads by place and by queue share what is unpacked"
+        assert await store.message_at(place) is not None, "reads by position and by queue share unpacked batches"
     assert unpacked_by == [(40 * 105_000, False)]
 
 
@@ -81,7 +81,7 @@ async def test_a_read_ends_before_the_batch_that_is_too_much_for_one(unpacked_by
     batches = [compressed("a", 100), compressed("b", half), compressed("c", half), compressed("d", LARGE)]
     async with opened(*batches) as store:
         found = get(store)
-        assert (offsets(found), found.next_offset) == ([0], 1), "the second message is longer than there is room for"
+        assert (offsets(found), found.next_offset) == ([0], 1), "the second message exceeds the remaining size"
         found = get(store, 1)
         assert (offsets(found), found.next_offset) == ([1], 2)
         assert get(store, 3).non_resident
@@ -112,7 +112,7 @@ async def test_what_is_found_by_key_or_place_is_unpacked_by_a_thread_too(unpacke
         for _ in range(2):
             found = await store.find_by_key("batches", "b-x", 0, 1 << 60, 32)
             keys = [decode_record(bytes(each)).properties for each in found]
-            assert keys == ["UNIQ_KEY\x01x\x02UNIQ_KEY\x01b-x\x02"] * 2, "what is kept is not changed"
+            assert keys == ["UNIQ_KEY\x01x\x02UNIQ_KEY\x01b-x\x02"] * 2, "the cached data does not change"
         place = decode_record(bytes(found[0])).physical_offset
         at_place = await store.message_at(place)
         assert at_place is not None

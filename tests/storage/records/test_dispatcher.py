@@ -43,7 +43,7 @@ def test_the_lag_is_what_was_appended_and_the_age_of_the_oldest() -> None:
     store.dispatch()
     assert store.lag() == DispatchLag(0, 0)
     clock.now += 1000
-    assert store.lag() == DispatchLag(0, 0), "a log that does not grow makes nobody late"
+    assert store.lag() == DispatchLag(0, 0), "there is no lag while the log does not grow"
 
 
 def test_what_no_disk_has_yet_is_behind_too() -> None:

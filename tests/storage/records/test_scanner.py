@@ -93,7 +93,7 @@ def test_records_end_and_damage_are_those_of_the_careful_walk(
 
 def test_a_short_walk_needs_no_processes() -> None:
     def none() -> AbstractContextManager[tuple[Executor, int]]:
-        raise AssertionError("nobody asked for processes")
+        raise AssertionError("processes were not requested")
 
     _, log, end = filled([10] * 20)
     assert walk_concurrently(log, none, worth_bytes=4096)[1] == end
@@ -166,4 +166,4 @@ def test_a_crash_in_the_middle_of_a_concurrent_build_costs_nothing(monkeypatch: 
         else:
             assert nth > 10
             return
-    raise AssertionError("no start without a crash")
+    raise AssertionError("every start was interrupted")
