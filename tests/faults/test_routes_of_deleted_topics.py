@@ -100,7 +100,9 @@ async def test_the_route_of_a_deleted_topic_is_gone_when_the_deletion_is_answere
 async def test_a_broker_that_comes_back_with_fewer_topics_has_no_routes_of_the_others(
     tmp_path: Path, free_port: int
 ) -> None:
-    """This includes a broker whose absence was not detected, because its former connection is still open."""
+    """A broker whose absence was not detected, because its former connection is still open, is treated in the
+    same way.
+    """
     async with routing(tmp_path) as routes:
         before = TopicConfigTable({name: TopicConfig(name) for name in ("lost", "broker-a")}, DataVersion(0, 1, 1))
         former = {

@@ -1,10 +1,10 @@
-"""Plants each seeded bug in a copy of the tree, and tells which of them the tests that are to find it do not find.
+"""Applies each seeded bug to a copy of the tree, and reports the bugs that their tests do not find.
 
-python -m tests.mutants                                all of them
-python -m tests.mutants --only no-fdatasync,no-syncfs  these
+    python -m tests.mutants                                all of them
+    python -m tests.mutants --only no-fdatasync,no-syncfs  only these
 
-Exit code 0: every bug was found. 1: at least one was not. 2: nothing can be said, as a bug cannot be planted, or as the
-tests fail without any.
+Exit code 0: every bug was found. 1: at least one was not found. 2: no result, because a bug cannot be applied or the
+tests fail without a bug.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ def main() -> int:
 
 
 def chosen(mutants: list[Mutant], only: list[str] | None) -> list[Mutant]:
-    """Return the mutants of these names, all without any.
+    """Return the mutants with these names; all without names.
 
     Raises:
-        StaleMutant: there is none of a name.
+        StaleMutant: A name is unknown.
     """
     if only is None:
         return mutants
     if unknown := set(only) - {mutant.name for mutant in mutants}:
-        raise StaleMutant(f"no mutant is called {', '.join(sorted(unknown))}")
+        raise StaleMutant(f"there is no mutant with the name {', '.join(sorted(unknown))}")
     return [mutant for mutant in mutants if mutant.name in only]
 
 
 def hunt(console: Console, tree: PlantedTree, mutants: list[Mutant]) -> int:
-    """Run the tests without a bug and with each, and return the exit code."""
+    """Run the tests without a bug and with each bug. Return the exit code."""
     tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests)
     sound = tree.run(tests)
     if sound.verdict is not Verdict.SURVIVED:
-        console.print(f"the tests fail without any bug\n{sound.output}", markup=False)
+        console.print(f"the tests fail without a bug\n{sound.output}", markup=False)
         return 2
     console.print(f"without a bug: passed, {sound.seconds:.0f} s")
     runs: list[tuple[Mutant, Run]] = []
@@ -72,7 +72,7 @@ def hunt(console: Console, tree: PlantedTree, mutants: list[Mutant]) -> int:
 
 
 def table(runs: list[tuple[Mutant, Run]]) -> Table:
-    """Return what is shown at the end."""
+    """Return the summary."""
     shown = Table("mutant", "what", "verdict", "s")
     for mutant, run in runs:
         shown.add_row(mutant.name, mutant.what, run.verdict, f"{run.seconds:.0f}")

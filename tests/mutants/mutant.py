@@ -21,12 +21,12 @@ FOLDER = Path(__file__).parent
 
 
 class StaleMutant(Exception):
-    """The tree has changed under a mutant: it cannot be planted, or names a test that is not there."""
+    """The tree has changed: a mutant cannot be applied, or names a test that does not exist."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One seeded bug; fields as in the files."""
+    """One seeded bug, with the fields of the files."""
 
     name: str
     what: str
@@ -36,19 +36,19 @@ class Mutant:
     tests: tuple[str, ...]
 
     def planted(self, root: Path) -> str:
-        """Return the text of :attr:`file` below ``root`` with the bug in it.
+        """Return the text of :attr:`file` below ``root`` with the bug.
 
         Raises:
-            StaleMutant: ``old`` does not stand in it exactly once, or ``new`` is no change.
+            StaleMutant: ``old`` does not occur exactly once, or ``new`` is equal to it.
         """
         path = root / self.file
         if not path.is_file():
-            raise StaleMutant(f"{self.name}: there is no {self.file}")
+            raise StaleMutant(f"{self.name}: {self.file} does not exist")
         text = path.read_text(encoding="utf-8")
         if (count := text.count(self.old)) != 1:
-            raise StaleMutant(f"{self.name}: `old` stands {count} times in {self.file}, not once")
+            raise StaleMutant(f"{self.name}: `old` occurs {count} times in {self.file} instead of once")
         if self.old == self.new:
-            raise StaleMutant(f"{self.name}: `new` is `old`")
+            raise StaleMutant(f"{self.name}: `new` is equal to `old`")
         return text.replace(self.old, self.new)
 
 
@@ -56,13 +56,13 @@ def load(folder: Path = FOLDER) -> list[Mutant]:
     """Return all mutants, by file and in the order of the file.
 
     Raises:
-        StaleMutant: two have one name.
+        StaleMutant: Two mutants have the same name.
     """
     mutants: dict[str, Mutant] = {}
     for path in sorted(folder.glob("*.toml")):
         for table in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]:
             mutant = Mutant(**table | {"tests": tuple(table["tests"])})
             if mutant.name in mutants:
-                raise StaleMutant(f"two mutants are called {mutant.name}")
+                raise StaleMutant(f"two mutants have the name {mutant.name}")
             mutants[mutant.name] = mutant
     return list(mutants.values())

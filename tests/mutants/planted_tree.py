@@ -1,6 +1,6 @@
-"""A copy of the tree that bugs are planted in, one at a time, and pytest in it.
+"""A copy of the tree to which bugs are applied, one at a time, and runs of pytest in it.
 
-See also: :mod:`~tests.mutants.mutant` says what is planted.
+See also: :mod:`~tests.mutants.mutant` has the bugs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _OUTPUT_LINES = 40
 
 
 class Verdict(StrEnum):
-    """What a run of tests has come to."""
+    """Result of a test run."""
 
     FOUND = "found"
     SURVIVED = "survived"
     UNKNOWN = "unknown"
-    """No test has failed, but not all have passed either: a file that cannot be collected, a fixture that fails, a run
-    without an end.
+    """No test has failed, but not all have passed: a file cannot be collected, a fixture fails, or the run does not
+    end.
     """
 
 
@@ -47,7 +47,7 @@ class Run:
 
 
 class PlantedTree:
-    """A copy below ``folder``, which is to be empty, of what git tracks, or would track, in ``root``."""
+    """A copy of all files of ``root`` that git tracks or would add, below the empty folder ``folder``."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = folder / "tree"
@@ -63,10 +63,10 @@ class PlantedTree:
 
     @contextmanager
     def with_bug(self, mutant: Mutant) -> Iterator[None]:
-        """Have the bug in the copy for the length of the block.
+        """Context in which the copy has the bug.
 
         Raises:
-            StaleMutant: it cannot be planted.
+            StaleMutant: The bug cannot be applied.
         """
         path = self.root / mutant.file
         sound, planted = path.read_text(encoding="utf-8"), mutant.planted(self.root)
@@ -78,15 +78,17 @@ class PlantedTree:
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
-        if path.suffix == ".py":  # a cache of the same second and the same size would count for the new text, too
+        if (
+            path.suffix == ".py"
+        ):  # a cached file from the same second and with the same size would be used for the new text, too
             Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
     def run(self, tests: Iterable[str]) -> Run:
-        """Run ``tests`` until the first one fails."""
+        """Run ``tests`` until the first failure."""
         self._report.unlink(missing_ok=True)
         places = [f"--basetemp={self._scratch}", f"--junitxml={self._report}"]
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *places, *tests]
-        # In front of where the editable install leads; the programs that tests start inherit it.
+        # It precedes the folder of the editable install, also in programs that tests start.
         path = os.pathsep.join(str(self.root / each) for each in _SOURCES)
         started = time.monotonic()
         with subprocess.Popen(

@@ -29,7 +29,7 @@ GROUPS = ("broker-a", "broker-b")
 ROWS = 1_000
 STAGING_TASKS = 2
 LAST_TASK = 2
-"""The task that begins when another one is done, and has no rows."""
+"""The task without rows, which starts after another one has ended."""
 
 
 class TwoGroups:

@@ -43,7 +43,7 @@ class Here:
 
 
 def pages_in_memory(path: Path) -> list[bool]:
-    """Return for each page of a file whether it is in the page cache (mincore)."""
+    """Return whether each page of a file is in the page cache (mincore)."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
         flags = (ctypes.c_ubyte * (len(mapping) // mmap.PAGESIZE))()
         here = ctypes.c_char.from_buffer(mapping)

@@ -81,7 +81,7 @@ class Life:
 
 
 class Chatty(Inline):
-    """Messages are appended before and after each wait for the disk."""
+    """A background that appends messages before and after each wait for the disk."""
 
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send

@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class ColdDisk(MemoryFileSystem):
-    """Small pages that are resident after a thread has loaded them."""
+    """A disk with small pages that are resident after a thread has loaded them."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock=clock)

@@ -68,7 +68,7 @@ def test_every_import_is_declared(folder: str, extras: list[str]) -> None:
 
 
 def test_every_declared_distribution_is_imported() -> None:
-    """Otherwise users would install packages that only tests need."""
+    """Users must not install packages that only tests need."""
     distributions = installed()
     imported = {
         normalized(distribution)

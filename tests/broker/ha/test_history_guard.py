@@ -243,7 +243,7 @@ async def test_a_master_with_slaves_that_are_equal_or_behind_always_serves(
 
 
 async def test_what_the_old_master_has_beyond_a_promotion_is_given_up(tmp_path: Path, free_ports: Ports) -> None:
-    """This includes a restart of the promoted broker, and a promotion by a start with another role."""
+    """The promotion counts after a restart of the promoted broker, too, and after a start with another role."""
     ports = free_ports(4)
     async with pair(tmp_path, ports[:2]) as brokers:
         master, slave = await brokers.master(), await brokers.slave()

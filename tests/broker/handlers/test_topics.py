@@ -136,7 +136,7 @@ async def test_what_cannot_be_noted_of_a_deletion_is_not_answered_for(tmp_path: 
 
 
 async def test_a_deletion_that_is_not_noted_leaves_the_table_as_it_was(tmp_path: Path) -> None:
-    """Otherwise a crash would leave queues without a topic, or queues of another type than their topic."""
+    """A crash must not leave queues without a topic, or queues of another type than their topic."""
     disk = FaultyFileSystem(RealFileSystem())
     batches = {"attributes": "+queue.type=BatchCQ"}
     async with running(tmp_path, filesystem=disk) as broker, connected(broker) as peer:

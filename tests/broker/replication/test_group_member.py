@@ -348,7 +348,7 @@ def test_a_topic_that_is_made_again_keeps_its_new_messages() -> None:
 
 
 def test_a_vote_outlives_the_process_that_gave_it() -> None:
-    """Otherwise two candidates of one term could both get a majority."""
+    """Two candidates of one term must not both get a majority."""
 
     async def scenario() -> None:
         group = Group(10)
@@ -441,8 +441,8 @@ def test_a_disk_of_another_group_is_refused_and_keeps_its_data() -> None:
 
 @pytest.mark.parametrize("starts", [1, 2])
 def test_an_older_copy_of_a_disk_counts_for_nothing_and_is_told_of(starts: int) -> None:
-    """Otherwise the lost records would be on fewer members than their leader assumes. With one start since the copy was
-    made, the copy has the same number of starts as the disk that it replaces.
+    """The leader must not count the lost records on this member. With one start since the copy was made, the copy has
+    the same number of starts as the disk that it replaces.
     """
 
     async def scenario() -> None:

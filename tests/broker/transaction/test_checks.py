@@ -186,7 +186,9 @@ async def delivered(peer: Peer) -> list[bytes]:
 async def test_a_half_that_is_decided_while_the_disk_is_waited_for_is_not_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise it would be open again as another half message, and its message would be delivered twice."""
+    """A decided transaction must not be open again as another half message, because its message would be delivered
+    twice.
+    """
     async with one_that_is_due(tmp_path) as (transactions, peer, sent):
         read = transactions._read
 

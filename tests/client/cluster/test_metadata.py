@@ -125,7 +125,7 @@ async def test_an_administrator_sees_brokers_that_reach_one_of_them_alone() -> N
 
 
 async def test_an_administrator_waits_for_what_a_late_name_server_alone_knows() -> None:
-    """This includes a server that did not respond in time to the previous request, when nothing was to be changed."""
+    """The client also waits for a server that did not respond in time to an earlier request without a change."""
     async with ScriptedPeer() as first, ScriptedPeer() as late, ScriptedPeer() as broker:
         asked: list[tuple[Connection, RemotingCommand]] = []
         first.on(ROUTE, refuse(ResponseCode.TOPIC_NOT_EXIST))

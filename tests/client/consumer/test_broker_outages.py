@@ -40,7 +40,7 @@ async def test_who_finds_a_broker_back_wakes_the_others(caplog: pytest.LogCaptur
 
 
 async def test_who_has_no_route_waits_for_itself() -> None:
-    """Otherwise the reader of a deleted topic would send a request after each message of another topic."""
+    """The reader of a deleted topic must not send a request after each message of another topic."""
     outages, lost = BrokerOutages("g"), Failure.of(NoRoute.to("t"), has_route=False)
     pauses = [asyncio.create_task(outages.pause(queue, lost, LONG)) for queue in QUEUES]
     await asyncio.sleep(0)

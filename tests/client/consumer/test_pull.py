@@ -39,7 +39,7 @@ async def test_a_pull_that_its_broker_cannot_hold_waits_in_its_place() -> None:
     "code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED]
 )
 async def test_an_answer_that_leads_nowhere_is_not_followed_at_once(code: ResponseCode) -> None:
-    """Otherwise a broker that responds to offset 7 with "retry at 7" would get thousands of requests per second."""
+    """A broker that responds to offset 7 with "retry at 7" must not get thousands of requests per second."""
     wanted = PullRequest("g", MessageQueue("t", "b", 0), 7, 32, Subscription("t", "*", version=0), True, 15_000)
     async with ScriptedPeer() as broker:
         broker.on(RequestCode.PULL_MESSAGE, answer(code, PullMessageResponseHeader(0, 7, 0, 9)))

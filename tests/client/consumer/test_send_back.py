@@ -135,7 +135,7 @@ async def test_a_message_of_an_inner_batch_comes_back_without_its_neighbours() -
 async def test_a_message_that_no_broker_takes_is_given_up_after_its_last_delivery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Otherwise its queue would be blocked permanently."""
+    """Its queue must not be blocked permanently."""
     async with ScriptedPeer() as peer, redelivery(peer) as giving:
         for step in (SEND_BACK, SEND):
             peer.on(step, refuse(ResponseCode.MESSAGE_ILLEGAL))

@@ -22,7 +22,7 @@ PATHS = StorePaths("/store", "/store/commitlog")
 
 
 class Busy:
-    """All threads are busy."""
+    """An executor whose threads are all busy."""
 
     async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         await asyncio.Event().wait()

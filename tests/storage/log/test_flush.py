@@ -191,7 +191,7 @@ async def test_the_file_type_of_the_test_is_the_one_of_the_seam() -> None:
 
 
 class GrowingLog:
-    """The log has grown before each flush."""
+    """A log that grows before each flush."""
 
     def __init__(self) -> None:
         self.flushes = threading.Semaphore(0)

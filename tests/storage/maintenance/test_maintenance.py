@@ -83,7 +83,7 @@ async def test_offsets_are_saved_only_once_the_log_is_durable() -> None:
 
 
 async def test_offsets_are_not_saved_when_the_log_cannot_be_flushed() -> None:
-    """Neither while the store runs nor at its end."""
+    """Offsets are saved neither while the store runs nor at its end."""
     volume = FaultyFileSystem(MemoryFileSystem(), Fault(kind="sync", path="/commitlog/", error=errno.EIO, repeats=True))
     store = open_store(volume)
     put(store, message("failed"))

@@ -43,7 +43,7 @@ async def test_a_topic_without_a_group_is_kept_for_the_first_one_but_not_for_lon
 
 @pytest.mark.parametrize("pause", [0.5, RECHECK_S])
 async def test_a_topic_without_a_group_keeps_so_many_bytes_for_the_first_one(pause: float) -> None:
-    """This includes much growth of the log between two checks of the groups."""
+    """The limit also holds if the log grows much between two checks of the groups."""
     released = Released()
     for _ in range(10):
         await released.send(KEPT, pause=pause)
