@@ -100,12 +100,13 @@ image: install ## the wheel, the broker image, and the image for Spark drivers a
 	spark/image/build.sh
 
 soak: install ## kills, faults, simulations, and the unit tests in random orders, ROUNDS times (default 10)
-	@$(INSTALL) commands cc
+	@$(INSTALL) commands cc java
 	@$(INSTALL) promtool
 	for round in $$(seq $(or $(ROUNDS),10)); do \
 		echo "round $$round"; \
 		GROUP_SEEDS=2000 $(call PYTEST,1800) -q tests/faults tests/client $(SIMULATIONS); \
 		$(BIN)/python -m tests.faults.fault_rounds --rounds 34 --seed $$RANDOM; \
+		$(BIN)/python -m tests.spark.kill_rounds --rounds 50 --seed $$RANDOM; \
 		$(call UNIT_TESTS,3600,load) -q; \
 		for dist in load worksteal; do $(call UNIT_TESTS,3600,$$dist) -q --shuffle $$RANDOM; done; \
 	done

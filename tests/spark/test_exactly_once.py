@@ -6,11 +6,9 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from pathlib import Path
-from subprocess import Popen
 
 import pyarrow as pa
 import pytest
@@ -23,12 +21,11 @@ from pyspark_raptormq.errors import OptionError, SchemaError
 from pyspark_raptormq.sink.options import SinkOptions, parse_sink_options
 from pyspark_raptormq.sink.stager import publish
 from pyspark_raptormq.sink.writer import batch_writer, write_task
-from raptormq.client import AdminClient, PullConsumer
-from tests.faults.broker_process import process, serving
+from raptormq.client import PullConsumer
 from tests.names import unique
 from tests.spark.sending import create_topic
+from tests.spark.servers import Servers, stored
 from tests.spark.task_progress import wait_for_tasks
-from tests.spark.test_writing_through_kills import stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -89,40 +86,11 @@ def test_wrong_uses_are_refused_before_anything_is_sent(spark: SparkSession, nam
         batch_writer(raw, later.schema, overwrite=False)
 
 
-class Servers:
-    """A name server, and a broker that can be killed and restarted on its port and store."""
-
-    def __init__(self, folder: Path, ports: list[int], more: dict[str, str] | None = None) -> None:
-        self._folder = folder
-        self._name_server_port, self._broker_port = ports
-        self._more = {"stagedMessagesEnable": "true"} | (more or {})
-        self.name_server = f"127.0.0.1:{self._name_server_port}"
-
-    @asynccontextmanager
-    async def names(self) -> AsyncIterator[None]:
-        settings: dict[str, object] = {"listenPort": self._name_server_port, "bindAddress": "127.0.0.1"}
-        settings |= {name: self._folder / name for name in ("kvConfigPath", "configStorePath")}
-        config = self._folder / "namesrv.conf"
-        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
-        async with serving(["namesrv", "-c", str(config)]):
-            yield
-
-    @asynccontextmanager
-    async def broker(self) -> AsyncIterator[Popen[bytes]]:
-        pairs = {"namesrvAddr": self.name_server, "brokerIP1": "127.0.0.1"} | self._more
-        async with process(self._folder, self._broker_port, pairs) as server:
-            yield server
-
-    async def create(self) -> None:
-        async with AdminClient(name_servers=self.name_server) as admin:
-            await admin.create_topic("t", 4, 4)
-
-
 async def test_a_broker_that_does_not_offer_it_is_named(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
     servers = Servers(tmp_path, free_ports(2), {"stagedMessagesEnable": "false"})
     options = options_for(servers.name_server)
     async with servers.names(), servers.broker():
-        await servers.create()
+        await servers.create("t")
         cluster = await asyncio.to_thread(cluster_of, options.connection)
         said = "broker broker-a does not support exactly-once writes: set stagedMessagesEnable = true"
         for coordinator in (None, "broker-a"):
@@ -149,7 +117,7 @@ async def test_a_broker_that_is_killed_while_it_publishes_publishes_the_rest_onc
     options, rows = options_for(servers.name_server), 5_000
     async with servers.names():
         async with servers.broker() as broker:
-            await servers.create()
+            await servers.create("t")
             written = await asyncio.to_thread(write_task, batches(0, rows), options, "q", 0)
             assert written.staged is not None
             cluster = cluster_of(options.connection)
