@@ -24,10 +24,8 @@ debian_package() { # debian_package COMMAND: the package that brings it
   esac
 }
 
-apt_alone() { # from here to the end of this program, other installs of this user wait: apt-get would fail beside another
-  local cache=${XDG_CACHE_HOME:-$HOME/.cache}/raptormq
-  mkdir -p "$cache"
-  exec 8>"$cache/apt.lock"
+apt_alone() { # from here to its end, other installs in this checkout wait: apt-get fails beside another one
+  exec 8<scripts/install.sh
   flock 8
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "install.sh"
-OF_THE_SYSTEM = ("bash", "dirname", "id", "install", "mktemp", "rm", "touch", "mkdir")
+OF_THE_SYSTEM = ("bash", "dirname", "flock", "id", "install", "mktemp", "rm", "touch", "mkdir")
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.broker import Broker
+from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.pop.revive_log import REVIVE_GROUP, revive_topic
 from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.pop_handle import PopHandle
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
+from raptormq.storage.queue import AppendResult
 from raptormq.storage.read.options import GetResult, ReadOptions
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.handlers.test_pop import HOUR, MINUTE, RETRY, ack, come_back, handle_of, pop
@@ -107,18 +109,18 @@ def slow_flushes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[async
     return flushing, flushed
 
 
-def failing_flush(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+def failing_flush(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """Make the next pop wait for the second event and then fail. The first event reports that it waits."""
     failing, may_fail = asyncio.Event(), asyncio.Event()
-    confirmed = broker._store.wait_confirmed
+    confirmed = InternalWriter.wait_confirmed  # the delay service, which saves its progress meanwhile, asks the store
 
-    async def fail(_: int) -> None:
-        monkeypatch.setattr(broker._store, "wait_confirmed", confirmed)
+    async def fail(_self: InternalWriter, _written: AppendResult) -> None:
+        monkeypatch.setattr(InternalWriter, "wait_confirmed", confirmed)
         failing.set()
         await may_fail.wait()
         raise StorageError("Input/output error")
 
-    monkeypatch.setattr(broker._store, "wait_confirmed", fail)
+    monkeypatch.setattr(InternalWriter, "wait_confirmed", fail)
     return failing, may_fail
 
 
@@ -243,7 +245,7 @@ async def test_a_pop_that_failed_does_not_keep_a_start_at_its_place(
 ) -> None:
     async with running(tmp_path, SAVED_OFTEN) as broker, connected(broker) as peer:
         await peer.send("t", b"x")
-        failing_flush(broker, monkeypatch)[1].set()
+        failing_flush(monkeypatch)[1].set()
         assert (await pop(peer)).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert bodies(popped := await pop(peer)) == [b"x"]
         assert (await ack(peer, handle_of(popped, 0), 0)).code == 0

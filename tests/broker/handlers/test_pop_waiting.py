@@ -82,7 +82,7 @@ async def test_what_a_pop_could_not_take_is_for_those_who_went_past_it(
         await pop(peer, queueId=queue_id)
         other = asyncio.ensure_future(pop(peer, queueId=1, pollTime=WAIT_MS))
         await held(peer, 1)
-        failing, may_fail = failing_flush(broker, monkeypatch)
+        failing, may_fail = failing_flush(monkeypatch)
         await peer.send("t", b"1")
         fails = asyncio.ensure_future(pop(peer, queueId=queue_id))
         await failing.wait()
