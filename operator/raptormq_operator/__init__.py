@@ -1,1 +1,1 @@
-"""The Kubernetes operator: turns `BrokerCluster` and `Topic` resources into name servers, brokers and topics."""
+"""The Kubernetes operator: creates name servers, brokers and topics from `BrokerCluster` and `Topic` resources."""

@@ -26,7 +26,7 @@ LEADER = "leader"
 MASTER, SLAVE = "master", "slave"
 """The roles of a master and its slaves."""
 CLOSE_BYTES = 1 << 20
-"""How far a slave may be behind its master and count as caught up, as for the brokers themselves."""
+"""Maximum lag of a slave in bytes that counts as caught up; brokers use the same limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,20 @@ class ClusterProbe:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Digest of the topic configurations of each responding broker."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """What servers say that do not take the operator's signature, or want one (16); such a broker responds."""
+    """Errors of servers that reject the operator's signature, or require one (16). Such a broker counts as
+    responding.
+    """
     replication: Mapping[str, ReplicationState] = field(default_factory=dict)
-    """How each member that answers sees its group; empty for a cluster without copies."""
+    """Group state as reported by each responding member; empty for a cluster without replication."""
     restartable: frozenset[str] = frozenset()
-    """Names of the members without which their group keeps a quorum, as its leader says. Who is not asked about, or
-    belongs to a group without a leader, is not among them. A broker that has no copies yet may always be restarted."""
+    """Names of the members that may be restarted, according to the leaders of their groups. Members without a leader
+    are not included. A broker that is not replicated yet may always be restarted.
+    """
     sizes: Mapping[int, GroupSize] = field(default_factory=dict)
     """Sizes of the groups of the cluster that was probed, by group."""
 
     def within(self, cluster: Cluster) -> ClusterProbe:
-        """Return the probe of the brokers of `cluster`, some of those that were probed."""
+        """Return the probe of the brokers of `cluster`, a part of the probed ones."""
         addresses = {member.address for member in cluster.members}
         others = {address for address in self.brokers if address not in addresses}
 
@@ -279,7 +282,7 @@ async def _restartable(cluster: Cluster, probe: ClusterProbe, admin: ClusterAdmi
 
 async def _pair_allows(cluster: Cluster, probe: ClusterProbe, admin: ClusterAdmin, member: Member) -> bool:
     """Return whether a master or slave may be restarted: reads continue meanwhile, and all messages of the group are on
-    another disk. The member itself is asked, too.
+    another disk. The member itself must agree, too.
     """
     master = probe.leader(cluster, member.group)
     others = [each for each in cluster.group(member.group) if each not in (member, master)]

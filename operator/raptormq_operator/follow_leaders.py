@@ -1,5 +1,5 @@
-"""Updates the Services of leaders: asks each leader whether it still leads, and all members of its group if it does
-not.
+"""Updates the Services of leaders. Each leader is asked whether it still leads. If it does not, all members of its
+group are asked.
 
 A reconciliation of the whole cluster takes as long as its slowest server, and a change of the leader often coincides
 with an unresponsive server. The leaders therefore have a separate lane, with one short request per second and group.
@@ -26,15 +26,15 @@ from raptormq_operator.model.cluster import Cluster, Member
 from raptormq_operator.parts import ReconcilerParts
 
 LOOK_S = 1.0
-"""Time between two questions to a leader."""
+"""Interval of requests to a leader."""
 SEEK_S = 0.3
-"""The same while a group has none, or its Service could not be moved."""
+"""The same interval while a group has no leader, or its Service could not be updated."""
 SEEK_LOOKS = 100
-"""Number of questions in a row after which a group without a leader is asked as seldom as one with a leader."""
+"""Number of consecutive requests without a leader after which the longer interval applies."""
 ASK_S = 0.7
-"""Time limit of one question."""
+"""Timeout of one request."""
 QUESTIONS_PER_S = 200
-"""Maximum number of groups that are asked in a second; with more of them each is asked less often."""
+"""Maximum number of groups to which requests are sent per second. With more groups, the interval is longer."""
 
 log = get_logger(__name__)
 
@@ -45,9 +45,9 @@ class _Followed:
 
     uid: str
     members: dict[int, int] = field(default_factory=dict)
-    """Index of the member to which the Service leads, by group."""
+    """Index of the member that the Service selects, by group."""
     looks_in_vain: int = 0
-    """Number of looks in a row that found no leader, or could not move a Service."""
+    """Number of consecutive checks that found no leader, or could not update a Service."""
 
 
 class LeaderFollower:
@@ -96,7 +96,9 @@ class LeaderFollower:
         return await self._first(admin, cluster, members)
 
     async def _first(self, admin: ClusterAdmin, cluster: Cluster, members: Sequence[Member]) -> bool:
-        """Ask the members concurrently until one reports that it leads. Unresponsive members cause no delay."""
+        """Send requests to the members concurrently until one reports that it leads. Unresponsive members cause no
+        delay.
+        """
         asked = {asyncio.ensure_future(_ask(admin, member)): member for member in members}
         left = set(asked)
         try:
@@ -120,7 +122,7 @@ class LeaderFollower:
         try:
             service = await self._api.get("Service", cluster.namespace, names.leader_service(cluster.name, group))
             if service is None or not _owned(service, cluster):
-                return True  # the plan of the cluster makes it, or says why not
+                return True  # the plan of the cluster creates it, or reports the reason
             if led_to(service) != index:
                 await self._move(cluster, group, index)
         except KubeError as error:

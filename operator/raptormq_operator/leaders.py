@@ -1,9 +1,9 @@
 """The leaders of Dledger groups, for their Services. Pure; the clock is passed in.
 
-Two members may report at the same time that they lead, if one does not know yet that it was replaced. The member with
-the higher term is the leader. A term is remembered for `REMEMBERED_S` after the last report of its leader, so that
-clients are not directed to a replaced leader when only that member responds. It is not remembered for ever, because a
-group that lost all its disks begins again with the first term.
+Two members may report at the same time that they lead, if one has not yet detected that it was replaced. The member
+with the higher term is the leader. A term is kept for `REMEMBERED_S` after the last report of its leader, so that
+clients are not directed to a replaced leader if only this member responds. It is not kept longer, because a group that
+has lost all its disks starts again with the first term.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ class Facts:
     """The existing objects of the groups of a cluster."""
 
     brokers: Mapping[int, int] = field(default_factory=dict)
-    """Number of brokers by group: one more than the highest index of a StatefulSet."""
+    """Number of brokers by group: the highest index of a StatefulSet plus one."""
     peers: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """Numbers of members in `dLegerPeers` of the ConfigMaps by group. Empty for a group that is not one yet."""
+    """Numbers of members in `dLegerPeers` of the ConfigMaps by group. Empty for a group that is not replicated yet."""
 
     @classmethod
     def of(cls, cluster: Cluster, config_maps: Iterable[Manifest], workloads: Iterable[Manifest]) -> Facts:
@@ -86,7 +86,7 @@ class Decision:
     sizes: Mapping[int, GroupSize] = field(default_factory=dict)
     changes: tuple[MemberChange, ...] = ()
     progress: tuple[str, ...] = ()
-    """What each group that has not the members of the spec waits for, in words."""
+    """Text of what each group waits for whose members differ from the spec."""
 
     def said_with(self, verdict: Verdict) -> Verdict:
         """Return the verdict on the cluster with the progress. The cluster is not Ready while its members change."""
@@ -189,7 +189,7 @@ class _Group:
             shrinks = any(count > self._wanted for count in self._peers) or self._there > self._wanted
             return done, None, f"the others get the list of {self._wanted} members" if shrinks else ""
         if len(members) == self._wanted and all(members[each.id].role == _JOINING for each in missing):
-            # An emptied disk, which its leader takes back by itself.
+            # An emptied disk, which the leader adds again automatically.
             return done, None, ""
         if strangers := self._without_peers():
             size = GroupSize(min(self._there, self._wanted), self._wanted)

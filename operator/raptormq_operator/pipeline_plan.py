@@ -31,7 +31,7 @@ LONG_RUN_S = 600
 Status = dict[str, Any]
 
 _LASTING = ("restarts", "failures", "nextStart", "lastError", "lastExitCode", "lastErrorTime", "driverUid", "ended")
-"""Fields that the next status takes over."""
+"""Fields that are copied to the next status."""
 
 
 class Phase(StrEnum):
@@ -89,8 +89,8 @@ def decide(
     refusal: Verdict | None,
     now: datetime,
 ) -> Decision:
-    """Return the decision. `before` is the last status, `refusal` why no driver may be started; a running driver
-    continues.
+    """Return the decision. `before` is the last status, `refusal` the reason why no driver may be started. A running
+    driver continues.
     """
     status: Status = {key: before[key] for key in _LASTING if key in before}
     status["observedGeneration"] = pipeline.generation
@@ -229,7 +229,7 @@ def _error(driver: Manifest) -> str:
 
 
 def _times(driver: Manifest, now: datetime) -> tuple[datetime, datetime]:
-    """Return start and end of the container; without an end, as after an eviction, the pod ended now."""
+    """Return start and end of the container. If it has no end, like after an eviction, the current time counts."""
     ended = _terminated(driver)
     started = ended.get("startedAt") or driver["metadata"].get("creationTimestamp")
     finished = ended.get("finishedAt")

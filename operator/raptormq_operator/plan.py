@@ -56,20 +56,21 @@ class Observed:
     registered: frozenset[str] = frozenset()
     answering: frozenset[str] = frozenset()
     accepted: Mapping[Key, frozenset[Difference]] = field(default_factory=dict)
-    """Differences that an apply left as they are: the API server's way to write the same."""
+    """Differences that an apply did not change: normalized forms of the API server."""
     contested: Mapping[Key, frozenset[Difference]] = field(default_factory=dict)
-    """Differences that came back after an apply, and that are not to be applied again yet."""
+    """Differences that reappeared after an apply, and must not be applied again yet."""
     losing_claims: frozenset[str] = frozenset()
-    """Names of the StatefulSets whose volume claim goes as soon as their pod does."""
+    """Names of the StatefulSets whose volume claim will be deleted at the end of their pod."""
     restartable: frozenset[str] | None = None
-    """Names of the StatefulSets whose broker may be restarted, as the leader of its group says; None for brokers
-    without copies."""
+    """Names of the StatefulSets whose broker may be restarted, according to the leader of its group; None for brokers
+    without replication.
+    """
     leaders: frozenset[str] = frozenset()
     """Names of the StatefulSets whose broker leads its group, or is its master."""
     elects: bool = True
-    """Whether groups elect their leaders, so that one can hand leadership over."""
+    """Whether groups elect their leaders, so that a leader can transfer leadership."""
     promoting: frozenset[str] = frozenset()
-    """Names of the StatefulSets whose broker is changed at once, since a promotion needs it."""
+    """Names of the StatefulSets whose broker is changed immediately, because a promotion requires it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Apply:
     manifest: Manifest
     exists: bool
     unit: Key | None = None
-    """The last object of what it is changed with: when one of the objects is refused the rest is left as it is."""
+    """The last object of the unit of this object. If the API server rejects one of them, the others are not changed."""
     differences: frozenset[Difference] = frozenset()
 
 
@@ -117,9 +118,9 @@ class Held:
 
     broker: str
     change: str
-    """What would change, in words."""
+    """Summary of the change."""
     why: str
-    """What it waits for, in words."""
+    """Reason for the wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Plan:
     held: tuple[Held, ...] = ()
     staying: tuple[str, ...] = ()
     updated: frozenset[str] = frozenset()
-    """Names of the brokers whose pods run what is wanted."""
+    """Names of the brokers whose pods run the wanted revision."""
 
     @property
     def done(self) -> bool:
@@ -197,7 +198,7 @@ def _broker_changes(observed: Observed, wanted: Wanted, *, name_servers_change: 
     may_disturb = may_disturb and not away and all(_rolled(observed, unit) for unit in brokers)
     unavailable = {_workload(unit) for unit in brokers if not _available(observed, unit)}
     young = {_workload(unit) for unit in brokers if _young(observed, unit)}
-    # Whose turn has begun goes on.
+    # A change that has begun continues.
     for unit in sorted(brokers, key=lambda unit: not _outdated(observed, unit)):
         key = _workload(unit)
         if key in away:
@@ -221,7 +222,7 @@ def _member_changes(
     """Return the steps of all unavailable members, and of at most one whose group keeps a quorum without it."""
     may_disturb = _settled(observed, wanted.name_servers) and not name_servers_change
     may_disturb = may_disturb and all(_rolled(observed, unit) for unit in wanted.brokers)
-    # Nobody has an old address of a group that no member has led yet.
+    # No client has an old address of a group that no member has led yet.
     young = {_workload(unit)[1] for unit in wanted.brokers if observed.leaders and _young(observed, unit)}
 
     def turn_order(unit: Unit) -> tuple[bool, bool]:

@@ -27,10 +27,11 @@ from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Mastery, Member
 
 FAR_BEHIND_BYTES = 256 << 20
-"""How far a slave may be behind what is known of its master and be promoted without further ado: what counts as in sync
-for brokers (`haMaxGapNotInSync`)."""
+"""Maximum lag of a slave for a promotion without an annotation. Brokers with at most this lag count as in sync
+(`haMaxGapNotInSync`).
+"""
 _AHEAD_BYTES = 1 << 20
-"""How far a slave that does not follow must be ahead for its master to have lost its log."""
+"""Minimum number of bytes that a slave without a master must be ahead for its master to have lost its log."""
 
 
 class State(StrEnum):
@@ -38,7 +39,7 @@ class State(StrEnum):
 
     REFUSED = "Refused"
     WAITING = "Waiting"
-    """It cannot be decided yet; nothing has changed."""
+    """The decision must wait; nothing has changed."""
     PROMOTING = "Promoting"
     PROMOTED = "Promoted"
 
@@ -53,9 +54,9 @@ class Promotion:
     former: str = ""
     """The old master."""
     lost_from: int | None = None
-    """Where the log of the new master ended when it was chosen."""
+    """End of the log of the new master at its selection."""
     lost_up_to: int | None = None
-    """Known end of the old master's log, if it is behind `lost_from`."""
+    """Known end of the old master's log, if it is after `lost_from`."""
 
     def to_status(self) -> dict[str, Any]:
         """Return `status.promotion`."""
@@ -89,30 +90,32 @@ class Facts:
     """Input of the decision."""
 
     config_maps: Mapping[str, Manifest]
-    """ConfigMaps of the members that have one, by name of the member."""
+    """ConfigMaps of the existing members, by name of the member."""
     status: Mapping[str, Any]
-    """The status of the resource as it was read."""
+    """The last read status of the resource."""
     probe: ClusterProbe
     ended: frozenset[str] = frozenset()
-    """Members of which no pod runs with an earlier configuration (`plan.ended`)."""
+    """Members without a pod with an earlier configuration (`plan.ended`)."""
     losing: frozenset[str] = frozenset()
-    """Members that lose their log when their pod ends: the claim is being deleted (`concerns.losing_claims`)."""
+    """Members whose log will be deleted with their pod, because the claim is being deleted
+    (`concerns.losing_claims`).
+    """
     lost: frozenset[str] = frozenset()
-    """Members that have lost their log lately (`concerns.stores`)."""
+    """Members that have recently lost their log (`concerns.stores`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Masters by group, and the steps that make them so."""
+    """Masters by group, and the state of their promotions."""
 
     masters: Mapping[int, Mastery] = field(default_factory=dict)
     promotion: Promotion | None = None
     at_once: frozenset[str] = frozenset()
-    """Members that are changed at once."""
+    """Members that are changed immediately."""
     groups: frozenset[int] = frozenset()
-    """Groups in which a member becomes the master: their budgets must not keep it from its restart."""
+    """Groups with a promotion. Their disruption budgets must not prevent the restart of the new master."""
     waits_for: str = ""
-    """What a promotion that has begun waits for; empty for nothing."""
+    """Reason why a promotion in progress waits; empty without one."""
 
     def status(self) -> dict[str, Any]:
         """Return the part of the status about the promotion."""
@@ -138,7 +141,7 @@ class Decision:
 
 
 def configured(cluster: Cluster, facts: Facts) -> dict[int, Mastery]:
-    """Return the masters according to the ConfigMaps of the members. A group that has only slaves is in the middle of a
+    """Return the masters according to the ConfigMaps of the members. A group with only slaves is in the middle of a
     promotion.
     """
     return {group: _configured(cluster, group, facts) for group in range(cluster.groups)}
@@ -159,7 +162,7 @@ def _configured(cluster: Cluster, group: int, facts: Facts) -> Mastery:
         new, old = _member(cluster, before.member), _member(cluster, before.former)
         if new is not None and old is not None and new.group == group:
             return Mastery(old.index, successor=new.index)
-    # A new group; or someone deleted a ConfigMap.
+    # A new group, or one whose ConfigMap was deleted.
     missing = [member.index for member in members if member.index not in roles] or [member.index for member in members]
     recorded = [each["name"] for each in facts.status.get("brokers", ()) if each.get("role") == MASTER]
     indices = {member.name: member.index for member in members}
@@ -226,7 +229,9 @@ def _promotion(cluster: Cluster, facts: Facts) -> Promotion | None:
     under_way = [group for group in range(cluster.groups) if cluster.mastery(group).successor is not None]
     if before is not None and before.state is State.PROMOTING:
         new = _member(cluster, before.member)
-        if new is not None and new.group in under_way:  # there is no way back, whatever the spec says now
+        if (
+            new is not None and new.group in under_way
+        ):  # the promotion cannot be cancelled any more, whatever the spec has
             return _under_way(before, new, facts)
         if new is not None and cluster.is_master(new):
             return _promoted(before, new, facts)
@@ -249,7 +254,9 @@ def _promotion(cluster: Cluster, facts: Facts) -> Promotion | None:
 
 
 def _considered(cluster: Cluster, member: Member, facts: Facts) -> Promotion:
-    """Return a promotion that has not begun: why it is refused or must wait, or which messages may be lost."""
+    """Return a promotion that has not begun: refused or waiting with the reason, or with the messages that may be
+    lost.
+    """
     probe = facts.probe
     master = cluster.group(member.group)[cluster.mastery(member.group).index]
     own, other = probe.replication.get(member.address), probe.replication.get(master.address)

@@ -96,11 +96,11 @@ class _Outcome:
     protected: list[str] = field(default_factory=list)
     """Pods whose eviction the disruption budget forbids."""
     not_evicted: list[str] = field(default_factory=list)
-    """What the API server said of evictions that it refuses."""
+    """Errors of the API server for evictions that it refuses."""
     disturbed: set[str] = field(default_factory=set)
-    """StatefulSets whose pod was evicted, or whose broker handed leadership over."""
+    """StatefulSets whose pod was evicted, or whose broker transferred leadership."""
     delayed: list[str] = field(default_factory=list)
-    """Leaders that could not hand leadership over, and why."""
+    """Leaders that could not transfer leadership, with the reasons."""
 
 
 class ClusterReconciler:
@@ -181,8 +181,10 @@ class ClusterReconciler:
         there = membership.Facts.of(cluster, config_maps, workloads) if cluster.is_dledger else membership.Facts()
         if cluster.is_dledger:
             cluster = cluster.with_sizes(membership.sizes_to_probe(cluster, there))
-        figures: Mapping[str, BrokerFigures] = {}  # those of a pulse are from the last whole look
-        # A pulse does not ask who may be restarted.
+        figures: Mapping[
+            str, BrokerFigures
+        ] = {}  # those of a probe between reconciliations are from the last full reconciliation
+        # A probe between reconciliations does not request which members may be restarted.
         if probe is None or cluster != probed or keys != before or cluster.is_replicated:
             probe = await probe_cluster(cluster, self._admin, keys)
             figures = probe.figures
@@ -227,11 +229,11 @@ class ClusterReconciler:
         decision: Decision,
         members: membership.Decision,
     ) -> tuple[Plan | None, Verdict]:
-        """Take the steps that are safe now, then ask for the changes of members. Return the plan and the verdict."""
+        """Take the steps that are safe now, then request membership changes. Return the plan and the verdict."""
         try:
             next_steps, verdict, disturbed = await self._act(body, cluster, probe, claims, decision)
             refusals = await self._change_members(body, cluster, members.changes, disturbed)
-        except Invalid as error:  # what it needs to see is refused, by a role of the user's own for example
+        except Invalid as error:  # a required read is denied, for example by a custom role
             return None, Verdict(Reason.APPLY_REFUSED, str(error))
         members = replace(members, progress=(*members.progress, *refusals))
         return next_steps, members.said_with(decision.said_with(verdict))
@@ -373,7 +375,7 @@ class ClusterReconciler:
         losing = concerns.losing_claims(cluster, claims)
         observed = replace(observed, losing_claims=losing, promoting=decision.at_once)
         authenticate = cluster.authenticates and name_servers_may_authenticate(observed, objects)
-        # Only now: a leader may have changed while the objects were read.
+        # Not earlier, because a leader may have changed while the objects were read.
         leaders = led_groups(cluster, observed.objects) | self._leaders.of(cluster)
         objects = wanted(cluster, name_servers_authenticate=authenticate, forming=forming, leaders=leaders)
         disturbed: set[str] = set()
@@ -472,7 +474,7 @@ class ClusterReconciler:
         return protected
 
     async def _hand_over(self, body: Manifest, cluster: Cluster, step: Transfer) -> list[str]:
-        """Request a transfer of leadership. Return why it was not possible."""
+        """Request a transfer of leadership. Return the reason if it was not possible."""
         (member,) = [member for member in cluster.members if member.name == step.stateful_set]
         admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
         try:
@@ -486,9 +488,10 @@ class ClusterReconciler:
     async def _change_members(
         self, body: Manifest, cluster: Cluster, changes: Sequence[MemberChange], disturbed: frozenset[str]
     ) -> list[str]:
-        """Ask leaders for the changes of their members. Return why they could not be made.
+        """Request membership changes from leaders. Return the reasons of those that failed.
 
-        A group in which a broker is being changed waits: each of the two leaves a majority, but perhaps not both.
+        A group with a broker that is being changed waits: each of the two changes leaves a majority, but both together
+        may not.
         """
         failures = []
         admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))

@@ -34,14 +34,14 @@ from raptormq_operator.pod_diagnostics import cut
 from raptormq_operator.retries import Retries
 
 PULSE_S = 15.0
-"""Interval of looks at a pipeline with a driver, for progress and executors."""
+"""Interval of checks of a pipeline with a driver, for progress and executors."""
 COMPARE_S = 60.0
-"""Minimum interval of comparisons of the objects around a driver."""
+"""Minimum interval between comparisons of the objects of a driver."""
 RESYNC_S = 300.0
-"""Interval of looks at a pipeline that has ended."""
+"""Interval of checks of a pipeline that has ended."""
 RETRY_FIRST_S = 2.0
 RETRY_MAX_S = 60.0
-"""First and maximum interval of looks while something that a driver needs is missing."""
+"""First and maximum interval of checks while a prerequisite of a driver is missing."""
 NO_RIGHT = "the operator may not run pipelines: value sparkPipelines.enabled of its chart gives it the rights"
 _FORBIDDEN = 403
 
@@ -61,7 +61,7 @@ class PipelineReconciler:
         clock: Callable[[], float] = time.monotonic,
         vary: Callable[[], float] = random.random,
     ) -> None:
-        """`enabled` is whether the operator has the rights to run pipelines."""
+        """`enabled` is whether the operator has the permissions to run pipelines."""
         self._parts = parts
         self._api = parts.api
         self._drivers = drivers
@@ -72,7 +72,7 @@ class PipelineReconciler:
         self._retries: Retries[tuple[str, str]] = Retries(RETRY_FIRST_S, RETRY_MAX_S, clock=clock, vary=vary)
 
     async def __call__(self, namespace: str, name: str) -> float | None:
-        """Reconcile the pipeline. Return the delay in seconds until the next look; None after a deletion."""
+        """Reconcile the pipeline. Return the delay in seconds until the next check; None after a deletion."""
         body = await self._api.get("SparkPipeline", namespace, name)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._retries.succeeded((namespace, name))
@@ -154,7 +154,7 @@ class PipelineReconciler:
         return cluster.name_server_address, text, None
 
     async def _fault(self, pipeline: Pipeline, seen: Seen) -> Verdict | None:
-        """Return why no driver can be started now."""
+        """Return the reason why no driver can be started now."""
         if (fault := await self._missing_topics(pipeline)) is not None:
             return fault
         return await self._missing_keys(pipeline) or await self._checkpoint_fault(pipeline, seen)
@@ -194,7 +194,7 @@ class PipelineReconciler:
 
     async def _surround(self, body: Manifest, pipeline: Pipeline, *, afresh: bool) -> Verdict | None:
         """Create the objects that the driver needs. Objects that were compared within `COMPARE_S` are compared again
-        only with `afresh`, for a new driver.
+        only with `afresh`, before a new driver.
         """
         key, now = (pipeline.namespace, pipeline.name), self._clock()
         if not afresh and now - self._compared_at.get(key, -COMPARE_S) < COMPARE_S:
@@ -207,7 +207,7 @@ class PipelineReconciler:
         return fault
 
     async def _missing_keys(self, pipeline: Pipeline) -> Verdict | None:
-        """Check the Secrets as far as the operator may read them; otherwise the kubelet reports what is missing."""
+        """Check the Secrets that the operator may read. The kubelet reports others that are missing."""
         needed = ((pipeline.credentials_secret, ("accessKey", "secretKey")), (pipeline.tls_secret, ("ca.crt",)))
         for name, keys in needed:
             if name is None:
@@ -263,7 +263,7 @@ class PipelineReconciler:
         if decision.step is Step.CREATE and pod is not None:
             try:
                 await self._api.create(pod)
-            except Conflict:  # the one before is still terminating; its end is an event
+            except Conflict:  # the previous driver is still terminating; its end is an event
                 return
             await self._say(body, "Created", "made", "Pod", pod["metadata"]["name"])
         elif decision.step is Step.DELETE and seen.driver is not None:

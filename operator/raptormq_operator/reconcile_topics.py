@@ -233,7 +233,7 @@ class TopicsReconciler:
         masters = probe.masters(cluster)
         silent = {member.address: fault for member in masters if (fault := probe.brokers[member.address]) is not None}
         silent |= dict.fromkeys(probe.leaderless(cluster), _LEADERLESS)
-        if silent:  # each attempt would only find out again
+        if silent:  # each further request would only time out again
             for said in left.values():
                 said.extend(f"{address}: {fault}" for address, fault in silent.items())
         else:

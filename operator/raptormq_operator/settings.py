@@ -28,8 +28,9 @@ class Settings:
     dns_domain: str
     """CLUSTER_DOMAIN (default cluster.local): DNS domain of the Kubernetes cluster."""
     spark_pipelines: bool | None
-    """SPARK_PIPELINES: true if the operator has the rights to run SparkPipelines; false if it may only refuse them.
-    Unset by a chart without this resource: they are not watched."""
+    """SPARK_PIPELINES: true if the operator has the permissions to run SparkPipelines; false if it must refuse them.
+    Unset by a chart without this resource, which is then not watched.
+    """
     port: int
     """HTTP_PORT (default 8080): port of /healthz, /readyz and /metrics."""
     log_level: str

@@ -39,7 +39,8 @@ class StatusWriter:
     ) -> Manifest | None:
         """Write the status if it differs from the status in `body`, the resource as it was read.
 
-        With `told` no Event is recorded for Ready. Return the updated resource; None if nothing was written.
+        With `told`, the Event for Ready is omitted, because it was recorded before. Return the updated resource; None
+        if nothing was written.
 
         Raises:
             KubeError: The write failed.

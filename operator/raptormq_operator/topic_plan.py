@@ -1,8 +1,8 @@
 """Changes to request from brokers for a Topic, and the verdict on their responses. No I/O.
 
-A broker whose topic differs from the wanted values is asked to create or update the topic, and its configuration is
-then read again: a Topic is ready only when the brokers report the wanted values. The type of existing queues is never
-changed here; that requires a conversion.
+The operator requests the creation or update of a topic from each broker whose topic differs, and then reads its
+configuration again: a Topic is ready only when the brokers report the wanted values. The type of existing queues is
+never changed here; that requires a conversion.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Failure:
 
 
 Answer = TopicAnswer | Failure | None
-"""Answer of one broker. None: the broker does not have the topic."""
+"""Response of one broker. None: the broker does not have the topic."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

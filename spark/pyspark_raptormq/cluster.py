@@ -76,7 +76,7 @@ def cluster_of(connection: Connection) -> Cluster:
 
 
 class Cluster:
-    """Connections to one installation. Methods may be called from any thread, but not from coroutines.
+    """Connections to one cluster. Methods may be called from any thread, but not from coroutines.
 
     Every method raises `TransportError`, `NoRoute` or `ServerError` if no attempt succeeded within the retry time.
     """

@@ -11,9 +11,9 @@ process waits for them.
 
 The cause of a failure is one line in the termination message of the container, from which the operator takes the last
 error. Exit codes: 1 if the application failed, 2 if it cannot be started, 70 if one of its queries is dead (see
-`pipeline_watch`), although the application may not know. SIGTERM ends the process at once, since the JVM may be in the
-middle of a call: the checkpoint is safe at any point, and Kubernetes deletes the executors with the pod.
-Its neighbour is `raptormq_operator.manifests.pipeline`, which starts it.
+`pipeline_watch`), which the application may not detect. SIGTERM ends the process immediately, because the JVM may be in
+the middle of a call: the checkpoint is consistent at any time, and Kubernetes deletes the executors with the pod. See
+also: `raptormq_operator.manifests.pipeline` starts the process.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def local_file(application: str, folder: Path) -> Path:
 
 
 def serve(listener: ProgressListener, port: int) -> ThreadingHTTPServer:
-    """Start the HTTP server in a thread of its own."""
+    """Start the HTTP server in a thread."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -119,7 +119,7 @@ def serve(listener: ProgressListener, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """The kubelet asks every few seconds."""
+            """Suppress the log line, because the kubelet sends requests every few seconds."""
 
     server = ThreadingHTTPServer(("", port), Handler)
     server.daemon_threads = True
@@ -148,7 +148,7 @@ def _run(arguments: list[str]) -> None:
             watch.wait(stopped=SparkSession.getActiveSession() is None)
             server.shutdown()
         finally:
-            with suppress(Exception):  # a call of the JVM that a signal interrupted leaves no usable connection
+            with suppress(Exception):  # an interrupted call of the JVM leaves an unusable connection
                 session.stop()
 
 
@@ -182,14 +182,15 @@ def _leave(text: str) -> None:
 
 
 def _report(text: str) -> None:
-    """Log why the process ends, and leave it."""
+    """Log why the process ends, and write the termination message."""
     _leave(text)
     sys.stderr.write(f"pipeline_driver: {text}\n")
 
 
 def _end(fault: str) -> None:
-    """End the process, whatever its main thread does: the application may wait for something else, and Spark may not
-    answer."""
+    """End the process at any state of the main thread: the application may wait for something else, and Spark may not
+    respond.
+    """
     _report(fault)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,11 +1,11 @@
-"""What the driver of a SparkPipeline reports to the operator: progress per query, and the cause of a failure.
+"""The reports of a SparkPipeline's driver to the operator: progress per query, and the cause of a failure.
 
 The document of `/progress`:
 
     {"queries": [{"name": "flights", "batch": 12, "rowsPerSecond": 830.5, "lag": 1200,
                   "offsets": {"flights": {"broker-0": {"0": 4711}}}}]}
 
-Offsets are the next ones to read. A query without a source of ours is reported without lag and offsets.
+Offsets are the next ones to read. A query without a RaptorMQ source is reported without lag and offsets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Warning
 
 
 class ProgressListener(StreamingQueryListener):
-    """Keeps the last progress of every query that has not ended."""
+    """Keeps the last progress of every query that is running."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,8 +59,9 @@ class ProgressListener(StreamingQueryListener):
             self._queries[str(event.progress.id)] = _entry(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Set the rate to 0. There is nothing to read, which also is the lag after a repeated batch, whose progress has
-        none."""
+        """Set the rate to 0. There is nothing to read, so the lag is 0, too, also after a repeated batch, whose
+        progress has no lag.
+        """
         with self._lock:
             if (query := self._queries.get(str(event.id))) is not None:
                 query["rowsPerSecond"] = 0.0
@@ -68,7 +69,7 @@ class ProgressListener(StreamingQueryListener):
                     query.setdefault("lag", 0)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forget the query."""
+        """Remove the query."""
         with self._lock:
             self._queries.pop(str(event.id), None)
 

@@ -1,7 +1,7 @@
-"""Finds dead streaming queries in the driver of a SparkPipeline, whose application may go on without them.
+"""Finds dead streaming queries in the driver of a SparkPipeline, whose application may continue without them.
 
-A driver that is alive says nothing about its queries: an application that waits for one query does not notice the end
-of another, and a JVM without memory for threads leaves queries that never report anything again. Four faults:
+A running driver does not prove that its queries run: an application that waits for one query does not detect the end of
+another, and a JVM without memory for threads leaves queries that never report again. Four faults:
 
     failed        a query ended with an error, and neither the application ended nor did the query start again
     vanished      Spark no longer has a query, and did not report its end
@@ -11,9 +11,8 @@ of another, and a JVM without memory for threads leaves queries that never repor
 A query that ends without an error is not a fault: its application stopped it, or its trigger was AvailableNow.
 A query that waits for its next trigger or for executors is not stalled.
 
-`QueryWatch` decides, from events of Spark and from observations; it is pure, the clock is passed in. `watch_session`
-makes the observations in one thread and asks for the decision in another one, since calls of a hanging JVM do not
-return.
+`QueryWatch` decides from events of Spark and from observations. It is pure; the clock is passed in. `watch_session`
+makes the observations in one thread and the decisions in another one, because calls of a hanging JVM do not return.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ INTERVAL_S = 2.0
 
 
 class QueryFailed(RaptorMQError):
-    """A streaming query of the driver is dead; the text is one sentence."""
+    """A streaming query of the driver is dead. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What Spark says about an active query."""
+    """The state of an active query according to Spark."""
 
     waits: bool
     """Whether it waits for its next trigger, or for executors."""
@@ -70,13 +69,13 @@ class _Run:
     name: str
     moved_at: float
     missed_at: float | None = None
-    """When Spark no longer had it, although its end was not reported."""
+    """Time at which Spark no longer had it, although its end was not reported."""
     done: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The end of a run with an error, `text`, at a time of the clock."""
+    """The end of a run with the error `text`, at a time of the clock."""
 
     run: _Run
     text: str
@@ -84,7 +83,7 @@ class _Failure:
 
 
 class QueryWatch(StreamingQueryListener):
-    """Keeps what is known about the queries of a session, and finds the dead ones."""
+    """Keeps the known state of the queries of a session, and finds dead ones."""
 
     def __init__(self, deadline_s: float = DEADLINE_S, clock: Callable[[], float] = time.monotonic) -> None:
         """`deadline_s` is the progress deadline."""
@@ -97,23 +96,24 @@ class QueryWatch(StreamingQueryListener):
         self._trouble = ""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Begin to watch the run. A query with the id or name of a failed one replaces it. Spark calls this before
-        `start()` returns, so that no query is missed."""
+        """Start to watch the run. A query with the id or name of a failed one replaces it. Spark calls this before
+        `start()` returns, so that no query is missed.
+        """
         run = _Run(str(event.id), event.name or str(event.id), self._clock())
         with self._changed:
             self._runs[str(event.runId)] = run
             self._failed = [each for each in self._failed if each.run.query != run.query and each.run.name != run.name]
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """A batch was completed."""
+        """Record that a batch was completed."""
         self._move(str(event.progress.runId))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """A trigger found nothing to read."""
+        """Record that a trigger found nothing to read."""
         self._move(str(event.runId))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Stop to watch the run, and keep its error."""
+        """Stop watching the run, and keep its error."""
         with self._changed:
             run = self._runs.pop(str(event.runId), None)
             if run is not None and event.exception:
@@ -122,7 +122,7 @@ class QueryWatch(StreamingQueryListener):
             self._changed.notify_all()
 
     def observe(self, active: Mapping[str, Observation]) -> None:
-        """Keep an observation: the active queries by the id of their run."""
+        """Record an observation: the active queries by the id of their run."""
         now = self._clock()
         with self._changed:
             self._observed_at, self._trouble = now, ""
@@ -136,12 +136,12 @@ class QueryWatch(StreamingQueryListener):
                     run.moved_at, run.done = now, found.done
 
     def observation_failed(self, error: BaseException) -> None:
-        """Keep why Spark cannot be observed."""
+        """Record why Spark cannot be observed."""
         with self._changed:
             self._trouble = f"{type(error).__name__}: {error}".splitlines()[0]
 
     def fault(self) -> str | None:
-        """Return the first fault in one sentence; None if there is none."""
+        """Return the first fault as one sentence; None without one."""
         now = self._clock()
         with self._changed:
             for failure in self._failed:
@@ -159,8 +159,8 @@ class QueryWatch(StreamingQueryListener):
         return None
 
     def wait(self, *, stopped: bool) -> None:
-        """Wait until every query has ended, after the end of the application. Since nobody can start a query again,
-        the first error is final.
+        """Wait until every query has ended, after the end of the application. No query can be started again, so the
+        first error is final.
 
         Args:
             stopped: whether the application has stopped Spark, and with it its queries, whose ends Spark may not
@@ -214,6 +214,6 @@ def _observation(session: SparkSession, query: StreamingQuery) -> Observation:
 def _has_idle_executors(session: SparkSession) -> bool:
     """Return whether there are executors and none of them runs a task of any query."""
     executors = session.sparkContext.statusTracker().getExecutorInfos()
-    # The driver is among them, which executes tasks only in local mode.
+    # The driver is one of them; it executes tasks only in local mode.
     count = len(executors) - (0 if str(session.sparkContext.master).startswith("local") else 1)
     return count > 0 and not any(each.numRunningTasks for each in executors)

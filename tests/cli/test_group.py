@@ -222,7 +222,7 @@ def test_an_unknown_group_is_one_line(raptormq: Run, dev_server: Any) -> None:
     assert done.returncode == 4
     assert done.stderr == (
         b"raptormq: consumer group never-seen does not exist; 'raptormq group list' shows the existing groups,"
-        b" 'raptormq cluster describe BROKER' the DLedger group of a broker\n"
+        b" 'raptormq cluster describe BROKER' the Dledger group of a broker\n"
     )
 
 

@@ -50,8 +50,9 @@ def stateful_set(cluster: Cluster, member: Member) -> Manifest:
 
 
 def _slot_label(cluster: Cluster, member: Member) -> dict[str, str]:
-    """Return the label of the pod's place in the interleaved layout. It is not part of the selector, since that of a
-    StatefulSet cannot be changed."""
+    """Return the label of the pod's slot in the interleaved layout. It is not part of the selector, because the
+    selector of a StatefulSet cannot be changed.
+    """
     slot = cluster.slot(member)
     return {} if slot is None else {names.SLOT_LABEL: str(slot)}
 
@@ -72,13 +73,14 @@ def _pod_spec(cluster: Cluster, member: Member) -> Manifest:
         pod.add_access_secrets(cluster, spec)
     slot = cluster.slot(member)
     if slot is not None:
-        # No spread constraint beside it: with more nodes than slots, a strict one would keep two brokers from sharing.
+        # No additional spread constraint: with more nodes than slots, a strict one would prevent brokers from sharing a
+        # node.
         spec["affinity"] = pod.together(spec.get("affinity", {}), names.broker_labels(cluster.name), slot)
         return spec
     spec["topologySpreadConstraints"] = [pod.spread(names.broker_labels(cluster.name), strictly=cluster.storage.local)]
     if cluster.is_replicated:
-        # A group survives the loss of one node only if each member has a node of its own. Required, it would leave a
-        # cluster on fewer nodes without any broker; preferred, the brokers serve and the scheduler does what it can.
+        # A group survives the loss of one node only if each member has its own node. As a requirement, this would
+        # prevent a cluster with fewer nodes from starting, so it is a preference.
         group = names.broker_labels(cluster.name, member.group)
         spec["affinity"] = pod.apart(spec.get("affinity", {}), group)
     return spec

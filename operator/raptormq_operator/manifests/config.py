@@ -165,7 +165,7 @@ def _replication_properties(cluster: Cluster, member: Member) -> dict[str, str]:
             "haListenPort": str(names.HA_PORT),
         }
     if not cluster.is_dledger:
-        return {"brokerId": "0"}  # no brokerRole: a master that is named one opens a port for slaves
+        return {"brokerId": "0"}  # no brokerRole, because a master with one opens a port for slaves
     return {
         "enableDLegerCommitLog": "true",
         "dLegerGroup": member.broker_name,
@@ -177,9 +177,9 @@ def _replication_properties(cluster: Cluster, member: Member) -> dict[str, str]:
 
 
 def _kept_in_page_cache(cluster: Cluster) -> dict[str, str]:
-    """A quarter of the memory limit, if that is less than the broker's default. For topics without a consumer group
-    brokers keep three times as much in memory. If the memory of the container is full, every write waits for the kernel
-    to free pages.
+    """Return a quarter of the memory limit, if that is less than the broker's default. For topics without a consumer
+    group brokers keep three times as much in memory. If the memory of the container is full, every write waits for the
+    kernel to free pages.
     """
     limit = quantity(cluster.resources.get("limits", {}).get("memory"))
     kept = int((limit or 0) / 4) >> 20

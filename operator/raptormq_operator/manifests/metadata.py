@@ -1,4 +1,4 @@
-"""Metadata of the objects that the operator makes: name, labels, and the owner reference for garbage collection."""
+"""Metadata of the objects that the operator creates: name, labels, and the owner reference for garbage collection."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ OF_THE_POD = {
     "spark.driver.host": "$(POD_IP)",
     "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
 }
-"""Properties of Spark that differ from driver to driver."""
+"""Properties of Spark that differ between drivers."""
 CONF_DIRECTORY = "/etc/spark"
 APPLICATION_DIRECTORY = "/opt/application"
 CHECKPOINT_DIRECTORY = "/checkpoint"
@@ -45,7 +45,7 @@ GRACE_S = 20
 START_S = 900
 """Time for the driver to download its application and to create its session."""
 SILENT_S = 120
-"""Time without an answer after which the kubelet ends the driver."""
+"""Time without a response after which the kubelet kills the driver."""
 _PROBE = {"httpGet": {"path": "/progress", "port": "progress"}, "timeoutSeconds": 5}
 HASH_ANNOTATION = names.MANIFEST_HASH_ANNOTATION
 
@@ -76,7 +76,7 @@ RESERVED = (
     "spark.ui.enabled",
     "spark.ui.port",
 )
-"""Properties of Spark that the operator sets; a name that ends with a point stands for all that begin with it."""
+"""Properties of Spark that the operator sets. A name that ends with a point is a prefix."""
 
 
 def reserved_properties(pipeline: Pipeline) -> list[str]:
@@ -183,7 +183,7 @@ def _driver_spec(pipeline: Pipeline, name_server_address: str) -> Manifest:
         "image": pipeline.image,
         "imagePullPolicy": pipeline.image_pull_policy,
         "args": ["python3", "-m", "pyspark_raptormq.pipeline_driver", place, *pipeline.arguments],
-        # $(NAME) in values and arguments refers to variables further up.
+        # $(NAME) in values and arguments refers to earlier variables.
         "env": [
             *(_from_field(*each) for each in (("POD_NAME", "metadata.name"), ("POD_IP", "status.podIP"))),
             *_environment(pipeline),
@@ -198,8 +198,8 @@ def _driver_spec(pipeline: Pipeline, name_server_address: str) -> Manifest:
             },
         ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
-        # The server begins to answer when the session exists. The process ends by itself when a query or the JVM is
-        # dead; the kubelet ends one that has no threads left for that.
+        # The server responds as soon as the session exists. The process ends itself if a query or the JVM is dead. If
+        # it has no threads left for that, the kubelet kills it.
         "startupProbe": _PROBE | {"periodSeconds": 5, "failureThreshold": START_S // 5},
         "readinessProbe": _PROBE | {"periodSeconds": 5},
         "livenessProbe": _PROBE | {"periodSeconds": 10, "failureThreshold": SILENT_S // 10},

@@ -125,13 +125,13 @@ class Replication:
     mode: str
     """`none`, `masterSlave` or `dledger`."""
     acknowledge: str = "ASYNC"
-    """What a master waits for before it acknowledges a message: `ASYNC` for nothing, `SYNC` for a slave."""
+    """Condition for the acknowledgement of a message by a master: `ASYNC` for none, `SYNC` for a slave."""
     layout: str = SPREAD
     """`Spread` or `Interleaved`."""
     promote: str = ""
-    """Name of the member that is to be the master of its group; empty for no promotion."""
+    """Name of the member to promote to the master of its group; empty for no promotion."""
     accept_loss: str = ""
-    """Name of the member that may become master although it is far behind: an annotation of the resource."""
+    """Name of the member that may be promoted although its lag is large, an annotation of the resource."""
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Replication:
@@ -149,20 +149,21 @@ class Mastery:
     """The master of a group according to the configuration of its members."""
 
     index: int = 0
-    """Index of the member that is the master, or was it until it was fenced."""
+    """Index of the member that is the master, or was the master until it was fenced."""
     successor: int | None = None
     """Index of the member that becomes the master. While this is set, all members are configured as slaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """Number of brokers of a group. In a Dledger group whose `replicas` change it differs from `replicas` for a while
-    (`membership`)."""
+    """Number of brokers of a group. While `replicas` of a Dledger group changes, it differs from `replicas`
+    (`membership`).
+    """
 
     brokers: int
     """Number of brokers that have a StatefulSet: those with the indices below."""
     peers: int
-    """Number of members in `dLegerPeers` of each broker."""
+    """Number of entries in `dLegerPeers` of each broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +363,9 @@ class Cluster:
         return self._first(number, self.size(number).brokers)
 
     def peers(self, number: int) -> tuple[Member, ...]:
-        """The members that the brokers of a Dledger group know, also those that have no broker yet or any more."""
+        """Return the members in `dLegerPeers` of a Dledger group, including those whose broker does not exist yet or
+        any more.
+        """
         return self._first(number, self.size(number).peers)
 
     def _first(self, group: int, count: int) -> tuple[Member, ...]:

@@ -18,24 +18,25 @@ FIELD_MANAGER = "raptormq-operator"
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 HA_PORT = 10912
-"""Where a master serves its slaves."""
+"""Port on which a master serves its slaves."""
 REPLICATION_PORT = 10913
-"""Where the members of a Dledger group talk to one another."""
+"""Port for connections between the members of a Dledger group."""
 LEADER_PORT = 10912
-"""Where the leader of a group alone listens; its Service leads there. Other brokers listen there for slaves, which a
-Dledger group does not have."""
+"""Port on which only the leader of a group listens, and to which its Service connects. Other brokers listen on it for
+slaves, which a Dledger group does not have.
+"""
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 CLUSTER_LABEL = f"{GROUP}/cluster"
 GROUP_LABEL = f"{GROUP}/group"
 MEMBER_LABEL = f"{GROUP}/member"
 SLOT_LABEL = f"{GROUP}/slot"
-"""Place of a broker in the interleaved layout; brokers with the same place share a node."""
+"""Slot of a broker in the interleaved layout. Brokers with the same slot share a node."""
 PIPELINE_LABEL = f"{GROUP}/pipeline"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 CONFIG_HASH_ANNOTATION = f"{GROUP}/config-hash"
 ACCEPT_LOSS_ANNOTATION = f"{GROUP}/accept-loss"
-"""Annotation of a BrokerCluster: the member that may be promoted although it is far behind."""
+"""Annotation of a BrokerCluster: the member that may be promoted although its lag is large."""
 MANIFEST_HASH_ANNOTATION = f"{GROUP}/manifest-hash"
 REVISION_LABEL = "controller-revision-hash"
 """Label that Kubernetes sets on pods of a StatefulSet: the revision of the pod template."""
@@ -88,7 +89,9 @@ def pipeline_claim(pipeline: str) -> str:
 
 
 def pipeline_labels(pipeline: str) -> dict[str, str]:
-    """Return the labels of all objects of a SparkPipeline that the operator makes. Executors have only the last."""
+    """Return the labels of all objects of a SparkPipeline that the operator creates. Executors have only the last
+    label.
+    """
     return {MANAGED_BY_LABEL: FIELD_MANAGER, "app.kubernetes.io/name": "spark-pipeline", PIPELINE_LABEL: pipeline}
 
 

@@ -86,13 +86,13 @@ class Checkpoint:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Claim and folder, which no other pipeline of the namespace may have."""
+        """Claim and folder, which must not be those of another pipeline of the namespace."""
         return self.claim, self.folder
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """What happens when the driver ends."""
+    """Restarts of the driver after its end."""
 
     type: str
     """`Always`, `OnFailure` or `Never`."""
@@ -111,7 +111,7 @@ class RestartPolicy:
         )
 
     def delay(self, failures: int) -> int:
-        """Return the delay in seconds before the restart after so many failures in a row, at least one."""
+        """Return the delay in seconds before the restart after this number of consecutive failures, at least one."""
         return int(min(self.max_backoff_s, self.backoff_s * 2 ** min(failures - 1, 20)))
 
 

@@ -95,7 +95,7 @@ Examples:
 def describe(broker: str | None, output: str, name_servers: str, timeout_s: float) -> None:
     """Show every broker with its address, load and state.
 
-    With the name of a BROKER, show the leader and the members of its DLedger group, and the lag of the members.
+    With the name of a BROKER, show the leader and the members of its Dledger group, and the lag of the members.
     """
     if broker is not None:
         state = with_admin(name_servers, timeout_s, lambda admin: view_of(admin, broker))

@@ -150,7 +150,7 @@ Examples:
     type=click.IntRange(1, 5),
     default=1,
     show_default=True,
-    help="Members of a DLedger group: 3 or 5 broker processes, each with a copy of the log.",
+    help="Members of a Dledger group: 3 or 5 broker processes, each with a copy of the log.",
 )
 @log_level_option("warning")
 def dev(

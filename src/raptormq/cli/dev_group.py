@@ -1,4 +1,4 @@
-"""Runs the members of a DLedger group as child processes of ``raptormq dev --members 3``, to demonstrate failover.
+"""Runs the members of a Dledger group as child processes of ``raptormq dev --members 3``, to demonstrate failover.
 
 Each member is a process ``raptormq broker`` with a settings file (``n0.conf``), a store (``n0``) and a log file
 (``n0.log``) in the data directory. A member that exits is restarted after :data:`RESTART_S`.

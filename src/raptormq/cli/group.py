@@ -322,7 +322,7 @@ async def _describe(admin: AdminClient, name: str) -> Description:
 def _unknown(name: str) -> CommandFailed:
     return CommandFailed(
         f"consumer group {name} does not exist; 'raptormq group list' shows the existing groups, 'raptormq cluster"
-        " describe BROKER' the DLedger group of a broker",
+        " describe BROKER' the Dledger group of a broker",
         ExitCode.NOT_FOUND,
     )
 

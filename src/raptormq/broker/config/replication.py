@@ -1,4 +1,4 @@
-"""Settings of a DLedger group, with RocketMQ's keys (``MessageStoreConfig``).
+"""Settings of a Dledger group, with RocketMQ's keys (``MessageStoreConfig``).
 
 All members of a group have the same ``dLegerPeers``. ``dLegerSelfId`` identifies a member. The list defines the members
 when the group is created. Later changes of the membership are replicated in the group.
@@ -20,7 +20,7 @@ _PORT = integer(1, 65_535)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationSettings:
-    """Membership of the broker in a DLedger group."""
+    """Membership of the broker in a Dledger group."""
 
     enabled: bool = setting(False, "enableDLegerCommitLog", parse=parse_bool)
     """Whether the broker is a member of a group. Each member has a copy of the commit log."""

@@ -3,7 +3,7 @@
 
 ``mqadmin clusterList`` and the Prometheus exporter of Apache RocketMQ require many of these values. The response
 therefore has all keys of Apache RocketMQ 5.3.3, with strings as values. The key ``unknownSettings`` is an extension. It
-is present only if the settings contain keys that neither this broker nor RocketMQ supports. A member of a DLedger group
+is present only if the settings contain keys that neither this broker nor RocketMQ supports. A member of a Dledger group
 adds keys with the prefix ``dledger`` (:meth:`raptormq.broker.replication.Replication.facts`).
 """
 
@@ -72,7 +72,7 @@ class RuntimeHandlers:
         rates: Rates,
         group_facts: Callable[[], dict[str, str]] | None = None,
     ) -> None:
-        """Create the handlers. ``group_facts`` returns the runtime values of a member of a DLedger group."""
+        """Create the handlers. ``group_facts`` returns the runtime values of a member of a Dledger group."""
         self._group_facts = group_facts
         self._store = store
         self._topics = topics

@@ -7,9 +7,9 @@
     commit   --> copy in REAL_TOPIC/REAL_QID, transaction bits 8, prepared offset = log offset of the half
     decision --> op: RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d, body "12,": offsets of decided halves
 
-Half messages remain in the log. A half is open until an op contains its offset. A check renews the half: it appends a
-copy with the new number of checks, and an op for the old one. A discarded half is copied to
-TRANS_CHECK_MAX_TIME_TOPIC. Committed, renewed and discarded copies record their origin.
+Half messages remain in the log. A half message is open until an op contains its offset. A check renews the half
+message: it appends a copy with the new number of checks, and an op for the old one. A discarded half message is copied
+to TRANS_CHECK_MAX_TIME_TOPIC. Committed, renewed and discarded copies record their origin.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def committed(half: StoredMessage) -> PendingRecord | None:
 
 
 def op_record(offset: int, now: int) -> PendingRecord:
-    """Return the op that decides the half at ``offset`` of the half queue."""
+    """Return the op that decides the half message at ``offset`` of the half queue."""
     return PendingRecord(
         OP_HALF_TOPIC, 0, b"%d," % offset, _OP_PROPERTIES, tag_code(_OP_PROPERTIES), born_timestamp=now
     )
@@ -80,28 +80,29 @@ def decided_offsets(op: StoredMessage) -> list[int]:
 
 
 def renewed(half: StoredMessage, checks: int, fit: Fit) -> PendingRecord:
-    """Return the copy of a half with the new number of checks, which must survive a restart.
+    """Return the copy of a half message with the new number of checks, which must survive a restart.
 
-    The properties of a half that Apache RocketMQ stored may have no space for the number. ``fit`` then drops others.
+    The properties of a half message that Apache RocketMQ stored may have no space for the number. ``fit`` then drops
+    others.
     """
     text = fit(decode_properties(half.properties), {names.TRANSACTION_CHECK_TIMES: str(checks)})
     return record_copy(half, HALF_TOPIC, 0, text, once=True)
 
 
 def discarded(half: StoredMessage) -> PendingRecord:
-    """Return the copy of an undecided half for TRANS_CHECK_MAX_TIME_TOPIC, where operators can find it."""
+    """Return the copy of an undecided half message for TRANS_CHECK_MAX_TIME_TOPIC, where operators can find it."""
     return record_copy(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, half.properties, once=True)
 
 
 def check_body(half: StoredMessage) -> StoredMessage:
-    """Return the half with the topic and queue that its producer sent it to, for the body of a check."""
+    """Return the half message with the topic and queue that its producer sent it to, for the body of a check."""
     topic = find_property(half.properties, names.REAL_TOPIC) or half.topic
     return replace(half, topic=topic, queue_id=find_number(half.properties, names.REAL_QUEUE_ID) or 0)
 
 
 class Producers(NamedTuple):
-    """Producers that may receive the check of a half: members of ``group`` with the permission to send to ``topic``.
-    The check contains the message.
+    """Producers that may receive the check of a half message: members of ``group`` with the permission to send to
+    ``topic``. The check contains the message.
     """
 
     group: str

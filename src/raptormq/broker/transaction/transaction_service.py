@@ -1,13 +1,13 @@
 """Commits, rolls back, checks and discards transactions (``TransactionalMessageServiceImpl``,
 ``TransactionalMessageCheckService``).
 
-A commit appends the committed message and then the op of its half, with one write. If a crash separates the two, the
-next start finds the message, which records its half as origin, and writes the op (:mod:`raptormq.broker.delivered`).
-Renewed and discarded halves are written in the same way.
+A commit appends the committed message and then the op of its half message, with one write. If a crash separates the
+two, the next start finds the message, which records its half message as origin, and writes the op
+(:mod:`raptormq.broker.delivered`). Renewed and discarded half messages are written in the same way.
 
-There are two differences from RocketMQ. A second commit of a decided half is refused, while RocketMQ delivers the
-message again. A check is counted only if a producer is connected, while RocketMQ discards a transaction whose producers
-are disconnected for long.
+There are two differences from RocketMQ. A second commit of a decided half message is refused, while RocketMQ delivers
+the message again. A check is counted only if a producer is connected, while RocketMQ discards a transaction whose
+producers are disconnected for long.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _HOUR_MS = 3_600_000
 _RETRY_S = 1.0
 
 _RENEW_INTERVAL_MS = 600_000
-"""Interval at which a half without connected producers is renewed, in ms. A start reads the half queue and the op queue
-from the oldest open half, and renewals keep this range short. A half with a later check time is also read at this
-interval, because retention may have deleted it.
+"""Interval at which a half message without connected producers is renewed, in ms. A start reads the half queue and the
+op queue from the oldest open half message, and renewals keep this range short. A half message with a later check time
+is also read at this interval, because retention may have deleted it.
 """
 _RENEWALS_PER_ROUND = 500
-"""Maximum number of renewals of halves without connected producers in one round of checks, oldest first. After a start
-all of them are due. The checks of other halves wait for the confirmation of each renewal.
+"""Maximum number of renewals of half messages without connected producers in one round of checks, oldest first. After a
+start all of them are due. The checks of other half messages wait for the confirmation of each renewal.
 """
 
 
@@ -99,15 +99,15 @@ class TransactionService:
         self._clock = clock
         self._half_index = HalfMessageIndex(0, 0)
         self._unreachable = 0
-        """Number of due halves without a connected producer in this round."""
+        """Number of due half messages without a connected producer in this round."""
         self._renewing: dict[int, asyncio.Event] = {}
         """Halves that are being renewed, by offset. The event is set at the end of the renewal."""
         self._resumed: set[int] = set()
-        """Log offsets of discarded halves whose checks were resumed since the start."""
+        """Log offsets of discarded half messages whose checks were resumed since the start."""
         self._copied: set[int] = set()
         """Log offsets of records that have a copy in the log. An op may be missing."""
         self._missing_ops: list[int] = []
-        """Offsets of halves that have a copy but no op."""
+        """Offsets of half messages that have a copy but no op."""
         self._loading = Loading()
         self._task: asyncio.Task[None] | None = None
 
@@ -120,17 +120,17 @@ class TransactionService:
 
     @property
     def needs_copies(self) -> bool:
-        """True until every decided half has an op in the log."""
+        """True until every decided half message has an op in the log."""
         return not self._loading.is_done or bool(self._missing_ops)
 
     def load_copies(self, copies: Copies, *, forgotten: bool) -> None:
-        """Treat every half with a copy as decided. A crash may have prevented its op."""
+        """Treat every half message with a copy as decided. A crash may have prevented its op."""
         self._copied = copies.origins
         if forgotten:
             self._store.consumer_offsets.remove_group(GROUP)
 
     def start(self) -> None:
-        """Load the halves that earlier runs left open, then check them periodically."""
+        """Load the half messages that earlier runs left open, then check them periodically."""
         if self._store.queue_ids(ROCKSDB_HALF_TOPIC):
             logger.warning(
                 "the store has transactional messages in topic %s, whose state Apache RocketMQ stores in RocksDB; "
@@ -160,7 +160,7 @@ class TransactionService:
             await self._commit_progress()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Add halves that have become visible."""
+        """Add half messages that have become visible."""
         if self._task is None:
             return  # a start loads them
         for topic, _, next_offset, _ in arrivals:
@@ -197,7 +197,9 @@ class TransactionService:
             await asyncio.sleep(self._settings.check_interval_ms / 1000)
 
     async def _load_halves(self) -> int:
-        """Load all halves after the saved progress as open. Return the op offset from which to read decisions."""
+        """Load all half messages after the saved progress as open. Return the op offset from which to read
+        decisions.
+        """
         offsets = self._store.consumer_offsets
         half_low, _ = await self._store.queue_bounds(HALF_TOPIC, 0)
         op_low, op_end = await self._store.queue_bounds(OP_HALF_TOPIC, 0)
@@ -207,17 +209,17 @@ class TransactionService:
         index = HalfMessageIndex(first_half, first_op)
         async for half in cooperatively(self._halves_from(first_half)):
             index.add_half(half, 0)
-        self._half_index = index  # no await after the last half: arrived() adds later ones
+        self._half_index = index  # no await after the last half message: arrived() adds later ones
         return first_op
 
     def _halves_from(self, offset: int) -> Iterator[int]:
-        """Yield the offsets of halves, including those that arrive during the iteration."""
+        """Yield the offsets of half messages, including those that arrive during the iteration."""
         while offset < self._store.queue_end(HALF_TOPIC, 0):
             yield offset
             offset += 1
 
     async def _read_ops(self, offset: int) -> None:
-        """Read the decisions, starting at op offset ``offset``. The halves of a damaged op are checked again."""
+        """Read the decisions, starting at op offset ``offset``. The half messages of a damaged op are checked again."""
         count = _PAGE
         while offset < self._store.queue_end(OP_HALF_TOPIC, 0):
             found = await self._store.load_messages(OP_HALF_TOPIC, 0, offset, ReadOptions(count, _PAGE_BYTES))
@@ -235,7 +237,7 @@ class TransactionService:
             await asyncio.sleep(0)  # yield: a page takes some milliseconds
 
     async def _find_decided_copies(self) -> None:
-        """Find the halves that have a copy but no op."""
+        """Find the half messages that have a copy but no op."""
         pending_offsets, copied, self._missing_ops = self._half_index.open, self._copied, []
         offset = next(iter(pending_offsets), 0)
         while copied and pending_offsets and (items := await self._store.queue_items(HALF_TOPIC, 0, offset, _PAGE)):
@@ -271,12 +273,12 @@ class TransactionService:
     # --- decisions ---
 
     async def current(self, half: StoredMessage) -> StoredMessage | None:
-        """Return the current copy of an open half, or None if it is decided.
+        """Return the current copy of an open half message, or None if it is decided.
 
-        Each check renews the half, so a producer with a long local transaction may have an earlier offset.
+        Each check renews the half message, so a producer with a long local transaction may have an earlier offset.
 
         Raises:
-            StorageError: the half is open and cannot be read, or this member of a group has ceased to lead.
+            StorageError: the half message is open and cannot be read, or this member of a group has ceased to lead.
         """
         current: StoredMessage | None = half
         while True:  # another decision or a check may run during each await
@@ -295,10 +297,10 @@ class TransactionService:
                     raise StorageError(f"cannot read the open transaction at half offset {place}")
 
     async def commit(self, half: StoredMessage) -> None:
-        """Commit an open half: deliver its message.
+        """Commit an open half message: deliver its message.
 
         Raises:
-            StorageError: the write failed. The half is still open.
+            StorageError: the write failed. The half message is still open.
         """
         record = committed(half)
         if record is None or record.topic not in self._topics.configs:
@@ -308,19 +310,21 @@ class TransactionService:
             await self._write_decision(half, [record])
 
     async def roll_back(self, half: StoredMessage) -> None:
-        """Roll back an open half.
+        """Roll back an open half message.
 
         Raises:
-            StorageError: the write failed. The half is still open.
+            StorageError: the write failed. The half message is still open.
         """
         await self._write_decision(half, [])
 
     def is_resumed(self, half: StoredMessage) -> bool:
-        """Return whether the checks of a discarded half were resumed. A second copy would cause a second delivery."""
+        """Return whether the checks of a discarded half message were resumed. A second copy would cause a second
+        delivery.
+        """
         return half.physical_offset in self._resumed
 
     async def resume(self, half: StoredMessage) -> None:
-        """Restart the checks of an open or discarded half with a count of 0.
+        """Restart the checks of an open or discarded half message with a count of 0.
 
         Raises:
             StorageError: the write failed.
@@ -340,8 +344,8 @@ class TransactionService:
             raise
 
     async def _renew(self, half: StoredMessage, record: PendingRecord, *, announced: bool) -> tuple[int, int]:
-        """Renew an open half. Return the queue offset and the log offset of the copy. ``announced``: whether they are
-        sent to a producer.
+        """Renew an open half message. Return the queue offset and the log offset of the copy. ``announced``: whether
+        they are sent to a producer.
         """
         before = half.queue_offset
         earlier, moving = self._half_index.known_offsets(before), asyncio.Event()
@@ -387,7 +391,7 @@ class TransactionService:
             logger.warning("the open transaction at half offset %d is no longer in the log", offset)
             self._half_index.remove(offset)
         elif now < (due := half.born_timestamp + (immunity_ms(half) or self._settings.timeout_ms)):
-            known.next_check_at = min(due, now + _RENEW_INTERVAL_MS)  # retention may delete the half earlier
+            known.next_check_at = min(due, now + _RENEW_INTERVAL_MS)  # retention may delete the half message earlier
         else:
             await self._check(half, known, now)
 
@@ -411,7 +415,9 @@ class TransactionService:
             self._check_sender.ask(producer, asked)
 
     def _next_renewal(self, known: OpenHalf, now: int) -> int:
-        """Return the time at which a half without connected producers is renewed. ``now`` selects this round."""
+        """Return the time at which a half message without connected producers is renewed. ``now`` selects this
+        round.
+        """
         if now < known.seen + _RENEW_INTERVAL_MS:
             return known.seen + _RENEW_INTERVAL_MS
         rounds, self._unreachable = self._unreachable // _RENEWALS_PER_ROUND, self._unreachable + 1
