@@ -74,7 +74,7 @@ class Pages:
     async def readiness(self) -> tuple[int, bytes]:
         """/readyz: return 200 if clients can find the broker: it serves, is registered with a name server, lacks no
         messages of its slaves, and is the leader or an up-to-date follower of its group, if it has one. Otherwise
-        return 503. A full disk is no reason for 503, because consumers can be served.
+        return 503. A full disk does not cause 503, because consumers can be served.
         """
         if self._parts is None:
             return 503, f"recovering, {self._store.lag().bytes} bytes of log remaining\n".encode()

@@ -8,7 +8,7 @@ from raptormq.errors import NotLeader
 
 
 class Loading:
-    """Whether the state is loaded. Requests wait for it with :meth:`wait`."""
+    """State of the load. Requests wait for its end with :meth:`wait`."""
 
     def __init__(self) -> None:
         self._is_done = False
@@ -21,17 +21,17 @@ class Loading:
         return self._is_done
 
     def begin(self) -> None:
-        """The state is being loaded. Requests wait."""
+        """Record that the state is being loaded, so that requests wait."""
         self._is_done, self._refusal = False, ""
         self._changed.clear()
 
     def finish(self) -> None:
-        """The state is loaded."""
+        """Record that the state is loaded."""
         self._is_done, self._refusal = True, ""
         self._changed.set()
 
     def refuse(self, reason: str) -> None:
-        """This member does not lead. Requests that wait fail, until :meth:`begin`."""
+        """Record that this member does not lead. Waiting requests fail until :meth:`begin`."""
         self._is_done, self._refusal = False, reason
         self._changed.set()
 

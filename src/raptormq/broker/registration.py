@@ -103,15 +103,16 @@ class Registrar:
         self._address = address
         self._client_address = address.client
         self.master_address = ""
-        """Address of the master of this name that a name server has told this slave last; empty for none."""
+        """Address of the master of this name, as returned by a name server to this slave; empty for none."""
         self._list_own: set[str] = set()
         """Name servers that list this broker under its own address."""
         self._topics = topics
         self._policies = policies
         self._broker_id = identity.broker_id
         self.on_master: Callable[[str, str], None] = lambda _client, _replication: None
-        """Called with the addresses of the master of this name, for clients and for slaves, as often as a name server
-        names them to this slave."""
+        """Called with the addresses of the master of this name, for clients and for slaves, whenever a name server
+        returns them to this slave.
+        """
         self._servers = parse_name_servers(identity.name_servers)
         self._pool = ConnectionPool(_DisconnectListener(self._server_lost), limits, tls=tls)
         self._changed: set[str] = set()
@@ -160,7 +161,7 @@ class Registrar:
 
     def register_as(self, broker_id: int, address: str = "") -> None:
         """Schedule a registration with another broker id, after a change between leader and follower. ``address`` is
-        where clients reach the broker, if it is not its own address.
+        the address for clients, if it is not the broker's own address.
         """
         self._broker_id = broker_id
         self._client_address = address or self._address.client
@@ -168,17 +169,17 @@ class Registrar:
         self.permission_changed()
 
     def register_leader(self, address: str) -> None:
-        """Schedule a registration as the master, under the address by which clients reach it."""
+        """Schedule a registration as the master, with the address for clients."""
         self.register_as(MASTER_ID, address)
 
     def find_master(self) -> None:
-        """Register again soon: name servers name the master in their responses."""
+        """Register again soon, because the responses of name servers contain the address of the master."""
         self._full_pending = True
         self._wake.set()
 
     async def look_up_members(self) -> dict[int, str] | None:
-        """Return broker id -> address of the brokers of this name that a name server has; None if no name server
-        responds. Takes less than a registration, which contains all topics.
+        """Return broker id -> address of the brokers of this name that a name server lists; None if no name server
+        responds. The request is smaller than a registration, which contains all topics.
         """
         response = await self.request_any(request(RequestCode.GET_BROKER_CLUSTER_INFO), LOOK_UP_S)
         if response is None or response.code != ResponseCode.SUCCESS:
@@ -192,7 +193,7 @@ class Registrar:
         return dict(group.broker_addrs) if group is not None else {}
 
     async def look_up_master(self) -> str:
-        """Return the address of the master of this name that a name server has now, empty if none has one."""
+        """Return the address of the master of this name that a name server lists; empty for none."""
         return (await self.look_up_members() or {}).get(MASTER_ID, "")
 
     async def synced(self, timeout_s: float) -> None:
@@ -342,8 +343,8 @@ class Registrar:
         return True
 
     async def _own_address_listed(self, server: str, registered: str) -> None:
-        """Let a name server forget the broker's own address once the broker is registered under another one: the route
-        would have it twice, with two ids.
+        """Unregister the broker's own address from a name server after the broker is registered with another address.
+        Otherwise the route would contain the broker twice, with two ids.
         """
         own = self._address.client
         if registered == own:
@@ -370,7 +371,7 @@ class Registrar:
 
     def _note_master(self, answered: RemotingCommand) -> None:
         found = decode_header(RegisterBrokerResponseHeader, answered.ext_fields)
-        self.master_address = found.master_addr or self.master_address  # none while there is no master
+        self.master_address = found.master_addr or self.master_address  # none if there is no master
         if found.master_addr and found.master_addr != self._address.client:
             self.on_master(found.master_addr, found.ha_server_addr or "")
 

@@ -73,7 +73,7 @@ class RetryTopics:
             self._topics.put(TopicConfig(topic, 1, 1))
 
     async def saved(self) -> None:
-        """Wait until created topics are on disk. A topic that a crash deletes hides its messages.
+        """Wait until created topics are on disk. If a crash removed a topic, its messages could not be read.
 
         Raises:
             StorageError: the table cannot be written.

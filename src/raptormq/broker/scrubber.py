@@ -1,8 +1,8 @@
 """Scrub of the log: checks closed segments in the background and repairs damage from other copies.
 
 A disk may return other bytes than were written, without an error. This is not detected until a consumer reads the
-message, when there may be no intact replica left. :class:`~raptormq.storage.maintenance.ScrubSchedule` decides what is
-checked when, and a thread reads the bytes::
+message, and then no intact replica may be left. :class:`~raptormq.storage.maintenance.ScrubSchedule` determines the
+next range to check, and a thread reads the bytes::
 
     schedule --next check--> thread: ClosedSegments.check --damage--> log, metrics, status
              --next repair-> fetch (other copies) -> thread: ClosedSegments.repair
@@ -51,7 +51,7 @@ class Scrubber:
         fetch: Fetch | None,
         clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
-        """``fetch`` is None if there is no other copy to repair damage from. ``clock`` returns monotonic ms."""
+        """``fetch`` is None if there is no other copy for repairs. ``clock`` returns monotonic ms."""
         self._store = store
         self._settings = settings
         self._fetch = fetch
@@ -74,11 +74,11 @@ class Scrubber:
 
     @property
     def damaged(self) -> list[DamagedRange]:
-        """The damage that was found and is not repaired, by offset."""
+        """The unrepaired damage by offset."""
         return self._schedule.damaged
 
     def report(self, state: ReplicationState) -> ReplicationState:
-        """Return the status of this broker with the damage that is not repaired."""
+        """Return the status of this broker with the unrepaired damage."""
         found = self.damaged[:MAX_DAMAGED]
         if not found:
             return state
@@ -116,7 +116,7 @@ class Scrubber:
             await asyncio.sleep(pause_ms / 1000)
 
     async def step(self) -> bool:
-        """Make the check and the repair that are due. Return whether a check was."""
+        """Execute the due check and the due repair. Return whether a check was due."""
         settings = self._settings
         segments = self._store.closed_segments()
         due = self._schedule.next_check(

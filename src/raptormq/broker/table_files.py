@@ -4,7 +4,7 @@
 ``config/topics.json`` is missing or damaged. The backup of the file does not contain the last change.
 
 Without a restored topic, consumers could not read its messages, and due delayed messages for it would be dropped. The
-original numbers of read and write queues are unknown. A restored topic gets the number of queues that ever had a
+original numbers of read and write queues are unknown. A restored topic has the number of queues that ever had a
 message. :meth:`raptormq.broker.conversions.Conversions.start` restores the type of the queues.
 """
 

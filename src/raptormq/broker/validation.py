@@ -15,7 +15,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused
 
 MAX_GROUPS = 100_000
-"""Heartbeats and pulls create no group beyond this number: random group names must not fill disk and memory."""
+"""Maximum number of groups that heartbeats and pulls create, so that random group names cannot fill disk and memory."""
 
 
 def require_topic(topics: TopicTable, topic: str) -> TopicConfig:

@@ -191,12 +191,12 @@ class Assembly:
         return LeaderWork(start, self.stop_services, register)
 
     async def check_history(self) -> None:
-        """Ask the other brokers of this name whether this master may serve."""
+        """Check whether this master may serve, with the other brokers of this name."""
         if (guard := self._history) is not None:
             await guard.check()
 
     def start_registration(self) -> None:
-        """Register with the name servers, as soon as this broker may serve."""
+        """Register with the name servers when this broker may serve."""
         if (guard := self._history) is None:
             self.registrar.start()
         else:
@@ -204,7 +204,7 @@ class Assembly:
 
     @property
     def refusal(self) -> str:
-        """Why this broker, a master, serves no clients; empty while it does."""
+        """Reason why this broker, a master, does not serve clients; empty while it does."""
         return "" if self._history is None else self._history.reason
 
     @property
@@ -356,7 +356,7 @@ def _leader_port(core: _Core, replication: Replication, forwarding: Forwarding, 
 
 
 def _acknowledgements(core: _Core) -> SlaveAcknowledgements | None:
-    """What a SYNC_MASTER waits for."""
+    """Return the acknowledgements that a SYNC_MASTER waits for."""
     ha, store = core.config.ha, core.store
     if not ha.needed_slaves:
         return None
@@ -370,7 +370,7 @@ def _master(
     acknowledgements: SlaveAcknowledgements | None,
     filesystem: FileSystem | None,
 ) -> HaMaster | None:
-    """The HA port of a master that serves slaves."""
+    """Return the HA port of a master that serves slaves."""
     config = core.config
     if not config.serves_slaves:
         return None
@@ -410,7 +410,7 @@ def _ha_master(core: _Core, acknowledgements: SlaveAcknowledgements | None) -> H
 def _slave(
     core: _Core, router: Router, registrar: Registrar, modes: RequestModes, filesystem: FileSystem | None
 ) -> HaSlave:
-    """The broker as a slave; requests that only a master carries out are refused."""
+    """Return the broker as a slave. Requests that only a master handles are refused."""
     config, tables = core.config, core.tables
     limits = ConnectionLimits(credentials=_own_credentials(config))
     client = MasterClient(ConnectionPool(None, limits, tls=config.outgoing_tls))
@@ -466,8 +466,8 @@ def _own_credentials(config: BrokerConfig) -> Credentials | CredentialSource | N
 
 
 class _Core:
-    """Components that several areas share. Only the functions of this module take it. A component gets the parts that
-    it uses.
+    """Components that several areas share. Only the functions of this module use it. A component gets only the parts
+    that it uses.
     """
 
     def __init__(
@@ -562,7 +562,7 @@ def _sending(core: _Core, sends: SendService) -> tuple[Handlers, ...]:
 
 
 def _staging(core: _Core, sends: SendService) -> StagingHandlers:
-    """Handlers of staged messages."""
+    """Return the handlers of staged messages."""
     if core.config.staging.enabled:
         hidden = int(Perm.INHERIT)
         core.topics.add_missing([TopicConfig(topic, 1, 1, hidden) for topic in (STAGED_TOPIC, STAGED_COMMITS_TOPIC)])
@@ -653,7 +653,7 @@ def _ha_status(core: _Core, replication: Replication | HaMaster | HaSlave | None
 
 
 def _slave_addresses(core: _Core) -> tuple[str, str | None]:
-    """The broker's address for clients and, of a master with slaves, for slaves."""
+    """Return the broker's addresses for clients and, for a master with slaves, for slaves."""
     config, host = core.config, core.address.rpartition(":")[0]
     return core.address, f"{host}:{ha_port(config, core.address)}" if config.serves_slaves else None
 

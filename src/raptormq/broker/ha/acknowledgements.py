@@ -23,7 +23,7 @@ class SlaveAcknowledgements:
 
         Args:
             needed: number of slaves that must have a message; at least 1.
-            max_gap_bytes: a slave is in sync if it is less than this behind.
+            max_gap_bytes: a slave counts as in sync if its lag is less than this.
             end_offset: returns the end of the master's log.
         """
         self._needed = needed

@@ -1,12 +1,12 @@
 """Reads parts of the log from the other brokers of this name, to repair damage that the scrub has found.
 
-The HA protocol cannot ask for a range that the slave has already, so READ_LOG_RANGE (31015) is sent to the port for
-clients of the master and the slaves that a name server has. Apache RocketMQ does not support this request; damage is
-then only reported.
+The HA protocol cannot request a range that the slave already has. Therefore READ_LOG_RANGE (31015) is sent to the port
+for clients of the master and the slaves that a name server lists. Apache RocketMQ does not support this request; damage
+is then only reported.
 
-The logs of a master and a slave may have diverged. Before a copy is used, it is therefore asked (COMPARE_LOG) whether
-it has the record that follows the damage: a record has its log offset, its queue offset and the times of its message
-and its storage in it, so a log that has the same one there has the same ones before.
+The logs of a master and a slave may have diverged. Before a copy is used, the broker therefore checks (COMPARE_LOG)
+that the copy has the record after the damage. A record contains its log offset, its queue offset, and the times of its
+message and its storage, so a log with an equal record has equal records before it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LogCopies:
         """Return records of the log from another copy that begin at ``begin`` and end at or before ``limit``.
 
         Raises:
-            StorageError: no other broker of this name has sent them; the text has the reason of each.
+            StorageError: no other broker of this name has sent them. The message has the reason for each broker.
         """
         known = await self._record_behind(limit)
         failures = []

@@ -1,22 +1,24 @@
-"""Keeps a master from adding to a log that lacks messages of another copy of it.
+"""Prevents a master from appending to a log that lacks messages of another copy.
 
-The disk of a master may be lost, or replaced by an older copy of itself. After a power failure with ASYNC_FLUSH its log
-may end before those of its slaves. After the promotion of a slave the old master may be started as a master again. In
-all these cases another broker of its name has acknowledged messages that this one lacks. A master that went on would
-assign the same offsets to other messages: its slaves could not follow it, consumers would be sent back, and what it
-accepts could never be merged. Apache RocketMQ has no protection against this.
+The disk of a master may be lost, or replaced by an older copy. After a power failure with ASYNC_FLUSH its log may end
+before those of its slaves. After the promotion of a slave, the old master may be started as a master again. In all
+these cases another broker of the same name has acknowledged messages that this broker lacks. If the master continued,
+it would assign the same offsets to other messages: its slaves could not follow, the offsets of consumers would be
+reset, and the new messages could never be merged. Apache RocketMQ has no protection against this.
 
-A master therefore asks a name server for the other brokers of its name, and these where their logs end, before it
-registers. While one of them has a longer log, or is a master that serves, this one neither registers nor serves
-clients, and asks again. A master with an empty store also waits for slaves that do not respond: it cannot know less.
+Before a master registers, it therefore requests the other brokers of its name from a name server, and the ends of their
+logs from these brokers. While one of them has a longer log, or is a serving master, this master neither registers nor
+serves clients, and repeats the check. A master with an empty store also waits for slaves that do not respond, because
+every slave may have more than it.
 
-A slave that was down, or not registered yet, at the start of the master is not found then. The master therefore goes on
-asking while it serves. If a broker of its name has a longer log, the master unregisters and refuses the requests of
-clients from then on. What it has accepted until then stays in its store, and nothing is added to it.
+This check does not find a slave that is down or not registered when the master starts. Therefore the master repeats the
+check while it serves. If a broker of its name has a longer log, the master unregisters and refuses the requests of
+clients from then on. The messages that it has accepted stay in its store, and no further ones are added.
 
-A slave never has more than its master, because it is asked first and the log of the master only grows. A master that
-was promoted is another matter: its owner has given up what the old master has beyond the place of the promotion
-(:mod:`~raptormq.broker.ha.promotion_record`). A longer log counts only if it has the same record at that place.
+A slave never has more than its master, because the end of its log is requested first and the log of the master only
+grows. The check differs for a promoted master, because the promotion has discarded the messages of the old master after
+the offset of the promotion (:mod:`~raptormq.broker.ha.promotion_record`). A longer log counts only if it has the same
+record at this offset.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ from raptormq.transport.timing import wait_event
 logger = get_logger(__name__)
 
 RECHECK_S = 3.0
-"""How often a master asks that does not serve, and how often at most one that serves."""
+"""Interval of checks of a master that does not serve, and minimum interval of checks of one that serves."""
 WATCH_S = 10.0
-"""How often a master asks that serves. It also asks when a slave with a longer log connects."""
+"""Interval of checks of a master that serves. It also checks when a slave with a longer log connects."""
 _REFUSED = LEADER_ONLY | OFFSET_QUERIES | {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
-"""Requests of clients that know the address of this master from before."""
+"""Requests of clients that have the address of this master from an earlier route."""
 
 
 class HistoryGuard:
@@ -62,11 +64,11 @@ class HistoryGuard:
         """Create the guard.
 
         Args:
-            members: returns broker id -> address of the brokers of this name that a name server has; None if no name
+            members: returns broker id -> address of the brokers of this name that a name server lists; None if no name
                 server responds.
             client: sends requests to them; closed with this guard.
             store: the store of this broker.
-            promotion: where this broker was promoted.
+            promotion: the record of the promotion of this broker.
             broker_name: name of this broker.
             own_address: address of this broker for clients.
         """
@@ -82,11 +84,11 @@ class HistoryGuard:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.reason = ""
-        """Why this master does not serve; empty while it does."""
+        """Reason why this master does not serve; empty while it does."""
 
     async def check(self) -> None:
-        """Ask the other brokers of this name whether this master may serve, which sets :attr:`reason`. Without a name
-        server the previous answer stands.
+        """Check the other brokers of this name, and set :attr:`reason` to the result. Without a name server the
+        previous result remains.
         """
         if self._promotion.is_slave:
             await self._promotion.promoted(self._store.end_offset)
@@ -102,7 +104,7 @@ class HistoryGuard:
         self.reason = ""
 
     async def _ask(self, broker_id: int, address: str) -> str:
-        """Return why the broker at ``address`` is in the way; empty if it is not."""
+        """Return why the broker at ``address`` prevents this master from serving; empty if it does not."""
         name = f"the slave at {address}" if broker_id != MASTER_ID else f"another master at {address}"
         must_know = self._began_empty and not self._has_served
         self._client.found(address, "")
@@ -115,7 +117,7 @@ class HistoryGuard:
             if end <= own or await self._is_given_up():
                 return ""
         except TransportError as error:
-            # The name server forgets a broker that is gone. A master that is gone was this one at another address.
+            # Name servers remove a stopped broker. A stopped master in the list is an earlier address of this broker.
             is_awaited = must_know and broker_id != MASTER_ID
             return f"{name}, which may have messages, does not respond ({error})" if is_awaited else ""
         except RaptorMQError as error:
@@ -123,8 +125,8 @@ class HistoryGuard:
         return f"the log of {name} ends at {end}, beyond that of this master, which ends at {own}"
 
     async def _is_given_up(self) -> bool:
-        """Return whether the broker asked last has not what this one has accepted since its promotion, so that its log
-        is the one that was given up with the old master.
+        """Return whether the last checked broker lacks what this one has accepted since its promotion, so that its log
+        is the discarded one of the old master.
         """
         if not self._promotion.offset:
             return False
@@ -136,8 +138,8 @@ class HistoryGuard:
         return True
 
     def begin(self, serve: Callable[[], None], withdraw: Callable[[], Awaitable[None]]) -> None:
-        """Call ``serve`` when this master may serve, which is now if the last check has passed, and go on asking.
-        ``withdraw`` is called when it may not any more.
+        """Call ``serve`` when this master may serve, which is now if the last check has passed, and repeat the check.
+        Call ``withdraw`` when it must stop serving.
         """
         if self.reason:
             logger.error("not serving: %s", self.reason)
@@ -147,7 +149,7 @@ class HistoryGuard:
         self._task = asyncio.get_running_loop().create_task(self._run(serve, withdraw))
 
     def check_soon(self) -> None:
-        """Ask again soon: a slave that this master has refused may have a longer log."""
+        """Check again soon, because a slave that this master has refused may have a longer log."""
         self._wake.set()
 
     async def _run(self, serve: Callable[[], None], withdraw: Callable[[], Awaitable[None]]) -> None:
@@ -169,7 +171,7 @@ class HistoryGuard:
                 serve()
 
     async def stop(self) -> None:
-        """Stop asking."""
+        """Stop the checks."""
         if self._task is not None:
             await cancel_and_wait(self._task)
         await self._client.close()

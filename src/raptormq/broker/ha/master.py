@@ -175,7 +175,7 @@ class HaMaster:
 
     @property
     def refusal(self) -> str:
-        """Why this master does not serve; empty while it does."""
+        """Reason why this master does not serve; empty while it does."""
         return "" if self.history is None else self.history.reason
 
     def _gap(self, slave: SlaveConnection) -> int:

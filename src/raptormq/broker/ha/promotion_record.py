@@ -1,12 +1,13 @@
-"""Where this broker was promoted from a slave to the master: ``config/haPromotion.json``.
+"""The promotion of this broker from a slave to the master: ``config/haPromotion.json``.
 
 ::
 
     {"isSlave": true, "offset": 0}          the broker is a slave
     {"isSlave": false, "offset": 73400320}  it was promoted when its log ended there
 
-The owner of a promotion gives up what the old master has beyond the offset. A broker that was a slave at its last start
-and is started as a master is promoted as well, as the operator does it. A broker that was never a slave has no file.
+A promotion discards the messages of the old master after the offset. A broker that was a slave at its last start and is
+started as a master counts as promoted, too; the operator promotes brokers in this way. A broker that was never a slave
+has no file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class PromotionRecord:
 
     Attributes:
         is_slave: whether the broker was a slave when the record was written.
-        offset: end of its log when it was promoted; 0 if it never was.
+        offset: end of its log at its promotion; 0 if it was never promoted.
     """
 
     def __init__(self, folder: Path, files: Files | None = None) -> None:
@@ -52,11 +53,13 @@ class PromotionRecord:
             await self._save(is_slave=True, offset=0)
 
     async def promoted(self, offset: int) -> None:
-        """Record that the broker was promoted when its log ended at ``offset``."""
+        """Record that the broker was promoted with the log end ``offset``."""
         await self._save(is_slave=False, offset=offset)
 
     async def _save(self, *, is_slave: bool, offset: int) -> None:
-        """Errors of the disk are only logged: the record is a permission, and without it the master asks its owner."""
+        """Write the record. Errors are only logged, because without the record the master waits for a decision of its
+        owner.
+        """
         self.is_slave, self.offset = is_slave, offset
         try:
             await asyncio.to_thread(partial(self._file.save, {"isSlave": is_slave, "offset": offset}))

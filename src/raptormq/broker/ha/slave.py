@@ -2,8 +2,8 @@
 
 Before a slave connects to the HA port, it compares the segment size, the bounds of both logs and the last dispatched
 record. If the slave is ahead of the master or the logs have diverged, it logs the reason and changes nothing. It does
-not copy tables either: those of a master that came back with an empty store have no topics. Pushed bytes are validated
-and written in whole records. After a damaged record the slave reconnects and receives it again.
+not copy the tables either, because a master that has lost its store has no topics. Pushed bytes are validated and
+written in whole records. After a damaged record the slave reconnects and receives it again.
 
 Written records are confirmed at once, so consumers can read them. The slave reports the end of the written log, and
 under SYNC_FLUSH the end of the flushed log.
@@ -48,8 +48,10 @@ MAX_PUSH_BYTES = 64 << 20
 _CONNECT_S = 3.0
 _RETRY = Backoff(0.2, 2.0)
 _REGISTRATIONS_IN_A_ROW, _REGISTRATION_INTERVAL = 3, 15
-"""The slave registers, which also names the master, after each of the first failures, then after every fifteenth and
-when another broker is the master: a registration contains all topics."""
+"""The slave registers after each of the first failures, after every fifteenth, and when another broker is the master.
+The response contains the address of the master. The interval limits the cost, because a registration contains all
+topics.
+"""
 
 
 class HaSlave:
@@ -74,8 +76,8 @@ class HaSlave:
             store: the store of the slave.
             client: sends requests to the master.
             tables: copies the tables of the master.
-            find_master: registers, so that the name servers name the addresses of the master.
-            look_up_master: returns the master's address for clients that a name server has; empty for none.
+            find_master: registers, so that the name servers return the addresses of the master.
+            look_up_master: returns the master's address for clients that a name server lists; empty for none.
             clock: returns the time of day in ms.
             master: serves slaves after a promotion.
             promotion: records a promotion.
@@ -227,7 +229,7 @@ class HaSlave:
         try:
             await self._replicate()
         finally:
-            await self.tables.stop()  # the next process at this address may have another log, and other tables
+            await self.tables.stop()  # the next process at this address may have another log and other tables
 
     async def _replicate(self) -> None:
         address = self._settings.master_address or self._client.ha_address

@@ -13,7 +13,7 @@ from raptormq.protocol.bodies.replication import MASTER_SLAVE, UNREPLICATED, Cop
 from raptormq.storage.store import MessageStore
 
 CLOSE_BYTES = 1 << 20
-"""Maximum lag at which a slave counts as caught up. It covers the bytes in flight under load."""
+"""Maximum lag in bytes at which a slave counts as caught up. It covers the bytes in flight under load."""
 
 
 class HaStatus:

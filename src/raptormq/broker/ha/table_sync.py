@@ -4,9 +4,9 @@ The tables are copied every :data:`SYNC_S`. The topics are also copied when the 
 so that the slave knows the type of a queue before it builds it. The master adds a topic to its table before it accepts
 a message of the topic. If a topic is still unknown after the copy, it was deleted, and its records are not dispatched.
 
-The delivery progress of delayed messages and timers refers to delivered copies in the log. The slave saves it only when
-its log has reached the master's log end of that moment. Otherwise a promoted slave would count messages as delivered
-whose copies it does not have.
+The delivery progress of delayed messages and timers counts delivered copies in the log. The slave saves it only when
+its own log has reached the end that the master's log had at that time. Otherwise a promoted slave would count messages
+as delivered whose copies it does not have.
 """
 
 from __future__ import annotations

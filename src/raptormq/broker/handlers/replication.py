@@ -40,7 +40,7 @@ class ReplicationHandlers:
             address: address of the broker for clients.
             store: the store of the broker.
             replication: the group member; None if the broker is not a member of a group.
-            scrubber: knows the damage of the log.
+            scrubber: reports damage of the log.
             ha: status of a master or slave; None otherwise.
         """
         self._ha = ha

@@ -23,8 +23,9 @@ class Attempt(Enum):
     LAST = "last"
     """The pull must be answered: it has expired or its topic has changed."""
     CAUGHT_UP = "caught up"
-    """The pull must be answered, and this member of a group has what was confirmed when it arrived, so the answer may
-    say that a queue ends."""
+    """The pull must be answered. This member of a group has everything that was confirmed when the pull arrived, so the
+    response may contain the end of a queue.
+    """
 
 
 @dataclass(slots=True)

@@ -17,11 +17,11 @@ An attempt to serve a pull has one of nine outcomes::
 FOUND and EMPTY are the common cases and need no task. Reads that copy reserve memory first
 (:mod:`raptormq.transport.memory`).
 
-A member of a Dledger group may lack messages that the group has acknowledged, also a leader that has been replaced
-without its knowledge. Before it says that a queue ends, it waits until it has everything that was confirmed when the
-pull arrived. Pulls are therefore linearizable on every member. If that takes longer than ``CATCH_UP_S``, the answer
-does not say that there are no messages, but to pull again. A slave without a master has nobody to ask, so its answers
-may be out of date.
+A member of a Dledger group may lack messages that the group has acknowledged. This includes a leader that was replaced
+without detecting it. Before a response contains the end of a queue, the member waits until it has everything that was
+confirmed when the pull arrived. Pulls are therefore linearizable on every member. If the wait takes longer than
+``CATCH_UP_S``, the response requests another pull. A slave without a master cannot check this, so its responses may be
+out of date.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ _OUTSIDE = frozenset(
         GetStatus.NO_MESSAGE_IN_QUEUE,
     }
 )
-"""Results of a read at an offset that the queue does not have."""
+"""Results of a read at an offset that is not in the queue."""
 _TELLS_END = _OUTSIDE | {GetStatus.OFFSET_OVERFLOW_ONE}
-"""Results from which a consumer learns that there are no messages from its offset on, or where the queue ends."""
+"""Results that tell a consumer the end of a queue, or that there are no messages from its offset on."""
 _UNREAD = GetResult(GetStatus.NO_MATCHED_MESSAGE, [], 0, 0, 0)
 """Result of an attempt without a read."""
 
@@ -183,8 +183,8 @@ class PullService:
         return self._catch_up is not None and result.status in _TELLS_END
 
     def _without_moves(self, pull: PullRequest, result: GetResult) -> GetResult:
-        """Return ``result``, or on a follower one that moves no consumer. Only the leader knows which offsets a queue
-        has, so a move would repeat or skip messages.
+        """Return ``result``, or on a follower a result that does not change the offset of the consumer. Only the leader
+        knows the offsets of a queue, so a change would repeat or skip messages.
         """
         if result.status not in _OUTSIDE or not self._store.is_follower:
             return result
@@ -393,7 +393,7 @@ def _call_later(delay_s: float, callback: Callable[[], None]) -> None:
 
 
 def _pull_again(pull: PullRequest, result: GetResult) -> GetResult:
-    """Return a result that says nothing about the queue. The consumer repeats its pull.
+    """Return a result without information about the queue. The consumer repeats its pull.
 
     It is not OFFSET_OVERFLOW_ONE, which some clients interpret as the end of the queue.
     """

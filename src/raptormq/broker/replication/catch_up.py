@@ -1,8 +1,8 @@
 """Whether a member has every entry that was committed when it began to follow its leader.
 
-The member asks the leader for a read index (Raft thesis, section 6.4). The commit position in a heartbeat is not
-sufficient: a leader that was replaced without knowing it also sends heartbeats. The member asks again when the leader
-changes or has been silent.
+The member requests a read index from the leader (Raft thesis, section 6.4). The commit position in a heartbeat is not
+sufficient, because a leader that was replaced and has not detected it also sends heartbeats. The member repeats the
+request when the leader changes or was silent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Detection of two processes with the same member id: a new disk asks to join under the id of a member that responds.
+"""Detection of two processes with the same member id: a new disk requests to join under the id of a member that
+responds.
 
 The leader admits a new disk under an existing id when the known disk is silent. After a replacement the old disk is
 silent at once. If it still responds after some time, another process has the same ``dLegerSelfId``. Only the leader can
@@ -14,7 +15,7 @@ PATIENCE_ELECTIONS = 5
 
 
 class DuplicateIdDetector:
-    """Remembers which disks ask to join and since when."""
+    """Tracks the disks that request to join, with the time of their first request."""
 
     def __init__(self, election_ms: int) -> None:
         self._patience_ms = PATIENCE_ELECTIONS * election_ms

@@ -74,7 +74,7 @@ OFFSET_QUERIES = frozenset(
     }
 )
 """Queries that a follower of a group refuses and a slave answers. Consumers continue with a slave while there is no
-master, whereas a group has another leader soon.
+master, but a group soon has another leader.
 """
 
 

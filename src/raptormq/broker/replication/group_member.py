@@ -14,8 +14,9 @@ task. The library processes input that arrives meanwhile and returns its effects
 The write gate of the store is open only while the library accepts data. Every method updates the gate before it
 returns. Appended records are proposed before any other input is passed to the library.
 
-A member with empty queues confirms nothing until it has received the history of the topics from the leader
-(:mod:`~raptormq.broker.replication.log_history`).
+After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
+process that starts. It stops permanently after a violated invariant of the library, and after a failed write or flush
+of the commit log, because the page cache may contain bytes that the disk has lost. A leader first transfers leadership.
 
 After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
 process that starts. It stops permanently after a violated invariant of the library, and after a failed write or flush
@@ -160,9 +161,9 @@ class GroupMember:
         self._duplicate_ids = DuplicateIdDetector(options.election_ms)
         self._known_leader = ""
         self.conflict = ""
-        """Why the last operation that would have lost or mixed data was refused; empty if none was lately."""
+        """Reason why the last operation that would have lost or mixed data was refused; empty without a recent one."""
         self.halted = ""
-        """Why the member has stopped permanently; empty while it runs."""
+        """Reason why the member has stopped permanently; empty while it runs."""
 
     # --- start and stop ---
 
@@ -223,8 +224,8 @@ class GroupMember:
         self._step(lambda raft: raft.step(message))
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """Process messages that arrived together, and do the work that follows at once: a turn of the event loop may
-        take milliseconds, and a message of a client waits for three of these messages.
+        """Process messages that arrived together, and execute the resulting work immediately. An iteration of the event
+        loop may take milliseconds, and the response to a client depends on three such messages.
         """
         was_scheduled, self._is_scheduled = self._is_scheduled, True
         for message in messages:
@@ -520,7 +521,7 @@ class GroupMember:
         raft, replica = self._raft, self._replica
         if raft is None:
             return
-        if not replica.knows_topics and raft.role is Role.LEADER:  # no other source is left; the log has most of it
+        if not replica.knows_topics and raft.role is Role.LEADER:  # no other source is left, and the log has most of it
             replica.knows_topics = True
             self._confirm()
         if replica.leads and (raft.role is not Role.LEADER or raft.term != self._led_term):
@@ -599,8 +600,8 @@ class GroupMember:
             self.listeners.following()
 
     def _check_disk(self) -> None:
-        """Stop if a write or a flush of the log has failed, unless the member leads: a leader accepts no messages then,
-        and hands over its leadership.
+        """Stop if a write or a flush of the log has failed, unless the member leads. A leader then accepts no messages
+        and transfers leadership.
         """
         if self._raft is not None and self._raft.role is not Role.LEADER:
             self._stop_if_disk_failed()

@@ -42,17 +42,17 @@ from raptormq.transport.tls import ClientTls
 logger = get_logger(__name__)
 
 ASK_S = 0.3
-"""Pause between two questions while the address has to lead elsewhere than it does."""
+"""Interval of checks of the address while it should lead to another member than it does."""
 CONFIRM_S = 3.0
-"""The same while it leads to the leader."""
+"""Interval of checks while it leads to the leader."""
 PATIENCE_S = 5.0
-"""For how long a new leader waits for the Service that its predecessor was reached by."""
+"""Time for which a new leader waits for the Service by which clients reached its predecessor."""
 MISSES = 3
-"""Number of questions in a row that must fail before the leader registers its own address again."""
+"""Number of consecutive failed checks after which the leader registers its own address again."""
 _WARN_MISSES = 30
-"""Number of failed questions of a leader that the address never led to, after which a warning is logged."""
+"""Number of failed checks after which a leader logs a warning if the address has never led to it."""
 ANSWER_S = 1.0
-"""Time limit of one question."""
+"""Timeout of one check."""
 _AGAIN_S = 1.0
 
 
@@ -95,9 +95,9 @@ class Reach:
     def __init__(self) -> None:
         self.holds = False
         self.is_confirmed = False
-        """Whether a question has come to this member since it leads."""
+        """Whether a check has reached this member since it leads."""
         self.misses = 0
-        """Number of questions in a row that were not answered by this member."""
+        """Number of consecutive checks that did not reach this member."""
         self._patient_until = 0.0
 
     def begin(self, patient_until: float) -> None:
@@ -233,7 +233,7 @@ class LeaderPort:
             return ASK_S
         connections = ports.connections_on(self._port)
         for connection in connections:
-            connection.hold_reading(hold=True)  # what comes now is sent again, to the next leader
+            connection.hold_reading(hold=True)  # requests that arrive now are sent again, to the next leader
         await self._forwarding.wait_answered()
         if self._member.leads:
             for connection in connections:

@@ -9,14 +9,14 @@ A received message is accepted if it belongs to the group and its sender is a me
 and logged once per peer and reason. A follower also requests the status of the group from the leader on the same
 connection (DESCRIBE_REPLICATION).
 
-When the connection to a member ends, new ones are tried until one is open. If one is refused, nothing listens on the
-port of the member: its process has ended, and the owner of the links is told. A connection that ends for another reason
-tells nothing about the process.
+When the connection to a member ends, new connections are tried until one is open. If one is refused, no process listens
+on the port of the member, so its process has ended, and the owner of the links is notified. Any other end of a
+connection has no meaning for the process.
 
-A member whose copy of a closed segment is damaged requests the bytes from the others with READ_LOG_RANGE (31015).
-Header fields are ``group``, ``begin`` and ``limit``, which are log offsets. The body of the response has the records
-from ``begin`` on that end at or before ``limit``, at most :data:`RANGE_BYTES` unless the first record is longer. The
-member that sends them has validated them, and the one that receives them does so again.
+A member whose copy of a closed segment is damaged requests the bytes from the others with READ_LOG_RANGE (31015). The
+header fields are ``group``, ``begin`` and ``limit``, which are log offsets. The body of the response has the records
+from ``begin`` on that end at or before ``limit``, at most :data:`RANGE_BYTES` unless the first record is longer. Both
+the sender and the receiver validate the records.
 
 The host name of a member is resolved for every new connection. If the address of a member has changed or its machine
 is down, the kernel closes the connection for lack of acknowledgements (TCP_USER_TIMEOUT). The next connection uses the
@@ -95,7 +95,7 @@ class Links:
             credentials: sign every message if given.
             tls: TLS settings.
             unacknowledged_ms: a connection is closed if the peer acknowledges no bytes for this time.
-            process_ended: called with the id of a member whose process has ended, once for each connection that ended.
+            process_ended: called with the id of a member whose process has ended, once per ended connection.
 
         Raises:
             ConfigError: a file of ``tls`` cannot be used.
@@ -319,7 +319,7 @@ Refusal = Callable[[Connection, RemotingCommand], str | None]
 
 
 class Queries(Protocol):
-    """What this member answers to the others."""
+    """The queries of other members that this member answers."""
 
     def describe(self, restarting: str = "") -> ReplicationState:
         """Return the status of this member with a verdict on the restart of a member."""

@@ -1,8 +1,8 @@
 """Waits until this member has every record that its group had confirmed when the wait began.
 
 The end of a queue that a member then returns was valid during the request, so reads are linearizable on every member.
-The leader waits too: another member may have replaced it without its knowledge, for example while its process was
-stopped.
+The leader waits too, because another member may have replaced it without its knowledge, for example while its process
+was stopped.
 
 The position comes from the leader, which sends it after a majority has confirmed its leadership (read index, Raft
 thesis, section 6.4). Waits that begin during a request share the next one, so a member has at most one request in

@@ -149,7 +149,7 @@ class Replication:
         self._work: LeaderWork | None = None
         self._role_changed = asyncio.Event()
         self._leaderships = 0
-        """Number of times that this member has begun to lead since its start."""
+        """Number of terms in which this member has led since its start."""
         self._follows = asyncio.Event()
         self._roles: asyncio.Task[None] | None = None
 
@@ -269,7 +269,7 @@ class Replication:
         """Begin a transfer of leadership.
 
         Consumer offsets are flushed to the log in the same step, so that no commit is accepted between the flush and
-        the moment from which requests are held for the next leader.
+        the start of holding requests for the next leader.
 
         Raises:
             ProposalRefused: leadership cannot be transferred to that member.
@@ -523,10 +523,11 @@ class Replication:
         return None if self.member.leads else self.member.not_leader()
 
     async def confirm_leadership(self) -> None:
-        """Wait until a majority has confirmed that this member leads. Its queues then end where those of the group do.
+        """Wait until a majority has confirmed that this member leads. The ends of its queues are then those of the
+        group.
 
         Raises:
-            NotLeader: this member does not lead, or a majority does not answer.
+            NotLeader: this member does not lead, or a majority does not respond.
         """
         if not await self.member.reads.passed(_CONFIRM_LEADERSHIP_S) or not self.member.leads:
             raise self.member.not_leader()

@@ -20,11 +20,11 @@ CLOSE_BYTES = 16 << 20
 the leader sends before they are confirmed."""
 _SAMPLE_MS = 50
 _MAX_SAMPLES = 20_000
-"""Samples of at least a quarter of an hour. A lag that is older than the oldest sample is shown as the age of it."""
+"""Samples of at least a quarter of an hour. A lag above the age of the oldest sample is shown as this age."""
 
 
 class LagTimes:
-    """Replication lag as a time. The leader samples when its log reached which end."""
+    """Replication lag as a time. The leader samples the end of its log with the time."""
 
     def __init__(self) -> None:
         self._times: list[int] = []
