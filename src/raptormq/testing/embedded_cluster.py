@@ -66,7 +66,7 @@ class EmbeddedCluster:
         self._broker: Broker | None = None
         self._port = 0
 
-    # --- life ---
+    # --- start and stop ---
 
     def start(self) -> Self:
         """Start the servers and wait until the broker is registered.

@@ -37,7 +37,7 @@ _VOTERS = ("leader", "follower")
 
 
 class ControllerHandlers:
-    """Answers from the state of the group what RocketMQ's controller would answer."""
+    """Serves the requests of RocketMQ's controller from the state of the group."""
 
     def __init__(
         self, config: BrokerConfig, store: MessageStore, address: str, replication: Replication | None

@@ -116,7 +116,7 @@ class TransactionService:
         """Number of undecided transactions."""
         return len(self._half_index.open)
 
-    # --- life ---
+    # --- start and stop ---
 
     @property
     def needs_copies(self) -> bool:

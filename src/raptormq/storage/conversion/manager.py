@@ -40,7 +40,7 @@ class QueueConverter:
         self._order_lock = asyncio.Lock()
         self._runner: ConversionRunner | None = None
 
-    # --- life ---
+    # --- start and stop ---
 
     def prepare(self) -> None:
         """Set the types of the topics in the ledger. Called after the declared and deleted topics are known and before

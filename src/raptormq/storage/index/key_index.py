@@ -167,7 +167,7 @@ class KeyIndex:
         self._has_dropped = False
         self._indexed_offset = -1
 
-    # --- life ---
+    # --- start and stop ---
 
     def open(self, *, crashed: bool) -> None:
         """Load the files. A file that is no index file with ``slot_count`` slots is set aside: a start does not depend
