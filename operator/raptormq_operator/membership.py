@@ -86,7 +86,7 @@ class Decision:
     sizes: Mapping[int, GroupSize] = field(default_factory=dict)
     changes: tuple[MemberChange, ...] = ()
     progress: tuple[str, ...] = ()
-    """Text of what each group waits for whose members differ from the spec."""
+    """What each group with other members than in the spec waits for, as text."""
 
     def said_with(self, verdict: Verdict) -> Verdict:
         """Return the verdict on the cluster with the progress. The cluster is not Ready while its members change."""

@@ -95,7 +95,7 @@ class PopReviveService:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def role_changed(self, *, leads: bool) -> None:
-        """Forget the outstanding checkpoints, and refuse held pops: while another member leads, it serves pops."""
+        """Discard the outstanding checkpoints, and refuse held pops, because the next leader serves pops."""
         if leads:
             self._log.loading.begin()
             return
