@@ -29,6 +29,8 @@ READ_TOPIC, SMALL_TOPIC, WRITE_TOPIC = "spark-read", "spark-small", "spark-write
 BODY = f"cast(rpad(cast(id AS string), {BODY_BYTES}, 'x') AS binary) AS value"
 _MB = 1_000_000
 _NO_TAG = "nobody"
+_FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
+_FILE_MANAGER_CLASS = f"org.apache.spark.sql.execution.streaming.checkpointing.{_FILE_MANAGER}"
 _PROPERTIES = ",".join((*DEFAULT_COLUMNS, PROPERTIES_COLUMN))
 
 
@@ -106,11 +108,16 @@ class Measurement:
     def micro_batch(self) -> list[Comparison]:
         """Micro-batches of 100 rows, and of 100 offsets from which the filter leaves none (which Kafka has not)."""
 
-        def stream(connector: Connector, **more: str) -> Callable[[], Result]:
+        def stream(
+            connector: Connector, configuration: dict[str, str] | None = None, **more: str
+        ) -> Callable[[], Result]:
             options = connector.source(SMALL_TOPIC, maxOffsetsPerTrigger=str(SMALL_BATCH_ROWS), **more)
-            return _running(connector, Stream(connector.format, options))
+            return _running(connector, Stream(connector.format, options, configuration or {}))
 
         queries = {each.name: stream(each) for each in self._connectors}
+        queries[_FILE_MANAGER] = stream(
+            self._ours, {"spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER_CLASS}
+        )
         queries["without rows"] = stream(self._ours, subExpression=_NO_TAG)
         found = self._in_turn("micro-batch", queries)
         empty = found.pop("without rows")
@@ -123,6 +130,7 @@ class Measurement:
         ours = self._ours.name
         rows.append(Comparison(f"{what}, median", "ms", batches[ours], self._other(batches), at_most=200.0))
         rows.append(Comparison(f"{what}, longest", "ms", longest[ours], self._other(longest), at_most=1000.0))
+        rows.append(Comparison(f"{what}, {_FILE_MANAGER}", "ms", batches[_FILE_MANAGER], batches[ours]))
         durations = _durations(empty)
         rows.append(Comparison("empty micro-batch, median", "ms", Series(ours, durations), at_most=200.0))
         rows.append(Comparison("empty micro-batch, longest", "ms", Series(ours, (max(durations),)), at_most=1000.0))

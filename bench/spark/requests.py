@@ -20,6 +20,8 @@ class Stream:
 
     format: str
     options: dict[str, str]
+    configuration: dict[str, str] = field(default_factory=dict)
+    """Configuration of the session for this query."""
 
 
 @dataclass(frozen=True)

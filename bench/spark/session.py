@@ -55,10 +55,14 @@ class Queries:
         return query.rows
 
     def _stream(self, query: Stream) -> tuple[int, tuple[float, ...]]:
+        for name, value in query.configuration.items():
+            self._session.conf.set(name, value)
         frame = self._session.readStream.format(query.format).options(**query.options).load()
         writer = frame.writeStream.format("noop").trigger(availableNow=True)
         running = writer.option("checkpointLocation", str(self._folder / uuid.uuid4().hex)).start()
         running.awaitTermination()
+        for name in query.configuration:
+            self._session.conf.unset(name)
         progress = running.recentProgress
         durations = tuple(float(each.durationMs["triggerExecution"]) for each in progress)
         return sum(each.numInputRows for each in progress), durations
