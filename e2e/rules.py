@@ -158,6 +158,7 @@ PIPELINES: list[Case] = [
     ("delays", {"executors": {"memory": "512Mi"}}, "executors.memory must be at least 960Mi"),
     ("delays", {"executors": {"min": 3, "max": 2}}, "must not be less than executors.min"),
     ("delays", {"executors": {"min": 2, "max": 2}}, ""),
+    ("delays", {"runBy": "SparkKubernetesOperator"}, ""),
     ("delays", {"stateful": True}, "set checkpoint.accessMode to ReadWriteMany"),
     ("delays", {"stateful": True, "executors": {"onDriverNode": True}}, ""),
     ("delays", {"stateful": True, "checkpoint": {"accessMode": "ReadWriteMany"}}, ""),
@@ -168,6 +169,7 @@ PIPELINES: list[Case] = [
     ("delays", {"restartPolicy": {"type": "Sometimes"}}, "Unsupported value"),
 ]
 PIPELINE_CHANGES: list[Case] = [
+    ("rules-pipeline", {"runBy": "SparkKubernetesOperator"}, "runBy cannot be changed"),
     ("rules-pipeline", {"checkpoint": {"accessMode": "ReadWriteMany"}}, "accessMode cannot be changed"),
     ("rules-pipeline", {"checkpoint": {"storageClassName": "fast"}}, "storageClassName cannot be changed"),
     ("rules-pipeline", {"executors": {"min": 2}, "checkpoint": {"size": "2Gi"}}, ""),

@@ -7,6 +7,9 @@ in.
     pod has ended ---- not to be started again ----> keep: its log can be read
               `------- to be started again --------> wait until nextStart, then Delete
 
+Apache's operator may run the driver. Then a SparkApplication takes the place of the pod: it is created, it is deleted
+when the spec has changed, and `spark_application_state` says how it goes.
+
 The end of each driver is counted once, by its uid, in the status. The status is written before the step is taken, so an
 operator that is killed in between continues with the same numbers. A pod without a controller is created only under
 its fixed name, so there is never more than one driver.
@@ -25,6 +28,7 @@ from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.manifests.pipeline import QUERY_FAILED, hash_of
 from raptormq_operator.model.pipeline import Pipeline
 from raptormq_operator.pod_diagnostics import cut, diagnose
+from raptormq_operator.spark_application_state import ApplicationState, Course, state_of
 
 LONG_RUN_S = 600
 """A run of this length resets the delay of restarts."""
@@ -56,12 +60,18 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The pods of a pipeline. `claim` is the claim of the checkpoint and `claim_fault` a Warning about it."""
+    """The pods of a pipeline, and the SparkApplication if Apache's operator runs the driver. `claim` is the claim of
+    the checkpoint and `claim_fault` a Warning about it."""
 
     driver: Manifest | None
     executors: Sequence[Manifest] = ()
     claim: Manifest | None = None
     claim_fault: str = ""
+    application: Manifest | None = None
+
+    def runner(self, pipeline: Pipeline) -> Manifest | None:
+        """Return what this operator has created to run the driver: its pod, or the SparkApplication."""
+        return self.application if pipeline.by_spark_operator else self.driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +86,10 @@ class Decision:
 
 def starts_driver(pipeline: Pipeline, pipeline_hash: str, seen: Seen, before: Mapping[str, Any]) -> bool:
     """Return whether a driver will be created now or next, so that the objects it needs must exist."""
-    if seen.driver is None:
+    runner = seen.runner(pipeline)
+    if runner is None:
         return not _stays_ended(pipeline, pipeline_hash, before)
-    return hash_of(seen.driver) != pipeline_hash
+    return hash_of(runner) != pipeline_hash
 
 
 def decide(
@@ -99,24 +110,51 @@ def decide(
     if refusal is not None:
         phase = Phase.PENDING if seen.driver is None else Phase.RUNNING if _runs(seen.driver) else Phase.PENDING
         return _decision(Step.NONE, phase, refusal, status)
-    if seen.driver is None:
-        if _stays_ended(pipeline, wanted_hash, before):
-            return _ended_for_good(status, failed=before.get("phase") == Phase.FAILED)
+    runner = seen.runner(pipeline)
+    if seen.driver is not None:
+        status["driver"] = seen.driver["metadata"]["name"]
+    if runner is None and _stays_ended(pipeline, wanted_hash, before):
+        return _ended_for_good(status, failed=before.get("phase") == Phase.FAILED)
+    if runner is None and seen.driver is None:
         status.pop("ended", None)
         status.pop("nextStart", None)
         return _decision(Step.CREATE, Phase.STARTING, _progressing("the driver is being created"), status)
-    status["driver"] = seen.driver["metadata"]["name"]
-    if "deletionTimestamp" in seen.driver["metadata"]:
+    if runner is None or "deletionTimestamp" in runner["metadata"]:
         return _decision(Step.NONE, Phase.RESTARTING, _progressing("the driver is terminating"), status)
-    if hash_of(seen.driver) != wanted_hash:
+    if hash_of(runner) != wanted_hash:
         for key in ("ended", "nextStart", "failures"):
             status.pop(key, None)
         return _decision(
             Step.DELETE, Phase.RESTARTING, _progressing("the driver is replaced: the spec changed"), status
         )
-    if seen.driver.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-        return _after_the_end(pipeline, wanted_hash, seen.driver, status, now)
+    if pipeline.by_spark_operator:
+        return _by_spark_operator(pipeline, wanted_hash, state_of(runner), seen, status)
+    if runner.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return _after_the_end(pipeline, wanted_hash, runner, status, now)
     status.pop("nextStart", None)
+    return _while_it_lives(pipeline, seen, status)
+
+
+def _by_spark_operator(
+    pipeline: Pipeline, wanted_hash: str, state: ApplicationState, seen: Seen, status: Status
+) -> Decision:
+    """Return the decision about a driver that Apache's operator runs, and restarts."""
+    status["restarts"], status["failures"] = state.restarts, state.failures
+    if (failure := state.failure) is not None and failure.time != status.get("lastErrorTime"):
+        pod = None if failure.pod_status is None else {"status": failure.pod_status}
+        end = {} if pod is None else _terminated(pod)
+        said = cut(f"{failure.summary}: {failure.message or 'no message'}")
+        _keep_error(status, _error(pod) if pod is not None and end else said, failure.time, end)
+    if state.course is Course.ENDED:
+        status["ended"] = wanted_hash
+        return _ended_for_good(status, failed=state.failed)
+    if state.course is Course.BETWEEN:
+        what = f"{status['lastError']}; " if state.failed else "the driver has ended; "
+        verdict = Verdict(_failure(status) if state.failed else Reason.PROGRESSING, f"{what}state {state.summary}")
+        return _decision(Step.NONE, Phase.BACKING_OFF, verdict, status)
+    if state.course is Course.SUBMITTED or seen.driver is None:
+        said = f"the Apache Spark Kubernetes Operator has not started the driver, state {state.summary or 'unknown'}"
+        return _decision(Step.NONE, Phase.STARTING, _progressing(said), status)
     return _while_it_lives(pipeline, seen, status)
 
 
@@ -152,10 +190,7 @@ def _after_the_end(pipeline: Pipeline, wanted_hash: str, driver: Manifest, statu
     status["driverUid"] = uid
     started, finished = _times(driver, now)
     if failed and not counted:
-        status["lastError"], status["lastErrorTime"] = _error(driver), _text(finished)
-        status.pop("lastExitCode", None)
-        if end := _terminated(driver):
-            status["lastExitCode"] = end["exitCode"]
+        _keep_error(status, _error(driver), _text(finished), _terminated(driver))
     if policy.type == "Never" or (policy.type == "OnFailure" and not failed):
         status["ended"] = wanted_hash
         return _ended_for_good(status, failed=failed)
@@ -186,6 +221,14 @@ def _ended_for_good(status: Status, *, failed: bool) -> Decision:
         return _decision(Step.NONE, Phase.FAILED, verdict, status)
     verdict = Verdict(Reason.COMPLETED, "the application ended without an error")
     return _decision(Step.NONE, Phase.COMPLETED, verdict, status)
+
+
+def _keep_error(status: Status, text: str, time: str, terminated: Manifest) -> None:
+    """Keep the error of a driver; `terminated` is the end of its container, empty if it is not known."""
+    status["lastError"], status["lastErrorTime"] = text, time
+    status.pop("lastExitCode", None)
+    if terminated:
+        status["lastExitCode"] = terminated["exitCode"]
 
 
 def _failure(status: Status) -> Reason:

@@ -24,6 +24,7 @@ from raptormq_operator.event_diagnostics import time_of
 from raptormq_operator.kube.errors import Conflict, Invalid, KubeError
 from raptormq_operator.manifests import pipeline as manifests
 from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.manifests.spark_application import spark_application
 from raptormq_operator.metrics import STEPS
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
@@ -42,8 +43,9 @@ RESYNC_S = 300.0
 RETRY_FIRST_S = 2.0
 RETRY_MAX_S = 60.0
 """First and maximum interval of checks while a prerequisite of a driver is missing."""
+NO_SPARK_OPERATOR = "runBy needs the Apache Spark Kubernetes Operator (kind SparkApplication of spark.apache.org/v1)"
 NO_RIGHT = "the operator may not run pipelines: value sparkPipelines.enabled of its chart gives it the rights"
-_FORBIDDEN = 403
+_FORBIDDEN, _NOT_FOUND = 403, 404
 
 log = get_logger(__name__)
 
@@ -86,16 +88,17 @@ class PipelineReconciler:
             await self._parts.writer.write(body, status, Verdict(Reason.NOT_SUPPORTED, NO_RIGHT))
             return None
         seen = await self._observe(pipeline)
-        refusal = self._reserved(pipeline)
-        pod: Manifest | None = None
+        refusal = self._reserved(pipeline) or _foreign(pipeline, seen.application)
+        wanted: Manifest | None = None
         before = body.get("status", {})
         if refusal is None:
             address, application, refusal = await self._sources(pipeline)
-            pod = manifests.driver_pod(pipeline, address, application)
-            starts = pipeline_plan.starts_driver(pipeline, manifests.hash_of(pod), seen, before)
+            runner = spark_application if pipeline.by_spark_operator else manifests.driver_pod
+            wanted = runner(pipeline, address, application)
+            starts = pipeline_plan.starts_driver(pipeline, manifests.hash_of(wanted), seen, before)
             refusal = refusal or (await self._fault(pipeline, seen) if starts else None)
             refusal = refusal or await self._surround(body, pipeline, afresh=starts)
-        wanted_hash = "" if pod is None else manifests.hash_of(pod)
+        wanted_hash = "" if wanted is None else manifests.hash_of(wanted)
         decision = pipeline_plan.decide(pipeline, wanted_hash, seen, before, refusal, self._today())
         status = decision.status
         if status["phase"] == Phase.RUNNING and seen.driver is not None:
@@ -103,21 +106,28 @@ class PipelineReconciler:
             kept = {key: before[key] for key in ("queries", "lag", "rowsPerSecond") if key in before}
             status |= kept if answer is None else answer
         await self._parts.writer.write(body, status, decision.verdict)
-        await self._take(body, decision, pod, seen)
+        await self._take(body, decision, wanted, seen.runner(pipeline))
         return self._next((namespace, name), decision, refusal)
 
     async def _observe(self, pipeline: Pipeline) -> Seen:
         labels = names.selector({names.PIPELINE_LABEL: pipeline.name})
-        driver, pods, claim = await asyncio.gather(
-            self._api.get("Pod", pipeline.namespace, names.driver(pipeline.name)),
+        pods, claim = await asyncio.gather(
             self._api.select("Pod", pipeline.namespace, labels),
             self._api.get("PersistentVolumeClaim", pipeline.namespace, pipeline.checkpoint.claim),
         )
-        executors = [pod for pod in pods if pod["metadata"]["name"] != names.driver(pipeline.name)]
+        application: Manifest | None = None
+        if pipeline.by_spark_operator:
+            application = await self._api.get("SparkApplication", pipeline.namespace, pipeline.name)
+            drivers = [pod for pod in pods if _is_driver(pod)]
+            driver = max(drivers, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
+            executors = [pod for pod in pods if not _is_driver(pod)]
+        else:
+            driver = await self._api.get("Pod", pipeline.namespace, names.driver(pipeline.name))
+            executors = [pod for pod in pods if pod["metadata"]["name"] != names.driver(pipeline.name)]
         fault = ""
         if driver is not None and (claim is None or claim.get("status", {}).get("phase") != "Bound"):
             fault = await self._claim_fault(pipeline)
-        return Seen(driver, executors, claim, fault)
+        return Seen(driver, executors, claim, fault, application)
 
     async def _claim_fault(self, pipeline: Pipeline) -> str:
         try:
@@ -155,9 +165,20 @@ class PipelineReconciler:
 
     async def _fault(self, pipeline: Pipeline, seen: Seen) -> Verdict | None:
         """Return the reason why no driver can be started now."""
+        if pipeline.by_spark_operator and (fault := await self._missing_spark_operator(pipeline)) is not None:
+            return fault
         if (fault := await self._missing_topics(pipeline)) is not None:
             return fault
         return await self._missing_keys(pipeline) or await self._checkpoint_fault(pipeline, seen)
+
+    async def _missing_spark_operator(self, pipeline: Pipeline) -> Verdict | None:
+        try:
+            await self._api.select("SparkApplication", pipeline.namespace, "")
+        except KubeError as error:
+            if error.status not in (_FORBIDDEN, _NOT_FOUND):
+                raise
+            return Verdict(Reason.NOT_SUPPORTED, f"{NO_SPARK_OPERATOR}: {error}")
+        return None
 
     async def _missing_topics(self, pipeline: Pipeline) -> Verdict | None:
         body = await self._api.get("BrokerCluster", pipeline.namespace, pipeline.cluster)
@@ -258,18 +279,20 @@ class PipelineReconciler:
                     await self._say(body, "Updated", "changed", kind, name)
         return None
 
-    async def _take(self, body: Manifest, decision: Decision, pod: Manifest | None, seen: Seen) -> None:
+    async def _take(
+        self, body: Manifest, decision: Decision, wanted: Manifest | None, current: Manifest | None
+    ) -> None:
         namespace = body["metadata"]["namespace"]
-        if decision.step is Step.CREATE and pod is not None:
+        if decision.step is Step.CREATE and wanted is not None:
             try:
-                await self._api.create(pod)
+                await self._api.create(wanted)
             except Conflict:  # the previous driver is still terminating; its end is an event
                 return
-            await self._say(body, "Created", "made", "Pod", pod["metadata"]["name"])
-        elif decision.step is Step.DELETE and seen.driver is not None:
-            metadata = seen.driver["metadata"]
-            await self._api.delete("Pod", namespace, metadata["name"], metadata["uid"])
-            await self._say(body, "Deleted", "deleted", "Pod", metadata["name"])
+            await self._say(body, "Created", "made", wanted["kind"], wanted["metadata"]["name"])
+        elif decision.step is Step.DELETE and current is not None:
+            kind, metadata = current["kind"], current["metadata"]
+            await self._api.delete(kind, namespace, metadata["name"], metadata["uid"])
+            await self._say(body, "Deleted", "deleted", kind, metadata["name"])
 
     async def _say(self, body: Manifest, reason: str, verb: str, kind: str, name: str) -> None:
         STEPS.labels(verb, kind).inc()
@@ -282,6 +305,17 @@ class PipelineReconciler:
         if decision.wait_s is not None:
             return max(decision.wait_s, 1.0)
         return RESYNC_S if decision.status["phase"] in (Phase.COMPLETED, Phase.FAILED) else PULSE_S
+
+
+def _is_driver(pod: Manifest) -> bool:
+    return bool(pod["metadata"].get("labels", {}).get(names.COMPONENT_LABEL) == names.SPARK_DRIVER)
+
+
+def _foreign(pipeline: Pipeline, application: Manifest | None) -> Verdict | None:
+    if application is None or _is_ours(pipeline, application):
+        return None
+    text = f"SparkApplication {pipeline.name} exists and does not belong to this pipeline"
+    return Verdict(Reason.NAME_CONFLICT, text)
 
 
 def _is_ours(pipeline: Pipeline, current: Manifest) -> bool:

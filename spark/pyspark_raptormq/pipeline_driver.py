@@ -1,6 +1,7 @@
 """Driver process of a SparkPipeline: runs the application, and serves the progress of its queries.
 
     python -m pyspark_raptormq.pipeline_driver APPLICATION [ARGUMENT ...]
+    spark-submit .../pyspark_raptormq/pipeline_driver.py APPLICATION [ARGUMENT ...]
 
 APPLICATION is a Python file, or an http or https URL of one. It runs as `__main__`, in a process whose Spark session
 already exists: `SparkSession.builder.getOrCreate()` returns it. When the file ends and queries are still active, the
@@ -13,7 +14,7 @@ The cause of a failure is one line in the termination message of the container, 
 error. Exit codes: 1 if the application failed, 2 if it cannot be started, 70 if one of its queries is dead (see
 `pipeline_watch`), which the application may not detect. SIGTERM ends the process immediately, because the JVM may be in
 the middle of a call: the checkpoint is consistent at any time, and Kubernetes deletes the executors with the pod. See
-also: `raptormq_operator.manifests.pipeline` starts the process.
+also: `raptormq_operator.manifests.pipeline` and `spark_application` start the process.
 """
 
 from __future__ import annotations
@@ -203,4 +204,6 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
+    if sys.path[0] == str(Path(__file__).parent):  # spark-submit runs this file, whose neighbours are no modules
+        del sys.path[0]
     sys.exit(main(sys.argv[1:]))

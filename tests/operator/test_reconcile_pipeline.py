@@ -310,6 +310,63 @@ async def test_a_driver_without_memory_ends_unless_the_spec_says_otherwise(own: 
     assert f"{name} {own or '-XX:+ExitOnOutOfMemoryError'}\n" in data["spark-defaults.conf"]
 
 
+async def test_the_driver_of_a_spark_application_is_reported() -> None:
+    operator = Operator(runBy="SparkKubernetesOperator")
+    await operator.turn()
+    made = {(kind, name) for kind, _, name in operator.kube.objects if kind not in ("Event", "BrokerCluster")}
+    assert made == {
+        ("SparkPipeline", "delays"),
+        ("ServiceAccount", "delays-driver"),
+        ("Role", "delays-driver"),
+        ("RoleBinding", "delays-driver"),
+        ("Service", "delays-driver"),
+        ("PersistentVolumeClaim", "delays-checkpoint"),
+        ("SparkApplication", "delays"),
+    }
+    place = ("SparkApplication", NAMESPACE, "delays")
+    template = operator.kube.objects[place]["spec"]["driverSpec"]["podTemplateSpec"]
+    for name, labels in (
+        ("delays-0-driver", template["metadata"]["labels"]),
+        ("delays-exec-1", {"raptormq.io/pipeline": "delays"}),
+    ):
+        status = {"phase": "Running", "podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+        operator.kube.put({"kind": "Pod", "metadata": metadata, "status": status})
+    operator.kube.objects[place]["status"] = {"currentState": {"currentStateSummary": "RunningHealthy"}}
+    operator.progress = summary({"queries": [{"name": "q", "lag": 5}]})
+    assert await operator.turn() == PULSE_S
+    assert operator.reason() == ("Ready", "driver and 1 executors run")
+    assert (operator.status()["lag"], operator.status()["driver"]) == (5, "delays-0-driver")
+    operator.make(runBy="SparkKubernetesOperator", arguments=["--other"])
+    await operator.turn()
+    assert place not in operator.kube.objects
+    await operator.turn()
+    assert place not in operator.kube.objects
+    del operator.kube.objects["Pod", NAMESPACE, "delays-0-driver"]
+    await operator.turn()
+    assert operator.kube.objects[place]["spec"]["driverArgs"][1:] == ["--other"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_no_application_is_made_without_the_other_operator(status: int) -> None:
+    operator = Operator(runBy="SparkKubernetesOperator")
+    operator.kube.refuse_lists["SparkApplication"] = KubeError(status, "the server could not find it")
+    await operator.turn()
+    assert operator.reason()[0] == "NotSupported"
+    assert "Apache Spark Kubernetes Operator" in operator.reason()[1]
+    assert ("SparkApplication", NAMESPACE, "delays") not in operator.kube.objects
+
+
+async def test_a_foreign_application_is_not_touched() -> None:
+    operator = Operator(runBy="SparkKubernetesOperator")
+    foreign = {"kind": "SparkApplication", "metadata": {"name": "delays", "namespace": NAMESPACE}, "spec": {}}
+    operator.kube.put(foreign)
+    await operator.turn()
+    text = "SparkApplication delays exists and does not belong to this pipeline"
+    assert operator.reason() == ("NameConflict", text)
+    assert operator.kube.objects["SparkApplication", NAMESPACE, "delays"]["spec"] == {}
+
+
 async def test_a_driver_that_is_silent_is_ended_but_not_while_it_starts() -> None:
     operator = Operator(restartPolicy={"progressDeadlineSeconds": 600})
     await operator.turn()

@@ -108,6 +108,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [configmaps, persistentvolumeclaims, pods, services]
   verbs: [update, deletecollection]
+# Drivers that the Apache Spark Kubernetes Operator runs (runBy).
+- apiGroups: [spark.apache.org]
+  resources: [sparkapplications]
+  verbs: [get, list, create, delete]
 # Whether the Secrets that a SparkPipeline names have the keys that it needs.
 - apiGroups: [""]
   resources: [secrets]

@@ -45,6 +45,7 @@ RESOURCES = {
     "Secret": ("v1", "secrets"),
     "Service": ("v1", "services"),
     "ServiceAccount": ("v1", "serviceaccounts"),
+    "SparkApplication": ("spark.apache.org/v1", "sparkapplications"),
     "SparkPipeline": (names.API_VERSION, "sparkpipelines"),
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Topic": (names.API_VERSION, "topics"),

@@ -5,6 +5,8 @@
     Service                             headless: metrics and Spark's UI of the driver
     PersistentVolumeClaim               the checkpoint, unless the spec names a claim
     Pod                                 the driver, in client mode
+    SparkApplication                    in place of ConfigMap and Pod, if Apache's operator runs the driver; see
+                                        `spark_application`
 
 The driver is a pod without a controller. Its name is fixed, so that there is never more than one: two drivers on one
 checkpoint would both write it. A Deployment starts the next pod while the one before is still terminating. Executors
@@ -46,8 +48,10 @@ START_S = 900
 """Time for the driver to download its application and to create its session."""
 SILENT_S = 120
 """Time without a response after which the kubelet kills the driver."""
-_PROBE = {"httpGet": {"path": "/progress", "port": "progress"}, "timeoutSeconds": 5}
+_PROBE = {"httpGet": {"path": "/progress", "port": PROGRESS_PORT}, "timeoutSeconds": 5}
 HASH_ANNOTATION = names.MANIFEST_HASH_ANNOTATION
+SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": str(PROGRESS_PORT)}
+"""Annotations of driver pods."""
 
 RESERVED = (
     "spark.app.name",
@@ -89,10 +93,11 @@ def reserved_properties(pipeline: Pipeline) -> list[str]:
 
 
 def objects(pipeline: Pipeline) -> tuple[Manifest, ...]:
-    """Return all objects except the driver pod, in the order of their creation."""
+    """Return all objects except the one that runs the driver, in the order of their creation."""
     account = (_service_account(pipeline), _role(pipeline), _binding(pipeline))
     claim = (_claim(pipeline),) if pipeline.checkpoint.owned else ()
-    return (*account, config_map(pipeline), _service(pipeline), *claim)
+    configuration = () if pipeline.by_spark_operator else (config_map(pipeline),)
+    return (*account, *configuration, _service(pipeline), *claim)
 
 
 def driver_pod(pipeline: Pipeline, name_server_address: str, application: str = "") -> Manifest:
@@ -101,21 +106,17 @@ def driver_pod(pipeline: Pipeline, name_server_address: str, application: str = 
     pod: Manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(pipeline, names.driver(pipeline.name)) | {"labels": names.driver_labels(pipeline.name)},
+        "metadata": metadata(pipeline, names.driver(pipeline.name)) | {"labels": names.driver_labels(pipeline.name)},
         "spec": _driver_spec(pipeline, name_server_address),
     }
     seal = digest([pod["spec"], config_map(pipeline)["data"], application])
-    pod["metadata"]["annotations"] = {
-        HASH_ANNOTATION: seal,
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(PROGRESS_PORT),
-    }
+    pod["metadata"]["annotations"] = {HASH_ANNOTATION: seal, **SCRAPED}
     return pod
 
 
-def hash_of(pod: Manifest) -> str:
-    """Return the hash of a driver pod; "" for a pod that the operator has not created."""
-    return str(pod["metadata"].get("annotations", {}).get(HASH_ANNOTATION, ""))
+def hash_of(runner: Manifest) -> str:
+    """Return the hash of a driver pod or SparkApplication; "" for one that the operator has not created."""
+    return str(runner["metadata"].get("annotations", {}).get(HASH_ANNOTATION, ""))
 
 
 def config_map(pipeline: Pipeline) -> Manifest:
@@ -124,15 +125,25 @@ def config_map(pipeline: Pipeline) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(pipeline, names.spark_config(pipeline.name)),
+        "metadata": metadata(pipeline, names.spark_config(pipeline.name)),
         "data": {
             "spark-defaults.conf": lines,
-            EXECUTOR_TEMPLATE: json.dumps(_executor_template(pipeline), indent=1, sort_keys=True) + "\n",
+            EXECUTOR_TEMPLATE: json.dumps(executor_template(pipeline), indent=1, sort_keys=True) + "\n",
         },
     }
 
 
 def _properties(pipeline: Pipeline) -> dict[str, str]:
+    return properties(pipeline) | {
+        "spark.kubernetes.executor.podTemplateFile": f"{CONF_DIRECTORY}/{EXECUTOR_TEMPLATE}",
+        "spark.kubernetes.namespace": pipeline.namespace,
+        "spark.master": "k8s://https://kubernetes.default.svc:443",
+        "spark.submit.deployMode": "client",
+    }
+
+
+def properties(pipeline: Pipeline) -> dict[str, str]:
+    """Return the properties of Spark that do not depend on who runs the driver."""
     executors = pipeline.executors
     heap = executors.size.mebibytes // 2
     given = {
@@ -146,11 +157,7 @@ def _properties(pipeline: Pipeline) -> dict[str, str]:
         "spark.kubernetes.container.image": pipeline.image,
         "spark.kubernetes.container.image.pullPolicy": pipeline.image_pull_policy,
         f"spark.kubernetes.executor.label.{names.PIPELINE_LABEL}": pipeline.name,
-        "spark.kubernetes.executor.podTemplateFile": f"{CONF_DIRECTORY}/{EXECUTOR_TEMPLATE}",
         "spark.kubernetes.executor.request.cores": executors.size.cpu,
-        "spark.kubernetes.namespace": pipeline.namespace,
-        "spark.master": "k8s://https://kubernetes.default.svc:443",
-        "spark.submit.deployMode": "client",
         "spark.ui.port": UI_PORT,
     }
     if executors.most > executors.least:
@@ -175,52 +182,65 @@ def _properties(pipeline: Pipeline) -> dict[str, str]:
     }
 
 
-def _driver_spec(pipeline: Pipeline, name_server_address: str) -> Manifest:
-    application = pipeline.application
-    place = application.file or application.url or f"{APPLICATION_DIRECTORY}/{application.key}"
+def driver_template(pipeline: Pipeline, name_server_address: str) -> Manifest:
+    """Return the part of the spec of a driver pod that does not depend on who runs it."""
     container: Manifest = {
         "name": "driver",
-        "image": pipeline.image,
-        "imagePullPolicy": pipeline.image_pull_policy,
-        "args": ["python3", "-m", "pyspark_raptormq.pipeline_driver", place, *pipeline.arguments],
         # $(NAME) in values and arguments refers to earlier variables.
         "env": [
-            *(_from_field(*each) for each in (("POD_NAME", "metadata.name"), ("POD_IP", "status.podIP"))),
             *_environment(pipeline),
             {"name": "RAPTORMQ_NAME_SERVER", "value": name_server_address},
             {"name": "RAPTORMQ_TOPICS", "value": ",".join(pipeline.topics)},
             {"name": "RAPTORMQ_CHECKPOINT", "value": f"{CHECKPOINT_DIRECTORY}/{pipeline.checkpoint.folder}"},
             {"name": "RAPTORMQ_PROGRESS_DEADLINE_S", "value": str(pipeline.restart_policy.progress_deadline_s)},
-            {"name": "SPARK_CONF_DIR", "value": CONF_DIRECTORY},
-            {
-                "name": "PYSPARK_SUBMIT_ARGS",
-                "value": " ".join(f"--conf {key}={value}" for key, value in OF_THE_POD.items()) + " pyspark-shell",
-            },
         ],
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
         # The server responds as soon as the session exists. The process ends itself if a query or the JVM is dead. If
         # it has no threads left for that, the kubelet kills it.
         "startupProbe": _PROBE | {"periodSeconds": 5, "failureThreshold": START_S // 5},
         "readinessProbe": _PROBE | {"periodSeconds": 5},
         "livenessProbe": _PROBE | {"periodSeconds": 10, "failureThreshold": SILENT_S // 10},
-        "resources": _resources(pipeline.driver),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "spark", "mountPath": CONF_DIRECTORY, "readOnly": True}],
+        "volumeMounts": [],
     }
-    spec = _pod_spec(pipeline, container) | {
-        "serviceAccountName": names.driver(pipeline.name),
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": GRACE_S,
-    }
-    spec["volumes"].append({"name": "spark", "configMap": {"name": names.spark_config(pipeline.name)}})
+    spec = _pod_spec(pipeline, container) | {"terminationGracePeriodSeconds": GRACE_S}
     _mount_checkpoint(pipeline, spec)
-    if application.config_map:
+    if pipeline.application.config_map:
         container["volumeMounts"].append({"name": "application", "mountPath": APPLICATION_DIRECTORY, "readOnly": True})
-        spec["volumes"].append({"name": "application", "configMap": {"name": application.config_map}})
+        spec["volumes"].append({"name": "application", "configMap": {"name": pipeline.application.config_map}})
     return spec
 
 
-def _executor_template(pipeline: Pipeline) -> Manifest:
+def application_arguments(pipeline: Pipeline) -> list[str]:
+    """Return the arguments of the driver program: where the application is, and its arguments."""
+    application = pipeline.application
+    place = application.file or application.url or f"{APPLICATION_DIRECTORY}/{application.key}"
+    return [place, *pipeline.arguments]
+
+
+def _driver_spec(pipeline: Pipeline, name_server_address: str) -> Manifest:
+    spec = driver_template(pipeline, name_server_address)
+    (container,) = spec["containers"]
+    submit = " ".join(f"--conf {key}={value}" for key, value in OF_THE_POD.items())
+    container |= {
+        "image": pipeline.image,
+        "imagePullPolicy": pipeline.image_pull_policy,
+        "args": ["python3", "-m", "pyspark_raptormq.pipeline_driver", *application_arguments(pipeline)],
+        "env": [
+            *(_from_field(*each) for each in (("POD_NAME", "metadata.name"), ("POD_IP", "status.podIP"))),
+            *container["env"],
+            {"name": "SPARK_CONF_DIR", "value": CONF_DIRECTORY},
+            {"name": "PYSPARK_SUBMIT_ARGS", "value": f"{submit} pyspark-shell"},
+        ],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
+        "resources": _resources(pipeline.driver),
+    }
+    container["volumeMounts"].append({"name": "spark", "mountPath": CONF_DIRECTORY, "readOnly": True})
+    spec["volumes"].append({"name": "spark", "configMap": {"name": names.spark_config(pipeline.name)}})
+    return spec | {"serviceAccountName": names.driver(pipeline.name), "restartPolicy": "Never"}
+
+
+def executor_template(pipeline: Pipeline) -> Manifest:
+    """Return the template of executor pods."""
     container: Manifest = {"name": "executor", "env": _environment(pipeline), "volumeMounts": []}
     spec = _pod_spec(pipeline, container) | {"automountServiceAccountToken": False}
     if pipeline.stateful:
@@ -291,7 +311,8 @@ def _resources(size: PodSize) -> Manifest:
     return {"requests": {"cpu": size.cpu, "memory": size.memory}, "limits": {"memory": size.memory}}
 
 
-def _metadata(pipeline: Pipeline, name: str) -> Manifest:
+def metadata(pipeline: Pipeline, name: str) -> Manifest:
+    """Return the metadata of an object of the pipeline."""
     return {
         "name": name,
         "namespace": pipeline.namespace,
@@ -301,7 +322,7 @@ def _metadata(pipeline: Pipeline, name: str) -> Manifest:
 
 
 def _service_account(pipeline: Pipeline) -> Manifest:
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(pipeline, names.driver(pipeline.name))}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(pipeline, names.driver(pipeline.name))}
 
 
 def _role(pipeline: Pipeline) -> Manifest:
@@ -310,7 +331,7 @@ def _role(pipeline: Pipeline) -> Manifest:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
-        "metadata": _metadata(pipeline, names.driver(pipeline.name)),
+        "metadata": metadata(pipeline, names.driver(pipeline.name)),
         "rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}],
     }
 
@@ -320,7 +341,7 @@ def _binding(pipeline: Pipeline) -> Manifest:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
-        "metadata": _metadata(pipeline, name),
+        "metadata": metadata(pipeline, name),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": pipeline.namespace}],
     }
@@ -330,13 +351,13 @@ def _service(pipeline: Pipeline) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(pipeline, names.driver(pipeline.name)),
+        "metadata": metadata(pipeline, names.driver(pipeline.name)),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": names.driver_labels(pipeline.name),
             "ports": [
-                {"name": name, "port": port, "protocol": "TCP", "targetPort": name}
+                {"name": name, "port": port, "protocol": "TCP", "targetPort": port}
                 for name, port in (("progress", PROGRESS_PORT), ("ui", UI_PORT))
             ],
         },
@@ -345,13 +366,13 @@ def _service(pipeline: Pipeline) -> Manifest:
 
 def _claim(pipeline: Pipeline) -> Manifest:
     checkpoint = pipeline.checkpoint
-    metadata = _metadata(pipeline, checkpoint.claim)
+    described = metadata(pipeline, checkpoint.claim)
     if checkpoint.when_deleted == "Retain":
-        del metadata["ownerReferences"]
+        del described["ownerReferences"]
     spec: Manifest = {"accessModes": [checkpoint.access_mode], "resources": {"requests": {"storage": checkpoint.size}}}
     if checkpoint.storage_class_name is not None:
         spec["storageClassName"] = checkpoint.storage_class_name
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": described, "spec": spec}
 
 
 def _escaped(value: str) -> str:

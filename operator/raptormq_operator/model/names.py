@@ -34,6 +34,7 @@ SLOT_LABEL = f"{GROUP}/slot"
 """Slot of a broker in the interleaved layout. Brokers with the same slot share a node."""
 PIPELINE_LABEL = f"{GROUP}/pipeline"
 COMPONENT_LABEL = "app.kubernetes.io/component"
+SPARK_DRIVER = "spark-driver"
 CONFIG_HASH_ANNOTATION = f"{GROUP}/config-hash"
 ACCEPT_LOSS_ANNOTATION = f"{GROUP}/accept-loss"
 """Annotation of a BrokerCluster: the member that may be promoted although its lag is large."""
@@ -96,7 +97,7 @@ def pipeline_labels(pipeline: str) -> dict[str, str]:
 
 
 def driver_labels(pipeline: str) -> dict[str, str]:
-    return pipeline_labels(pipeline) | {COMPONENT_LABEL: "spark-driver"}
+    return pipeline_labels(pipeline) | {COMPONENT_LABEL: SPARK_DRIVER}
 
 
 def managed_labels(cluster: str) -> dict[str, str]:

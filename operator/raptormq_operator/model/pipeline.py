@@ -124,6 +124,8 @@ class Pipeline:
     uid: str
     generation: int
     created: str
+    by_spark_operator: bool
+    """Whether the operator of Apache Spark runs the driver, in place of this one."""
     cluster: str
     topics: tuple[str, ...]
     image: str
@@ -157,6 +159,7 @@ class Pipeline:
             uid=metadata["uid"],
             generation=metadata["generation"],
             created=metadata["creationTimestamp"],
+            by_spark_operator=spec["runBy"] == "SparkKubernetesOperator",
             cluster=spec["clusterRef"]["name"],
             topics=tuple(spec["topics"]),
             image=spec["image"],
