@@ -15,6 +15,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from raptormq.client import Message
+from raptormq_operator.manifests import spark_application
 from tests.names import unique
 from tests.spark.sending import create_topic, send
 
@@ -115,6 +116,34 @@ def test_a_manifest_fits_what_it_refers_to(name: str) -> None:
         volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume
     ]
     assert claims == [each["metadata"]["name"] for each in documents if each["kind"] == "PersistentVolumeClaim"]
+
+
+def test_the_application_for_kubeflow_is_the_pipeline_of_this_operator() -> None:
+    access = {each["kind"]: each for each in yaml.safe_load_all((EXAMPLES / "spark-access.yaml").read_text())}
+    pod = yaml.safe_load(access["ConfigMap"]["data"]["executor.yaml"])["spec"]
+    claim, application = yaml.safe_load_all((EXAMPLES / "spark-kubeflow.yaml").read_text())
+    pipeline = yaml.safe_load((EXAMPLES / "spark-clean-topic.yaml").read_text())["spec"]
+    spec = application["spec"]
+    assert spec["mainApplicationFile"] == spark_application.PROGRAM
+    assert spec["sparkVersion"] == spark_application.SPARK_VERSION
+    assert spec["image"] == pipeline["image"]
+    place = spec["arguments"][4]
+    known = {
+        "$(RAPTORMQ_NAME_SERVER)": f"{pipeline['clusterRef']['name']}-namesrv:9876",
+        "$(RAPTORMQ_CHECKPOINT)": place,
+    }
+    assert spec["arguments"] == [
+        pipeline["application"]["file"],
+        *(known.get(each, each) for each in pipeline["arguments"]),
+    ]
+    assert {"name": "RAPTORMQ_CHECKPOINT", "value": place} in spec["driver"]["env"]
+    assert spec["driver"]["serviceAccount"] == access["ServiceAccount"]["metadata"]["name"]
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert volumes["checkpoint"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    for part in (spec["driver"], spec["executor"]):
+        assert part["podSecurityContext"] == pod["securityContext"]
+        assert part["securityContext"] == pod["containers"][0]["securityContext"]
+        assert {mount["name"] for mount in part["volumeMounts"]} <= volumes.keys()
 
 
 def test_executors_may_not_do_more_than_drivers_and_neither_is_root() -> None:
