@@ -59,9 +59,11 @@ class Driver:
             return
         self.kill()
         environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        # A killed process leaves its temporary files.
+        environment["SPARK_LOCAL_DIRS"] = environment["TMPDIR"] = str(self._folder)
         # Spark repeats a task whose worker dies, up to four times, as on a cluster. One core runs the two tasks of
         # a batch one after the other. The optimizing compiler would pay off later only.
-        quick = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'"
+        quick = f"--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={self._folder}'"
         environment["PYSPARK_SUBMIT_ARGS"] = f"--master local[1,4] {quick} pyspark-shell"
         with (self._folder / "driver.log").open("ab") as log:
             self._process = subprocess.Popen(

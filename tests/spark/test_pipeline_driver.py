@@ -73,9 +73,12 @@ class Driver:
         self.message.touch()
         application = folder / "application.py"
         application.write_text(COUNT)
+        temporary = f"--driver-java-options -Djava.io.tmpdir={folder}"
         environment = os.environ | {
             "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": f"--master local[1] --conf spark.ui.enabled=false {temporary} pyspark-shell",
+            "SPARK_LOCAL_DIRS": str(folder),
+            "TMPDIR": str(folder),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "RAPTORMQ_TOPICS": topic,
             "RAPTORMQ_CHECKPOINT": str(folder / "checkpoint"),
