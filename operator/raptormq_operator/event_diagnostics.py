@@ -1,8 +1,9 @@
-"""Reasons why pods have not started, from Warning events. Pure functions of objects of the API server.
+"""Reasons why pods have not started, derived from Warning events. Pure functions of Kubernetes objects.
 
 An event remains for an hour, even if its cause has been resolved. An event therefore counts only while the state that
-it explains persists, and only for exactly this object:
+it explains persists, and only if it is about that very object (the same uid, if known):
 
+state                    event                                       typical causes
 missing pod              FailedCreate of its StatefulSet             quota, admission rule, rejected claim
 pod without a node       ProvisioningFailed of its volume claims     missing StorageClass, exhausted capacity
 pod without a sandbox    FailedMount, FailedAttachVolume,            missing Secret, disk attached to another node,

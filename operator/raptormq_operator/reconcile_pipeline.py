@@ -164,7 +164,7 @@ class PipelineReconciler:
         return cluster.name_server_address, text, None
 
     async def _fault(self, pipeline: Pipeline, seen: Seen) -> Verdict | None:
-        """Return the reason why no driver can be started now."""
+        """Return why no driver can be started now, or None."""
         if pipeline.by_spark_operator and (fault := await self._missing_spark_operator(pipeline)) is not None:
             return fault
         if (fault := await self._missing_topics(pipeline)) is not None:

@@ -278,7 +278,7 @@ def _named_items(value: object, owner: str, of: str) -> list[tuple[str, object]]
         raise OffsetFormatError(f"{owner} must be a JSON object with one field per {of}, not {_kind(value)}")
     for name in value:
         if not isinstance(name, str) or not name:
-            raise OffsetFormatError(f"{owner}: {name!r} is not the name of a {of}")
+            raise OffsetFormatError(f"{owner}: the name of a {of} must be a non-empty text, not {name!r}")
     return list(value.items())
 
 

@@ -203,10 +203,10 @@ class VersionedFile:
         """The newest version that was written."""
 
     def save(self, version: int, data: bytes) -> None:
-        """Write a newer version, after any save in progress; thread-safe.
+        """Write ``data`` unless this or a newer version has been written. Waits for a save in progress; thread-safe.
 
         Raises:
-            OSError: the old contents are still there.
+            OSError: the save failed. ``version`` is unchanged, and the file has its old or its new contents.
         """
         with self._writing:
             if version > self.version:

@@ -153,5 +153,5 @@ def test_a_function_that_may_be_plain_is_warned_of(caplog: pytest.LogCaptureFixt
 
 
 def test_an_answer_that_cannot_be_awaited_is_named() -> None:
-    with pytest.raises(ClientError, match="must be async def: it has returned 5"):
+    with pytest.raises(ClientError, match="must be async def: it returned 5"):
         require_awaitable(5, "a listener")  # type: ignore[arg-type]

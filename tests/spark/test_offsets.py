@@ -99,7 +99,7 @@ def test_relative_offsets_are_for_options_only() -> None:
         ('{"v": 1, "q": {}, "x": 1}', "unknown field 'x'"),
         ('{"t": 1}', "topic 't' must be a JSON object"),
         ('{"t": {"b": [1]}}', "t@b must be a JSON object"),
-        ('{"t": {"": {}}}', "'' is not the name of a broker"),
+        ('{"t": {"": {}}}', "the name of a broker must be a non-empty text, not ''"),
         ('{"t": {"b": {"00": 1}}}', "'00' is not a queue number"),
         ('{"t": {"b": {"-1": 1}}}', "'-1' is not a queue number"),
         ('{"t": {"b": {"4294967296": 1}}}', "queue must be a whole number"),

@@ -101,5 +101,5 @@ def require_awaitable(result: Awaitable[T], what: str, error: type[ClientError] 
     already run.
     """
     if not inspect.isawaitable(result):
-        raise error(f"{what} must be async def: it has returned {result!r}, which cannot be awaited")
+        raise error(f"{what} must be async def: it returned {result!r}, which cannot be awaited")
     return result

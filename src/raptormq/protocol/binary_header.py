@@ -43,7 +43,7 @@ def decode(data: bytes) -> Fields:
         position += 4
         end = position + ext_length
         if ext_length < 0 or end > len(data):
-            raise CommandError(f"header map of {ext_length} bytes does not fit")
+            raise CommandError(f"{ext_length} bytes of extFields in a header with {len(data) - position} bytes left")
         return code, language, version, opaque, flag, remark, _decode_entries(data, position, end)
     except UnicodeDecodeError as error:
         raise TextError(error, code, opaque, flag) from error

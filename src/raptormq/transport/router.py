@@ -36,7 +36,7 @@ Answer = RemotingCommand | None
 
 @dataclass(frozen=True, slots=True)
 class SequentialTask:
-    """Result of a handler that runs as a task, while later requests of its connection wait."""
+    """Returned by a handler whose work runs as a task. Later requests on the same connection wait for it."""
 
     work: Coroutine[Any, Any, Answer | Awaitable[Answer]]
     """The task. Later requests of the connection are handled after it ends. They do not wait for an awaitable that it

@@ -34,7 +34,7 @@ MATCH_ALL = SubscriptionFilter()
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Return whether the filter language is TAG, the default."""
+    """Return whether the expression type is TAG, the default."""
     return expression_type in (None, "", TAG)
 
 
@@ -105,10 +105,10 @@ def compiled(expression_type: str | None, expression: str | None, code: int) -> 
     """Return a compiled SQL92 expression.
 
     Raises:
-        Refused: ``code``, the expression is invalid or has another language.
+        Refused: ``code``, the expression is invalid, or has another type.
     """
     if expression_type != SQL92:
-        raise Refused(code, f"unknown filter language {expression_type}")
+        raise Refused(code, f"unsupported expression type {expression_type}")
     try:
         return compile_filter(expression or "")
     except FilterError as error:

@@ -67,3 +67,10 @@ def restore(waiting: StoredMessage) -> PendingRecord | None:
     if topic is None or queue is None:
         return None
     return record_copy(waiting, topic, queue, waiting.properties, once=True)
+
+
+def why_discarded(record: PendingRecord | None) -> str:
+    """Return, for the log, why the result of :func:`restore` is not delivered to its topic."""
+    if record is None:
+        return "its property REAL_TOPIC or REAL_QID is missing or invalid"
+    return f"topic {record.topic} does not exist, or was deleted after the message was stored"

@@ -16,7 +16,7 @@ from itertools import takewhile
 
 from raptormq.broker.cooperative import steady_ms
 from raptormq.broker.delay.clock_rollback import ClockRollback
-from raptormq.broker.delay.delayed_message import restore
+from raptormq.broker.delay.delayed_message import restore, why_discarded
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.stored_messages import decode_messages, has_topic
 from raptormq.broker.delivered.copies import Copies
@@ -169,8 +169,9 @@ class DelayedDelivery:
             record = restore(message)
             if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
                 logger.warning(
-                    "dropped the delayed message at log offset %d: its topic does not exist",
+                    "discarded the delayed message at log offset %d: %s",
                     message.physical_offset,
+                    why_discarded(record),
                 )
             else:
                 yield record

@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
+from raptormq.broker.delay.delayed_message import why_discarded
 from raptormq.broker.delay.stored_messages import decode_messages, has_topic
 from raptormq.broker.delay.timer_message import deletion_keys, deliver_timer
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
@@ -238,7 +239,7 @@ class TimerDelivery:
         record = deliver_timer(message, self._clock())
         if record is None or not has_topic(self._store, self._topics, record.topic, message.physical_offset):
             logger.warning(
-                "dropped the timer message at log offset %d: its topic does not exist", message.physical_offset
+                "discarded the timer message at log offset %d: %s", message.physical_offset, why_discarded(record)
             )
         else:
             yield record

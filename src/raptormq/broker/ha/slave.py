@@ -189,7 +189,7 @@ class HaSlave:
             try:
                 await step()
             except (OSError, RaptorMQError) as error:
-                logger.error("a service of the new master failed to start: %s", error)
+                logger.error("this broker is the master now, but one of its services failed to start: %s", error)
         self._work.register(MASTER_ID)
 
     # --- connections ---

@@ -2,9 +2,9 @@
 ``RocketMQAction`` of request headers). ``docs/reference/access-control.md`` lists them and the differences from
 RocketMQ.
 
-RocketMQ permits requests without a rule for every authenticated user, for example changes of the broker's settings,
-group administration and lite pulls. This broker treats them as requests of administrators, which require the action on
-the cluster.
+RocketMQ lets any authenticated user send a request for which it defines no rule, for example to change broker settings,
+to administer groups or to use lite pull. This broker treats such requests as administrative: they require the action on
+the cluster resource.
 """
 
 from __future__ import annotations

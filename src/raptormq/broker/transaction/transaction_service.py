@@ -19,6 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from raptormq.broker.config import TransactionSettings as Settings
+from raptormq.broker.delay.delayed_message import why_discarded
 from raptormq.broker.delivered.copies import Copies
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.loading import Loading
@@ -304,7 +305,9 @@ class TransactionService:
         """
         record = committed(half)
         if record is None or record.topic not in self._topics.configs:
-            logger.warning("dropped the transaction at log offset %d: its topic does not exist", half.physical_offset)
+            logger.warning(
+                "discarded the committed message at log offset %d: %s", half.physical_offset, why_discarded(record)
+            )
             await self._write_decision(half, [])
         else:
             await self._write_decision(half, [record])

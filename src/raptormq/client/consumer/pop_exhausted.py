@@ -26,13 +26,14 @@ log = get_logger(__name__)
 
 
 class ExhaustedMessages:
-    """Makes dead letters for one started `PopConsumer`, in the background: a cancelled receive does not undo a pop.
+    """Stores the exhausted messages of one started `PopConsumer` as dead letters. Runs in background tasks, because the
+    messages stay popped even if the application cancels its receive.
 
     Args:
         group: the consumer group.
-        max_reconsume_times: how often a message is delivered again.
-        requests: acknowledges the messages.
-        retries: stores the dead letters.
+        max_reconsume_times: maximum number of redeliveries.
+        requests: used to acknowledge the messages.
+        retries: used to store the dead letters.
     """
 
     def __init__(self, group: str, max_reconsume_times: int, requests: PopRequests, retries: DelayedRetry) -> None:

@@ -1,11 +1,11 @@
-"""A popping consumer as a member of its group: brokers list it and pass the requests of administrators to it.
+"""Group membership of a pop consumer: brokers list it and forward administrative requests to it.
 
-Brokers pop for clients that they do not know, but `mqadmin consumerConnection`, `consumerStatus` and `raptormq group
-describe` list only clients that send heartbeats. A popping member has no queues, so changes of members and routes do
-not concern it.
+Brokers serve pop requests of unregistered clients, but `mqadmin consumerConnection`, `consumerStatus` and `raptormq
+group describe` list only clients that send heartbeats. A pop consumer owns no queues, so it ignores changes of members
+and routes.
 
-A reset of offsets by the broker (222) needs no member. A broker with `useServerSideResetOffset=false` leaves the reset
-to the members as soon as there is one, so the member commits the offsets that it is told.
+A reset of offsets by the broker (222) does not involve the members. With `useServerSideResetOffset=false` the broker
+delegates the reset to the members if there are any. The member then commits the offsets that it receives.
 
 See also: `consumer.pop_consumer` registers the member, `consumer.inspection` passes requests to it. Source: RocketMQ
 `ConsumeType.CONSUME_POP`, with which brokers count the lag of a group by its pop offsets, and `PopProcessQueueInfo`.

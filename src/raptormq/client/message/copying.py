@@ -1,4 +1,4 @@
-"""Copies of received messages as objects of subclasses of `MessageExt`."""
+"""The field values of a received message, to construct a copy of a subclass of `MessageExt`."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class BatchReader:
                 return
 
     def _is_plausible(self, item: BatchItem) -> bool:
-        """Return whether the item is plausible: no store writes an item that is not."""
+        """Return whether the item is valid, and its record is within the log and in one segment. Others are damaged."""
         end = item.physical + item.size
         segment_size = self._log.segment_size
         in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
