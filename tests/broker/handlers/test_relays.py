@@ -93,7 +93,7 @@ async def test_a_client_that_thinks_for_too_long() -> None:
     registry.heartbeat_consumer(ConsumerData("consumers"), presence)  # type: ignore[arg-type]  # all that is asked of it
     handlers = _handlers(open_store(), registry)
     header = ConsumerRunningInfoRequestHeader("consumers", "me")
-    with pytest.raises(Refused, match="Timeout: no answer within") as refusal:
+    with pytest.raises(Refused, match="Timeout: no response within") as refusal:
         await handlers.running_info(Connection(handlers), RemotingCommand(307), header)  # type: ignore[arg-type]
     assert refusal.value.code == ResponseCode.CONSUME_MSG_TIMEOUT
 

@@ -144,7 +144,7 @@ async def test_a_flush_that_fails_as_nobody_expects_ends_the_writes(
     store = opened(flush_interval_ms=1)
     monkeypatch.setattr(CommitLog, "flush", flush)
     store.set_loop(asyncio.get_running_loop())
-    with pytest.raises(StoreReadOnly, match="could not be flushed: ValueError: flushed in vain"):
+    with pytest.raises(StoreReadOnly, match="could not be flushed: ValueError: an unnecessary flush"):
         await store.wait_flushed(store.append([message("a")]).end_offset)
     with pytest.raises(StoreReadOnly):
         store.append([message("b")])
