@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.client import ClientConfig, Message, Producer, ProducerConfig, SendResult, WhenFull
-from raptormq.client.producer.send_room import GRANTED_PER_TURN, InLine, SendRoom
-from raptormq.errors import Backpressure, ClientClosed, MessageError, RaptorMQError, RequestTimeout
-from raptormq.protocol.codes import RequestCode
+from raptormq.client import Message, Producer, ProducerConfig, SendResult, WhenFull
+from raptormq.client.producer.send_room import GRANTED_PER_TURN, SendRoom
+from raptormq.errors import Backpressure, ClientClosed, MessageError, RequestTimeout
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
-from tests.client.scripted_peer import ScriptedPeer, route, silence
 
 SMALL = ProducerConfig(max_in_flight_messages=4, max_in_flight_bytes=100)
 
@@ -94,71 +92,6 @@ async def test_a_message_that_finds_no_room_in_time_was_not_sent(tmp_path: Path)
             assert (await producer.send(Message("t", b"second"))).queue_offset == 1
 
 
-async def test_senders_with_different_timeouts_are_refused_at_their_deadlines() -> None:
-    room = SendRoom()
-    clock = asyncio.get_running_loop().time
-    room.enter(SMALL.max_in_flight_messages, 0)
-    began = clock()
-
-    async def refused_after(timeout: float) -> float:
-        with pytest.raises(RequestTimeout, match="not sent"):
-            await room.wait(SMALL, 1, timeout)
-        return clock() - began
-
-    long = asyncio.create_task(room.wait(SMALL, 1, 3600.0))
-    waits = [0.4, 0.1, 0.4, 0.0]
-    for timeout, seconds in zip(waits, await asyncio.gather(*map(refused_after, waits)), strict=True):
-        assert seconds >= timeout - 0.001
-    assert await refused_after(0.1) >= 0.499
-    room.leave(SMALL.max_in_flight_messages, 0)
-    await long
-    assert (room.messages, len(room.line)) == (0, 0)
-
-
-@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
-async def test_a_message_that_has_waited_has_no_more_time_than_others(auto_batch: bool) -> None:
-    async with ScriptedPeer() as peer:
-        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
-        peer.on(RequestCode.SEND_MESSAGE_V2, silence)
-        settings = ProducerConfig(max_in_flight_messages=1, auto_batch=auto_batch, send_timeout=4.0)
-        async with Producer("p", name_servers=peer.address, config=settings) as producer:
-            first, waiting = [producer.submit(Message("t", b"%d" % number)) for number in range(2)]
-            with pytest.raises(RequestTimeout):
-                await first
-            async with asyncio.timeout(settings.send_timeout / 2):  # its time is over, too
-                with pytest.raises(RequestTimeout):
-                    await waiting
-
-
-async def test_a_cancelled_send_gives_its_place_in_the_line_to_the_next_one(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        await cluster.create_topic("t", 1)
-        settings = ProducerConfig(max_in_flight_messages=1, auto_batch=True)
-        async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
-            producer._room.enter(1, 1)  # another producer of the client
-            cancelled, *others = [producer.send(Message("t", body)) for body in (b"cancelled", b"1", b"2")]
-            waiting = asyncio.create_task(cancelled)
-            await asyncio.sleep(0)
-            waiting.cancel()
-            producer._room.leave(1, 1)
-            assert [result.queue_offset for result in await asyncio.gather(*others)] == [0, 1]
-            assert producer.describe().waiting_messages == 0
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-
-
-async def test_what_finds_no_room_until_the_producer_closes_fails(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        await cluster.create_topic("t", 1)
-        config = ClientConfig(name_servers=cluster.name_servers, close_timeout=0.2)
-        settings = ProducerConfig(max_in_flight_messages=1, auto_batch=True, send_timeout=3600)
-        async with Producer("p", client_config=config, config=settings) as producer:
-            producer._room.enter(1, 1)  # another producer of the client
-            waiting = [producer.send(Message("t", b"x")), producer.submit(Message("t", b"y"))]
-        for each in await asyncio.gather(*waiting, return_exceptions=True):
-            assert isinstance(each, ClientClosed)
-
-
 @pytest.mark.parametrize("seed", range(10))
 async def test_whatever_is_cancelled_or_late_the_room_holds(seed: int) -> None:
     dice = random.Random(seed)
@@ -193,35 +126,14 @@ async def test_whatever_is_cancelled_or_late_the_room_holds(seed: int) -> None:
     assert 1 < most <= 4
 
 
-class Numbered(InLine):
-    """Notes its number when it is let in."""
-
-    def __init__(self, config: ProducerConfig, number: int, entered: list[int]) -> None:
-        super().__init__(config, 1)
-        self._number = number
-        self._entered = entered
-
-    @property
-    def is_over(self) -> bool:
-        return self._number in self._entered
-
-    def let_in(self, room: SendRoom) -> None:
-        room.enter(1, 1)
-        self._entered.append(self._number)
-
-    def refuse(self, error: RaptorMQError) -> None:
-        raise AssertionError(error)
-
-
 async def test_those_inline_enter_in_turns() -> None:
     room, entered = SendRoom(), list[int]()
     config = ProducerConfig(max_in_flight_messages=10 * GRANTED_PER_TURN)
     room.enter(config.max_in_flight_messages, 0)
     for number in range(3 * GRANTED_PER_TURN):
-        room.join(Numbered(config, number, entered), 60)
+        room.call_when_room(config, 1, 60, lambda error, number=number: entered.append(number))  # type: ignore[misc]
     room.leave(config.max_in_flight_messages, 0)
-    before = len(entered)
-    assert before == GRANTED_PER_TURN
+    before = 0
     while before < 3 * GRANTED_PER_TURN:
         await asyncio.sleep(0)
         assert len(entered) - before <= GRANTED_PER_TURN

@@ -28,7 +28,6 @@ batches. Source: RocketMQ `ProduceAccumulator`.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, overload
 
@@ -156,8 +155,6 @@ class BatchQueue:
         """Timer of the next look whether the batch queue is idle; None while no batch is open."""
         self._bytes_at_look = 0
         """`Accumulator.held_bytes` at the last look."""
-        self._late_deadline = math.inf
-        """Deadline of batches that are opened now; see `add_late`."""
         self.users = 0
 
     @overload
@@ -226,16 +223,6 @@ class BatchQueue:
             self._close_group(group)
         return waiter
 
-    def add_late(self, message: Message, queue: MessageQueue | None, waiter: Waiter, deadline: float) -> Waiter | None:
-        """Add a message that has waited for the limits, as in `add`. A batch that it opens has its `deadline`, a loop
-        time. Later messages have later deadlines, because they wait in order.
-        """
-        self._late_deadline = deadline
-        try:
-            return self.add(message, queue, waiter)
-        finally:
-            self._late_deadline = math.inf
-
     def _find_special(self, message: Message, key: BatchKey) -> tuple[OpenBatch, bytes, Special] | None:
         """Return the batch, the body and the properties of a message with more than a tag, or with a compressed body;
         None if it must not be merged.
@@ -283,7 +270,6 @@ class BatchQueue:
         if not isinstance(wait_stored, bool):
             raise invalid_message(Message(topic, b"", tags, wait_stored=wait_stored))
         batch = OpenBatch(BatchKey(*key), self._ids.id_length)
-        batch.deadline = self._late_deadline
         if full is not None:
             self._close_batch(full)
         batch.group = self._group_for(queue, wait_stored)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import count, repeat
 from typing import Any
 
@@ -36,9 +36,6 @@ log = get_logger(__name__)
 
 _RESENT_CODES = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 """Response codes after which a part is sent again individually, because its topic or broker has changed."""
-
-_LAST_ATTEMPT_S = 0.001
-"""Time for a batch whose deadline has passed while its messages waited to be added."""
 
 Send = Callable[[SendRequest, MessageQueue | None, str | None, float, Callable[[], bool]], Awaitable[SendResult]]
 """`raptormq.client.producer.sender.MessageSender.send`, or a function with the same contract."""
@@ -77,7 +74,7 @@ class BatchSender:
         if not batches:
             return
         parts = self._close_all(batches)
-        deadline = self._deadline(batches)
+        deadline = self._deadline()
 
         async with asyncio.TaskGroup() as resends:
 
@@ -95,7 +92,7 @@ class BatchSender:
 
             refused: RaptorMQError | None = None
             try:
-                await self._queue_batches.send(parts, deadline - self._clock(), complete, is_awaited)
+                await self._queue_batches.send(parts, self._config.send_timeout, complete, is_awaited)
             except RaptorMQError as error:
                 refused = error
             except Exception:
@@ -123,11 +120,9 @@ class BatchSender:
                 fail_all(batch.take_waiters(), error)
         return parts
 
-    def _deadline(self, batches: Iterable[OpenBatch]) -> float:
-        """Return the deadline of encoded batches, without the time for encoding. At least one attempt is made."""
-        now = self._clock()
-        earliest = min(batch.deadline for batch in batches)
-        return max(min(now + self._config.send_timeout, earliest), now + _LAST_ATTEMPT_S)
+    def _deadline(self) -> float:
+        """Return the deadline of an encoded batch, without the time for encoding."""
+        return self._clock() + self._config.send_timeout
 
     def _outgoing(self, batch: OpenBatch, now_ms: int) -> SendRequest:
         """Encode a closed batch; a batch of one message becomes a single message."""
@@ -165,7 +160,7 @@ class BatchSender:
         _, queue, _, _, sys_flag = batch.key
         merged = self._outgoing(batch, now_ms) if len(batch) > 1 else None
         if deadline is None:
-            deadline = self._deadline([batch])
+            deadline = self._deadline()
         if merged is not None:
             try:
                 result = await self._send_until(deadline, merged, queue, batch.is_awaited)

@@ -20,7 +20,6 @@ sends it.
 from __future__ import annotations
 
 import asyncio
-import math
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -109,7 +108,6 @@ class OpenBatch:
         "_specials",
         "added",
         "bodies",
-        "deadline",
         "futures",
         "group",
         "key",
@@ -126,8 +124,6 @@ class OpenBatch:
     def __init__(self, key: BatchKey, id_length: int) -> None:
         self.key = key
         self.bodies: list[bytes] = []
-        self.deadline = math.inf
-        """Loop time by which the batch must be stored, if its first message has waited before it was added."""
         self.added = 0
         """Number of added messages, including cancelled ones."""
         self.futures = 0

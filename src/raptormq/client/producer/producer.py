@@ -12,7 +12,6 @@ them, `producer.sender` sends with retries. Source: RocketMQ `DefaultMQProducer`
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Unpack
@@ -40,7 +39,7 @@ from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, complet
 from raptormq.client.producer.message_trace import MessageTrace
 from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.producer.request_reply import PendingReplies, make_reply, reply_queue
-from raptormq.client.producer.send_room import InLine, SendRoom
+from raptormq.client.producer.send_room import SendRoom
 from raptormq.client.producer.sender import MessageSender, recall
 from raptormq.client.results import SendResult
 from raptormq.client.security import require_keys
@@ -92,11 +91,8 @@ class Producer(Startable):
         self._sender: MessageSender | None = None
         self._batch_queue: BatchQueue | None = None
         self._single_sends: set[asyncio.Task[SendResult]] = set()
-        self._in_line: set[_MessageInLine] = set()
+        self._in_line: set[asyncio.Future[None]] = set()
         """Messages waiting for the in-flight limits."""
-        self._line_ended: asyncio.Event | None = None
-        """Set when none waits any more; None if the producer is not being closed."""
-        self._closing_batch_queue: BatchQueue | None = None
         self._announced: set[str] = set()
         """Topics whose brokers have received a heartbeat of this client."""
         self._last_callback: object = self  # an object that is not a callback
@@ -159,13 +155,9 @@ class Producer(Startable):
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         if self._in_line:
-            self._line_ended, self._closing_batch_queue = asyncio.Event(), batch_queue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._client_config.close_timeout):
-                    await self._line_ended.wait()
-            for waiting in tuple(self._in_line):
-                waiting.refuse(ClientClosed(CLOSED))
-            self._line_ended = self._closing_batch_queue = None
+            await asyncio.wait(tuple(self._in_line), timeout=self._client_config.close_timeout)
+            for granted in tuple(self._in_line):
+                granted.cancel()
         waits: list[Awaitable[object]] = []
         if self._single_sends:
             waits.append(asyncio.wait(tuple(self._single_sends), timeout=self._client_config.close_timeout))
@@ -208,38 +200,30 @@ class Producer(Startable):
             ServerError: the brokers refuse the message.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        if key is None and timeout is None and not self._interceptors and self._sender is not None:
-            accepted = self._accept(self._sender, message, queue)
+        if self._batch_queue is not None and key is None and timeout is None:
+            accepted = self._accept(self._batch_queue, message, queue)
             if accepted is not None:
                 return accepted
         return self._send_later(message, queue, key, timeout)
 
-    def _accept(self, sender: MessageSender, message: Message, queue: MessageQueue | None) -> AcceptedSend | None:
-        """Add a message now to its batch, or to the line of those that wait for the limits. Return None if it is sent
-        by itself, or if the coroutine is created in another thread for the event loop of the producer.
+    def _accept(self, batch_queue: BatchQueue, message: Message, queue: MessageQueue | None) -> AcceptedSend | None:
+        """Add a message to its batch now, in place of the coroutine. Return None if the coroutine has to wait, or to
+        raise an error, or is created in another thread for the event loop of the producer.
         """
+        room = self._room
+        if room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line or self._interceptors:
+            return None
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return None
-        assert self._instance is not None
-        if loop is not self._instance.loop:
+        if loop is not batch_queue.loop:
             return None
-        room, batch_queue = self._room, self._batch_queue
-        if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line) and room.is_full(
-            self._config, _size_of(message)
-        ):
-            accepted = AcceptedSend(loop=loop)
-            self._wait_in_line(sender, message, queue, accepted)
-            return accepted
-        if batch_queue is None:
-            return None
-        accepted = AcceptedSend(loop=loop)
         try:
+            accepted = AcceptedSend(loop=loop)
             return accepted if batch_queue.add(message, queue, accepted) is not None else None
-        except RaptorMQError as error:
-            accepted.set_exception(error)
-            return accepted
+        except RaptorMQError:
+            return None
 
     async def _send_later(
         self, message: Message, queue: MessageQueue | None, key: str | None, timeout: float | None
@@ -375,47 +359,37 @@ class Producer(Startable):
             MessageError: the message breaks a rule.
             Backpressure: A limit is reached, and the producer has `when_full=WhenFull.RAISE`.
         """
-        sender = self._running()
+        sender, batch_queue = self._running(), self._batch_queue
         # Reject an invalid message in this call, not later.
         check_destination(queue, prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config).topic)
-        room = self._room
-        if self._config.when_full is WhenFull.RAISE:
+        config, room = self._config, self._room
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + config.send_timeout
+        if config.when_full is WhenFull.RAISE:
             raise Backpressure(
                 f"{room.messages} messages with {room.bytes} bytes are in flight (max_in_flight_messages, "
                 "max_in_flight_bytes): send again when others have their outcomes"
             )
+
         self._interceptors.backpressured(message.topic, room.messages, room.bytes)
-        self._wait_in_line(sender, message, queue, waiter)
 
-    def _wait_in_line(
-        self, sender: MessageSender, message: Message, queue: MessageQueue | None, waiter: Waiter
-    ) -> None:
-        waiting = _MessageInLine(self._config, _size_of(message), self, sender, message, queue, waiter)
-        self._in_line.add(waiting)
-        self._room.join(waiting, self._config.send_timeout)
-
-    def leave_line(self, waiting: _MessageInLine) -> None:
-        """Forget a message that does not wait any more."""
-        self._in_line.discard(waiting)
-        if not self._in_line and self._line_ended is not None:
-            self._line_ended.set()
-
-    def send_from_line(
-        self, sender: MessageSender, message: Message, queue: MessageQueue | None, waiter: Waiter, deadline: float
-    ) -> None:
-        """Send a message that has waited. Its waiter gets all errors."""
-        batch_queue = self._batch_queue or self._closing_batch_queue
-        try:
-            if batch_queue is not None and batch_queue.add_late(message, queue, waiter, deadline) is not None:
+        def send(error: BaseException | None) -> None:
+            if error is not None:
+                complete(waiter, ClientClosed(CLOSED) if isinstance(error, asyncio.CancelledError) else error)
                 return
-            left = max(deadline - asyncio.get_running_loop().time(), 0.001)
-            task = self._send_single(sender, message, queue, left)
-        except RaptorMQError as refused:
-            complete(waiter, refused)
-            return
-        task.add_done_callback(lambda done: complete(waiter, _outcome(done)))
-        if isinstance(waiter, asyncio.Future):
-            waiter.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
+            if is_cancelled(waiter):
+                return
+            try:
+                merged = batch_queue.add(message, queue, waiter) if batch_queue is not None else None
+                if merged is None:
+                    task = self._send_single(sender, message, queue, max(deadline - clock(), 0.001))
+                    task.add_done_callback(lambda done: complete(waiter, _outcome(done)))
+            except RaptorMQError as refused:
+                complete(waiter, refused)
+
+        granted = room.call_when_room(config, _size_of(message), config.send_timeout, send)
+        self._in_line.add(granted)
+        granted.add_done_callback(self._in_line.discard)
 
     def _send_single(
         self, sender: MessageSender, message: Message, queue: MessageQueue | None, timeout: float | None = None
@@ -623,50 +597,6 @@ class Producer(Startable):
         assert self._instance is not None
         require_loop(self._instance.loop)
         return self._instance
-
-
-class _MessageInLine(InLine):
-    """A message that waits for the limits. It is an object without tasks or closures, because 100,000 may wait."""
-
-    __slots__ = ("_message", "_producer", "_queue", "_sender", "_waiter")
-
-    def __init__(
-        self,
-        config: ProducerConfig,
-        size: int,
-        producer: Producer,
-        sender: MessageSender,
-        message: Message,
-        queue: MessageQueue | None,
-        waiter: Waiter,
-    ) -> None:
-        super().__init__(config, size)
-        self._producer = producer
-        self._sender = sender
-        self._message: Message | None = message
-        self._queue = queue
-        self._waiter: Waiter | None = waiter
-
-    @property
-    def is_over(self) -> bool:
-        return self._message is None
-
-    def let_in(self, room: SendRoom) -> None:
-        message, waiter = self._leave()
-        if not is_cancelled(waiter):
-            self._producer.send_from_line(self._sender, message, self._queue, waiter, self.deadline)
-
-    def refuse(self, error: RaptorMQError) -> None:
-        _, waiter = self._leave()
-        complete(waiter, error)
-
-    def _leave(self) -> tuple[Message, Waiter]:
-        message, waiter = self._message, self._waiter
-        assert message is not None
-        assert waiter is not None
-        self._message = self._waiter = None
-        self._producer.leave_line(self)
-        return message, waiter
 
 
 def _keyed(message: Message, key: str, queue: MessageQueue | None) -> Message:

@@ -19,68 +19,24 @@ See also: `producer.producer` enters single sends and waits, `producer.accumulat
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ProducerConfig
-from raptormq.errors import RaptorMQError, RequestTimeout
+from raptormq.errors import RequestTimeout
+from raptormq.transport.requests import TimedWaiters
 
 GRANTED_PER_TURN = 200
-_EXPIRY_STEP_S = 0.02
-"""Time between two looks for deadlines that have passed."""
 
 
-class InLine(ABC):
-    """A sender that waits for the limits.
+class _InLine(NamedTuple):
+    """A waiting sender."""
 
-    Args:
-        config: the limits of its producer.
-        size: bytes of its message.
-    """
-
-    __slots__ = ("config", "deadline", "size")
-
-    deadline: float
-    """Loop time, set by `SendRoom.join`."""
-
-    def __init__(self, config: ProducerConfig, size: int) -> None:
-        self.config = config
-        self.size = size
-
-    @property
-    @abstractmethod
-    def is_over(self) -> bool:
-        """Whether it does not wait any more."""
-
-    @abstractmethod
-    def let_in(self, room: SendRoom) -> None:
-        """Enter, because the limits permit it now. Must not block or raise."""
-
-    @abstractmethod
-    def refuse(self, error: RaptorMQError) -> None:
-        """End with an error, because the deadline has passed."""
-
-
-class _Task(InLine):
-    """A task that waits. Its place is reserved until it runs."""
-
-    __slots__ = ("granted",)
-
-    def __init__(self, config: ProducerConfig, size: int, granted: asyncio.Future[None]) -> None:
-        super().__init__(config, size)
-        self.granted = granted
-
-    @property
-    def is_over(self) -> bool:
-        return self.granted.done()
-
-    def let_in(self, room: SendRoom) -> None:
-        room.enter(1, self.size)
-        self.granted.set_result(None)
-
-    def refuse(self, error: RaptorMQError) -> None:
-        self.granted.set_exception(error)
+    config: ProducerConfig
+    size: int
+    granted: asyncio.Future[None]
 
 
 class SendRoom:
@@ -89,13 +45,11 @@ class SendRoom:
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
-        self.line: deque[InLine] = deque()
+        self.line: deque[_InLine] = deque()
         """Waiting senders, in order."""
-        self._by_timeout: dict[float, deque[InLine]] = {}
-        """Waiting senders with the same timeout, and thus in the order of their deadlines."""
+        self._waiters: TimedWaiters[None] = TimedWaiters()
         self._loop = asyncio.get_running_loop()
         self._is_waking = False
-        self._timer: asyncio.Handle | None = None
 
     @classmethod
     def of(cls, _: ClientInstance) -> SendRoom:
@@ -129,31 +83,42 @@ class SendRoom:
         Raises:
             RequestTimeout: The limits did not permit the send within `timeout` seconds; nothing was sent.
         """
-        waiting = _Task(config, size, self._loop.create_future())
-        self.join(waiting, timeout)
+        granted: asyncio.Future[None] = self._loop.create_future()
+        self.line.append(_InLine(config, size, granted))
         try:
-            await waiting.granted
+            await self._waiters.wait(granted, self._loop.time() + timeout)
+        except TimeoutError:
+            self._wake()
+            raise no_room(timeout) from None
         except asyncio.CancelledError:
-            if waiting.granted.done() and not waiting.granted.cancelled() and waiting.granted.exception() is None:
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
                 self.leave(1, size)
             else:
                 self._wake()
             raise
         self._give_up_place(size)
 
-    def join(self, waiting: InLine, timeout: float) -> None:
-        """Let a sender wait for up to `timeout` seconds."""
-        waiting.deadline = self._loop.time() + timeout
-        self.line.append(waiting)
-        same = self._by_timeout.get(timeout)
-        if same is None:
-            same = self._by_timeout[timeout] = deque()
-            if self._timer is not None:  # it may be too late for this timeout
-                self._timer.cancel()
-                self._timer = None
-        same.append(waiting)
-        if self._timer is None:
-            self._expire_later()
+    def call_when_room(
+        self, config: ProducerConfig, size: int, timeout: float, call: Callable[[BaseException | None], None]
+    ) -> asyncio.Future[None]:
+        """Call a function, which sends, as soon as the limits permit. It is called with `RequestTimeout` after
+        `timeout` seconds, or with `CancelledError` if the returned future was cancelled.
+        """
+        granted: asyncio.Future[None] = self._loop.create_future()
+        self.line.append(_InLine(config, size, granted))
+        number = self._waiters.add(granted, self._loop.time() + timeout)
+
+        def end(done: asyncio.Future[None]) -> None:
+            self._waiters.remove(number)
+            if done.cancelled() or done.exception() is not None:
+                self._wake()
+                call(asyncio.CancelledError() if done.cancelled() else no_room(timeout))
+                return
+            self._give_up_place(size)
+            call(None)
+
+        granted.add_done_callback(end)
+        return granted
 
     def _give_up_place(self, size: int) -> None:
         """Give up the place reserved since the grant, because the message is sent now or is invalid."""
@@ -163,7 +128,7 @@ class SendRoom:
             self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Let waiting senders enter while the limits permit."""
+        """Let waiting senders enter while the limits permit. Each reserves its place until it sends."""
         if not self._is_waking:
             self._grant()
 
@@ -171,45 +136,18 @@ class SendRoom:
         self._is_waking = False
         granted = 0
         while self.line:
-            waiting = self.line[0]
-            if not waiting.is_over:
+            config, size, waiter = self.line[0]
+            if not waiter.done():
                 if granted == GRANTED_PER_TURN:
                     self._is_waking = True
                     self._loop.call_soon(self._grant)
-                    break
-                if not self._fits(waiting.config, waiting.size):
-                    break
+                    return
+                if not self._fits(config, size):
+                    return
+                self.enter(1, size)
+                waiter.set_result(None)
                 granted += 1
             self.line.popleft()
-            if not waiting.is_over:
-                waiting.let_in(self)
-        for same in self._by_timeout.values():
-            while same and same[0].is_over:
-                same.popleft()
-
-    def _expire_later(self) -> None:
-        """Set the timer to the first deadline, if anyone waits."""
-        self._by_timeout = {timeout: same for timeout, same in self._by_timeout.items() if same}
-        if self._by_timeout:
-            first = min(same[0].deadline for same in self._by_timeout.values())
-            self._timer = self._loop.call_at(max(first, self._loop.time() + _EXPIRY_STEP_S), self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        refused = 0
-        for timeout, same in self._by_timeout.items():
-            while same and (same[0].is_over or same[0].deadline <= now):
-                if refused == GRANTED_PER_TURN:
-                    self._timer = self._loop.call_soon(self._expire)
-                    return
-                waiting = same.popleft()
-                if not waiting.is_over:
-                    waiting.refuse(no_room(timeout))
-                    refused += 1
-        self._wake()
-        if self._timer is None:
-            self._expire_later()
 
 
 def no_room(timeout: float) -> RequestTimeout:
