@@ -69,4 +69,5 @@ async def brought_back(root: Path, clock: Clock) -> list[bytes]:
     async with running(root, clock=clock) as broker, connected(broker) as peer:
         revival = assembly_of(broker).deliveries._others[-1]
         await eventually(lambda: not revival.needs_copies)
+        broker._store.dispatch()  # otherwise the pull may precede the dispatch of the last copies
         return bodies(await peer.pull(RETRY, 0))
