@@ -22,7 +22,7 @@ from tests.names import unique
 from tests.spark.sending import create_topic, send
 from tests.spark.task_progress import POLL_S, wait_for_tasks
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 TOPIC = "cleaned"
 GROUPS = ("broker-a", "broker-b")
