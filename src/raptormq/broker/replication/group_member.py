@@ -14,13 +14,12 @@ task. The library processes input that arrives meanwhile and returns its effects
 The write gate of the store is open only while the library accepts data. Every method updates the gate before it
 returns. Appended records are proposed before any other input is passed to the library.
 
-After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
-process that starts. It stops permanently after a violated invariant of the library, and after a failed write or flush
-of the commit log, because the page cache may contain bytes that the disk has lost. A leader first transfers leadership.
+A member with empty queues confirms nothing until it has received the history of the topics from the leader
+(:mod:`~raptormq.broker.replication.log_history`).
 
 After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
 process that starts. It stops permanently after a violated invariant of the library, and after a failed write or flush
-of the commit log: the page cache may contain bytes that the disk has lost. A leader first hands over its leadership.
+of the commit log, because the page cache may contain bytes that the disk has lost. A leader first transfers leadership.
 """
 
 from __future__ import annotations
