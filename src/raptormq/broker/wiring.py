@@ -205,7 +205,7 @@ class Assembly:
     @property
     def refusal(self) -> str:
         """Reason why this broker, a master, does not serve clients; empty while it does."""
-        return "" if self._history is None else self._history.reason
+        return self.ha.refusal if isinstance(self.ha, HaMaster) else ""
 
     @property
     def _history(self) -> HistoryGuard | None:

@@ -20,7 +20,7 @@ from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ConsumerConfig, GeneratedName, MessageModel, Order
 from raptormq.client.consumer.broker_outages import BrokerOutages
 from raptormq.client.consumer.handover import Handover, QueueLocks
-from raptormq.client.consumer.inspection import ConsumerInspection, QueueState, RunningInfo
+from raptormq.client.consumer.inspection import ConsumerInspection, QueueState, RunningInfo, common_properties
 from raptormq.client.consumer.local_offsets import DEFAULT_NAME, LocalOffsets
 from raptormq.client.consumer.offset_commits import OffsetCommitter
 from raptormq.client.consumer.paused_queues import PausedQueues
@@ -218,14 +218,9 @@ class GroupMember:
             for reader in self.rebalancer.readers
             if reader.process_queue is not None
         }
-        properties = {
-            "PROP_CLIENT_VERSION": "V5_3_3",
-            "PROP_CONSUMEORDERLY": "false" if self._config.order is Order.NONE else "true",
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            "PROP_CONSUME_TYPE": CONSUME_PASSIVELY,
-            "PROP_NAMESERVER_ADDR": ";".join(self.instance.config.addresses),
-            "PROP_THREADPOOL_CORE_SIZE": str(self._config.concurrency),
-        }
+        orderly = self._config.order is not Order.NONE
+        properties = common_properties(self.instance, CONSUME_PASSIVELY, self._started_ms, orderly=orderly)
+        properties["PROP_THREADPOOL_CORE_SIZE"] = str(self._config.concurrency)
         return RunningInfo(queues, list(self._subscriptions.values()), properties)
 
     async def consume_directly(self, message: MessageExt) -> tuple[str, str]:

@@ -126,6 +126,17 @@ class RunningInfo:
         return dumps(rest)[:-1] + b',"mqTable":' + table + b',"mqPopTable":' + popped + b"}"
 
 
+def common_properties(instance: ClientInstance, consume_type: str, started_ms: int, *, orderly: bool) -> dict[str, str]:
+    """Return the properties that the running information of every consumer has."""
+    return {
+        "PROP_CLIENT_VERSION": "V5_3_3",
+        "PROP_CONSUMEORDERLY": "true" if orderly else "false",
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        "PROP_CONSUME_TYPE": consume_type,
+        "PROP_NAMESERVER_ADDR": ";".join(instance.config.addresses),
+    }
+
+
 @runtime_checkable
 class InspectedConsumer(Protocol):
     """A consumer that can be inspected."""

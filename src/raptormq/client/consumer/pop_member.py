@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster import ClientInstance, call_broker
 from raptormq.client.config import ConsumeFromWhere
-from raptormq.client.consumer.inspection import ConsumerInspection, PoppedState, RunningInfo
+from raptormq.client.consumer.inspection import ConsumerInspection, PoppedState, RunningInfo, common_properties
 from raptormq.client.consumer.messages_in_hand import MessagesInHand
 from raptormq.client.consumer.popped_message import PopDelivery
 from raptormq.errors import RaptorMQError
@@ -95,13 +95,7 @@ class PopMember:
             queue = delivery.message.queue
             waiting[queue] += 1
             last_pop[queue] = max(last_pop.get(queue, 0), delivery.popped.handle.pop_time)
-        properties = {
-            "PROP_CLIENT_VERSION": "V5_3_3",
-            "PROP_CONSUMEORDERLY": "false",
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            "PROP_CONSUME_TYPE": CONSUME_POP,
-            "PROP_NAMESERVER_ADDR": ";".join(self._instance.config.addresses),
-        }
+        properties = common_properties(self._instance, CONSUME_POP, self._started_ms, orderly=False)
         popped = {queue: PoppedState(count, last_pop[queue]) for queue, count in waiting.items()}
         return RunningInfo({}, [self._subscription], properties, popped)
 
