@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker.metrics import lag
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import Peer, connected, messages, running
 
@@ -33,7 +34,17 @@ async def test_a_new_group_starts_at_zero_on_a_young_topic_only(tmp_path: Path) 
         assert await query(peer) == (0, "0")
         assert await query(peer, setZeroIfNotFound="true") == (0, "0")
         assert await query(peer, setZeroIfNotFound="false") == (ResponseCode.QUERY_NOT_FOUND, None)
-        assert await query(peer, queueId=1) == (ResponseCode.QUERY_NOT_FOUND, None)
+        assert await query(peer, queueId=1) == (0, "0")
+        assert await query(peer, queueId=1, setZeroIfNotFound="false") == (ResponseCode.QUERY_NOT_FOUND, None)
+
+
+async def test_a_new_group_chooses_its_start_in_a_topic_whose_first_message_is_deep_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag, "_IN_MEMORY_BYTES", 1)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send("t", b"x")
+        assert await query(peer) == (ResponseCode.QUERY_NOT_FOUND, None)
 
 
 @pytest.mark.parametrize(

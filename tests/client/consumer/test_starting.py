@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from raptormq.broker.handlers import offsets
 from raptormq.client import (
     AdminClient,
     ClientConfig,
+    ConsumeFromWhere,
     Consumer,
     ConsumerConfig,
     MessageExt,
@@ -21,8 +23,11 @@ from raptormq.client import (
     PullConsumer,
     PushConsumer,
 )
-from raptormq.client.consumer import rebalance
-from raptormq.errors import ClientClosed, NoRoute, RequestTimeout
+from raptormq.client.cluster import OffsetRequests, QueueOffset
+from raptormq.client.consumer import queue_reader, rebalance
+from raptormq.client.description import ReadState
+from raptormq.errors import ClientClosed, NoRoute, RequestTimeout, ServerError
+from raptormq.protocol.message import MessageQueue
 from tests.client.consumer.test_push_consumer import FAST, Collector, send
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
@@ -73,6 +78,92 @@ async def test_start_waits_for_a_topic_that_comes_in_time(tmp_path: Path) -> Non
         await starting
         assert "t" in {queue.topic for queue in consumer.assignment}
         await consumer.stop()
+
+
+@pytest.fixture
+def slow_start_offsets(monkeypatch: pytest.MonkeyPatch) -> list[MessageQueue]:
+    """Delay the responses to queries of start offsets. Return the queues whose start offset is known, in order."""
+    known = list[MessageQueue]()
+    query = queue_reader.start_offset
+
+    async def slow(
+        requests: OffsetRequests, address: str, group: str, queue: MessageQueue, *rest: Any, **more: Any
+    ) -> QueueOffset:
+        try:
+            for _ in range(100):  # turns of the loop, in which a start that does not wait returns
+                await asyncio.sleep(0)
+            return await query(requests, address, group, queue, *rest, **more)
+        finally:
+            known.append(queue)
+
+    monkeypatch.setattr(queue_reader, "start_offset", slow)
+    return known
+
+
+async def test_messages_sent_after_the_start_of_a_new_group_are_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_start_offsets: list[MessageQueue]
+) -> None:
+    async def is_young(*_: object) -> bool:
+        return False  # otherwise a new group gets all messages of the topic
+
+    monkeypatch.setattr(offsets, "is_young", is_young)
+    collector, config = Collector(), replace(FAST, consume_from=ConsumeFromWhere.LAST)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 4)
+        await send(cluster, [b"before"])
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=config)
+        consumer.subscribe("t", "*", collector)
+        async with consumer:
+            assert {queue.queue_id for queue in slow_start_offsets if queue.topic == "t"} == {0, 1, 2, 3}
+            await send(cluster, [b"after"])
+            await collector.until(lambda: len(collector.messages) == 1)
+    assert [message.body for message in collector.messages] == [b"after"]
+
+
+async def test_start_does_not_wait_for_a_start_offset_that_a_broker_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object, **__: object) -> QueueOffset:
+        raise ServerError(1, "not now")
+
+    monkeypatch.setattr(queue_reader, "start_offset", refused)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with consumer_of(cluster.name_servers, replace(FAST, start_timeout=600)) as consumer:
+            assert {queue.error for queue in consumer.describe().queues} == {"code 1: not now"}
+
+
+async def test_a_consumer_can_be_stopped_while_it_queries_its_start_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def silent(*_: object, **__: object) -> QueueOffset:
+        asked.set()
+        return await asyncio.Future[QueueOffset]()
+
+    monkeypatch.setattr(queue_reader, "start_offset", silent)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        consumer = consumer_of(cluster.name_servers, replace(FAST, start_timeout=600))
+        starting = asyncio.create_task(consumer.start())
+        await asked.wait()
+        await consumer.stop()
+        with pytest.raises(ClientClosed, match="stopped while it was starting"):
+            await starting
+
+
+async def test_start_waits_no_longer_than_its_time_limit_for_start_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: object, **__: object) -> QueueOffset:
+        return await asyncio.Future[QueueOffset]()
+
+    monkeypatch.setattr(queue_reader, "start_offset", silent)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with consumer_of(cluster.name_servers) as consumer:
+            assert {queue.state for queue in consumer.describe().queues} == {ReadState.STARTING}
 
 
 async def test_a_consumer_can_be_stopped_while_it_starts(tmp_path: Path) -> None:

@@ -91,7 +91,10 @@ class GroupConsumer(ABC):
     async def start(self) -> None:
         """Join the group and start reading; does nothing when it is started.
 
-        Returns when each subscribed topic has a route and a broker of it has returned the members of the group. With
+        Returns when each subscribed topic has a route, a broker of it has returned the members of the group, and the
+        start offsets of the assigned queues are known: a message that is sent afterwards is not skipped, wherever the
+        group starts. A queue whose broker fails to return the offset is not waited for, and neither are the queues of a
+        consumer with a rebalance listener, which may choose the offset itself. With
         `ConsumerConfig.allow_missing_topics` it returns at once, and missing topics are logged.
 
         Raises:

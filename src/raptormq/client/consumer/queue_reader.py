@@ -218,6 +218,9 @@ class QueueReader:
         """True while the application has paused the queue: nothing is fetched, and no call starts."""
         self.locked_until = math.inf
         """Loop time until which calls may start; the end of the queue lock of an ordered consumer."""
+        self.is_positioned = asyncio.Event()
+        """Set once the start offset is known or could not be determined at first, and from the beginning if the reader
+        waits for `ready`."""
         self._max_offset: int | None = None
         """End of the queue at the last pull."""
         self._error: str | None = None
@@ -237,6 +240,8 @@ class QueueReader:
         self._has_room = asyncio.Event()
         self._crc_retry = CrcRetry()
         self._broker_id = MASTER_ID
+        if ready is not None:
+            self.is_positioned.set()
         self._task = background(self._run(), f"reader of {queue}")
 
     def complete(self, process_queue: ProcessQueue, offset: int) -> None:
@@ -250,6 +255,7 @@ class QueueReader:
         if self.process_queue is not None:
             self.process_queue.dropped = True
         self.process_queue = ProcessQueue(offset)
+        self.is_positioned.set()
         self._task.cancel()
         self._task = background(self._run(), f"reader of {self.queue}")
         self._resume(self)
@@ -274,6 +280,7 @@ class QueueReader:
         """Stop reading and submitting, because the queue was revoked. Completions are still recorded."""
         if self.process_queue is not None:
             self.process_queue.revoked = True
+        self.is_positioned.set()
         self._task.cancel()
         self._resume(self)
 
@@ -351,7 +358,7 @@ class QueueReader:
         while True:
             try:
                 if self.process_queue is None:
-                    self.process_queue = ProcessQueue(*await self._start_offset())
+                    self.process_queue = await self._at_start_offset()
                 await self._wait_for_room(self.process_queue)
                 pull_began = clock()
                 self._pace.waiting += 1
@@ -407,6 +414,12 @@ class QueueReader:
                 " starts as set by consume_from",
                 *(self.queue.topic, self.queue.broker_name, self._local.path, self._group),
             )
+
+    async def _at_start_offset(self) -> ProcessQueue:
+        try:
+            return ProcessQueue(*await self._start_offset())
+        finally:
+            self.is_positioned.set()
 
     async def _start_offset(self) -> QueueOffset:
         if self._local is not None and (known := self._local.get(self.queue)) is not None:

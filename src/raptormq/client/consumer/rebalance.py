@@ -145,6 +145,7 @@ def _addresses(found: TopicQueues) -> list[str]:
     return [address for name in found.brokers if (address := found.replica(name)) is not None]
 
 
+_STOPPED = "the consumer was stopped while it was starting"
 _MISSING_PAUSE_S = 1.0
 _PENDING_BACKOFF = Backoff(0.05, 0.5)
 """Retry interval for queue locks of other members, because an unlock is not reported."""
@@ -256,7 +257,10 @@ class Rebalancer:
         self._task = background(self._run(), f"rebalancing of {self._group}")
 
     async def wait_for_topics(self, topics: Collection[str], timeout: float) -> None:
-        """Wait until the queues of these topics have been divided among the members once.
+        """Wait until the queues of these topics have been divided among the members once, and the start offsets of the
+        queues of this member are known. Then no message that is sent from now on is skipped by a group that starts
+        with the last offset. A broker that does not return the offsets is waited for at most `timeout` seconds, and not
+        after its first error.
 
         Raises:
             NoRoute: a topic does not exist, or no broker of it is up, for `timeout` seconds.
@@ -269,12 +273,17 @@ class Rebalancer:
             async with asyncio.timeout(timeout):
                 while not all(topic in self._views for topic in topics):
                     if self._is_stopped:
-                        raise ClientClosed("the consumer was stopped while it was starting")
+                        raise ClientClosed(_STOPPED)
                     self._round_done.clear()
                     await self._round_done.wait()
+                for reader in [reader for topic in topics for reader in self._readers[topic].values()]:
+                    await reader.is_positioned.wait()
+                if self._is_stopped:
+                    raise ClientClosed(_STOPPED)
         except TimeoutError:
-            missing = next(topic for topic in topics if topic not in self._views)
-            raise self._start_error(missing, timeout) from self._causes.get(missing)
+            missing = next((topic for topic in topics if topic not in self._views), None)
+            if missing is not None:
+                raise self._start_error(missing, timeout) from self._causes.get(missing)
         finally:
             self._is_starting = False
 
