@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster.broker_call import OffsetRequests
 from raptormq.client.cluster.heartbeats import Heartbeats
+from raptormq.client.cluster.loop_watch import LoopWatch
 from raptormq.client.cluster.name_servers import NameServers
 from raptormq.client.cluster.routes import RouteTable
 from raptormq.client.cluster.topic_route import TopicQueues
@@ -94,6 +95,7 @@ class ClientInstance:
         self._shared: dict[Callable[[ClientInstance], Any], Any] = {}
         self._producers: dict[str, int] = {}
         self._users = 0
+        self._watch = LoopWatch.acquire()
         self.heartbeats = Heartbeats(
             self.pool,
             config.request_timeout,
@@ -133,6 +135,7 @@ class ClientInstance:
         by_config = _instances.get(self.loop, {})
         if by_config.get(self.config) is self:
             del by_config[self.config]
+        self._watch.release()
         await cancel_all(self._tasks)
         await self.routes.close()
         await self.router.stop()

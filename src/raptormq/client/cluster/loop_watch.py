@@ -1,0 +1,127 @@
+"""Warnings about event loops that are blocked, for example by a listener that waits without `await`.
+
+While a loop is blocked, the client sends no heartbeats and handles no responses: requests time out, and brokers give
+the queues of its consumers to other members. A thread therefore asks each loop with a client for an answer four times a
+second. If none comes within a second, it logs the stack of the loop, whose last lines are the blocking code::
+
+    thread  --- ask ----->  loop: a listener calls time.sleep(5)
+            ... 1 s: no answer; log the stack of the loop's thread
+            <-- answer ---  loop: the next iteration
+
+See also: `cluster.client_instance`, whose instances are watched. asyncio's debug mode logs slow callbacks too, but only
+after their end, without the place, and it slows down the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from weakref import WeakKeyDictionary, ref
+
+from raptormq.logs import get_logger
+
+log = get_logger(__name__)
+
+ASK_INTERVAL_S = 0.25
+"""Interval between an answer and the next question, in seconds."""
+BLOCKED_S = 1.0
+"""Time without an answer after which a loop counts as blocked, in seconds."""
+_GRACE_S = 0.1
+"""Additional time, because the whole process may have been stopped."""
+REPEAT_S = 60.0
+"""Minimum interval in seconds between two warnings about the same line of code."""
+
+Place = tuple[str, int]
+"""File and line."""
+
+
+class LoopWatch:
+    """Watches one event loop until the last `release`, or until the loop is closed.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        # The thread must not keep the loop alive.
+        self._loop = ref(asyncio.get_running_loop())
+        self._loop_thread = threading.get_ident()
+        self._clock = clock
+        self._answered = threading.Event()
+        self._ended = threading.Event()
+        self._warned_at: dict[Place, float] = {}
+        self._users = 0
+        threading.Thread(target=self._run, name="raptormq-loop-watch", daemon=True).start()
+
+    @classmethod
+    def acquire(cls) -> LoopWatch:
+        """Return the watch of the running event loop; start it for the first user."""
+        loop = asyncio.get_running_loop()
+        watch = _watches.get(loop)
+        if watch is None:
+            watch = _watches[loop] = cls()
+        watch._users += 1
+        return watch
+
+    def release(self) -> None:
+        """Stop watching after the last user, in the event loop."""
+        self._users -= 1
+        if not self._users:
+            del _watches[asyncio.get_running_loop()]
+            self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(ASK_INTERVAL_S):
+            loop = self._loop()
+            if loop is None or loop.is_closed():
+                return
+            self._answered.clear()
+            try:
+                loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:  # closed in the meantime
+                return
+            is_running = loop.is_running()
+            del loop
+            if not self._answers() and is_running:
+                self._warn()
+            while not self._answers():
+                if self._ended.is_set() or (loop := self._loop()) is None or loop.is_closed():
+                    return
+                del loop
+
+    def _answer(self) -> None:
+        self._loop_thread = threading.get_ident()
+        self._answered.set()
+
+    def _answers(self) -> bool:
+        return self._answered.wait(BLOCKED_S) or self._answered.wait(_GRACE_S)
+
+    def _warn(self) -> None:
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way to the stack of a thread
+        if frame is None or self._ended.is_set() or not self._is_due(frame):
+            return
+        trace: TracebackType | None = None
+        for each, line in traceback.walk_stack(frame):
+            trace = TracebackType(trace, each, each.f_lasti, line)
+        log.warning(
+            "the event loop has been blocked for %g s, and its clients can neither send nor receive: call what blocks "
+            "in a thread, for example with asyncio.to_thread or in_executor",
+            BLOCKED_S,
+            exc_info=TimeoutError("the event loop does not answer").with_traceback(trace),
+        )
+
+    def _is_due(self, frame: FrameType) -> bool:
+        """Return whether to warn about a place now, and record that it was done."""
+        now, place = self._clock(), (frame.f_code.co_filename, frame.f_lineno)
+        if now - self._warned_at.get(place, float("-inf")) < REPEAT_S:
+            return False
+        self._warned_at = {known: at for known, at in self._warned_at.items() if now - at < REPEAT_S} | {place: now}
+        return True
+
+
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch] = WeakKeyDictionary()
