@@ -74,6 +74,7 @@ class LoopWatch:
         if not self._users:
             del _watches[asyncio.get_running_loop()]
             self._ended.set()
+            self._answered.set()  # the thread ends now, also when it waits for an answer
 
     def _run(self) -> None:
         while not self._ended.wait(ASK_INTERVAL_S):
