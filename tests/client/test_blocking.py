@@ -47,6 +47,26 @@ def name_servers(tmp_path: Path) -> Iterator[str]:
         thread.stop()
 
 
+def test_a_submitted_message_may_be_changed(name_servers: str) -> None:
+    with BlockingProducer("p", name_servers=name_servers) as producer:
+        assert producer._thread is not None
+        go_on = threading.Event()
+
+        async def occupy() -> None:
+            go_on.wait()
+
+        occupied = producer._thread.submit(occupy())
+        message = Message("t", b"old")
+        submitted = producer.submit(message)
+        message.body = b"new"
+        go_on.set()
+        result = submitted.result(10)
+        occupied.result(10)
+    with BlockingPullConsumer(name_servers=name_servers) as consumer:
+        pulled = consumer.pull(result.queue, result.queue_offset, 1, suspend_ms=5000)
+        assert [message.body for message in pulled.messages()] == [b"old"]
+
+
 def test_from_topic_to_commit(name_servers: str) -> None:
     with BlockingAdminClient(name_servers=name_servers) as admin:
         admin.create_topic("t", 2, 2)

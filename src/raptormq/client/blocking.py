@@ -21,7 +21,7 @@ from raptormq.client.config import ClientConfig, ConsumeFromWhere, ProducerConfi
 from raptormq.client.consumer import PullConsumer, PullResult, Sql
 from raptormq.client.description import ProducerDescription
 from raptormq.client.lifecycle import Startable
-from raptormq.client.message import as_queues
+from raptormq.client.message import as_queues, snapshot
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult
 from raptormq.client.settings import SecondsOrZero, check_setting
@@ -206,9 +206,10 @@ class BlockingProducer(Blocking[Producer]):
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> concurrent.futures.Future[SendResult]:
         """Send one message without waiting. The returned future has the result or the error of `send`."""
+        copied = snapshot(message)
 
         async def send() -> SendResult:
-            return await self._wrapped.submit(message, queue=queue)
+            return await self._wrapped.submit(copied, queue=queue)
 
         return self._submit(send())
 

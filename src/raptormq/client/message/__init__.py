@@ -5,7 +5,7 @@ Free of network access; every function depends only on its arguments.
 
 from __future__ import annotations
 
-from raptormq.client.message.copying import values_of
+from raptormq.client.message.copying import snapshot, values_of
 from raptormq.client.message.decoding import decode_batches, decode_messages, message_count
 from raptormq.client.message.encryption import Encryptor, decrypt
 from raptormq.client.message.message_batch import DecodedMessages, MessageBatch
@@ -66,6 +66,7 @@ __all__ = [
     "prepare_message",
     "prepare_redelivery",
     "prepare_single",
+    "snapshot",
     "split_messages",
     "values_of",
     "with_sharding_key",

@@ -29,6 +29,7 @@ from raptormq.client.message import (
     prepare_batch,
     prepare_message,
     prepare_redelivery,
+    snapshot,
     with_sharding_key,
 )
 from raptormq.client.producer.accepted_send import AcceptedSend, returns_coroutine
@@ -204,6 +205,9 @@ class Producer(Startable):
             accepted = self._accept(self._batch_queue, message, queue)
             if accepted is not None:
                 return accepted
+        message = snapshot(message)  # the coroutine may run, or have room, only after the application has changed it
+        if key is None and not self._interceptors:
+            return self._send(message, queue, None, timeout)
         return self._send_later(message, queue, key, timeout)
 
     def _accept(self, batch_queue: BatchQueue, message: Message, queue: MessageQueue | None) -> AcceptedSend | None:
@@ -387,6 +391,7 @@ class Producer(Startable):
             except RaptorMQError as refused:
                 complete(waiter, refused)
 
+        message = snapshot(message)
         granted = room.call_when_room(config, _size_of(message), config.send_timeout, send)
         self._in_line.add(granted)
         granted.add_done_callback(self._in_line.discard)
