@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,12 @@ from raptormq.client import (
     MessageExt,
     MessageQueue,
     Producer,
+    ProducerConfig,
+    ProducerInterceptor,
     PullConsumer,
     PushConsumer,
+    SendContext,
+    SendResult,
     TransactionProducer,
     TransactionState,
 )
@@ -82,6 +86,88 @@ def test_a_producer_belongs_to_the_loop_that_started_it(name_servers: str, auto_
     asyncio.run(elsewhere())
     assert own.run(producer.send(MESSAGE), 30).queue_offset == 1
     own.run(producer.close(), 30)
+    own.stop()
+
+
+class Calls(ProducerInterceptor):
+    """Notes the bodies that are sent."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def before_send(self, context: SendContext) -> None:
+        self.bodies.append(context.message.body)
+
+
+@pytest.mark.parametrize("intercepted", [False, True], ids=["", "intercepted"])
+@pytest.mark.parametrize("is_full", [False, True], ids=["room", "full"])
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
+def test_a_send_from_elsewhere_changes_nothing(
+    name_servers: str, auto_batch: bool, is_full: bool, intercepted: bool
+) -> None:
+    own, calls = LoopThread("own"), Calls()
+    settings = ProducerConfig(
+        auto_batch=auto_batch,
+        batch_max_delay_ms=600_000,
+        max_in_flight_messages=1 if is_full else 100,
+        send_timeout=60,
+        interceptors=[calls] if intercepted else [],
+    )
+    producer = Producer("p", name_servers=name_servers, config=settings)
+    own.run(producer.start(), 30)
+    told = list[object]()
+
+    def state() -> tuple[object, ...]:
+        room, batches = producer._room, producer._batch_queue
+        waiters = [len(batch.waiters) for batch in batches._open.values()] if batches else []
+        return room.messages, room.bytes, len(room.line), waiters, producer.describe().waiting_messages
+
+    async def begin() -> None:
+        if is_full:
+            producer._room.enter(1, 1)  # another producer of the client
+        sending.extend([producer.submit(Message("t", b"own")), producer.submit(Message("t", b"own"))])
+        if not is_full and not auto_batch:
+            await asyncio.wait(sending)
+
+    sending = list[asyncio.Future[SendResult]]()
+    wrong = Message("t", b"elsewhere")
+    at_once: list[Callable[[], object]] = [
+        lambda: producer.submit(wrong),
+        lambda: producer.submit(wrong, queue=QUEUE),
+        lambda: producer.send_with_callback(wrong, told.append),
+    ]
+    awaited: list[Callable[[], Coroutine[Any, Any, object]]] = [
+        lambda: producer.send(wrong),
+        lambda: producer.send(wrong, key="k"),
+        lambda: producer.send(wrong, queue=QUEUE),
+        lambda: producer.send(wrong, timeout=1),
+        lambda: producer.send_batch([wrong]),
+        lambda: producer.send_oneway(wrong),
+        lambda: producer.request(wrong),
+    ]
+
+    async def elsewhere() -> None:
+        for call in at_once:
+            with pytest.raises(ClientClosed, match="started in an event loop that is not this one"):
+                call()
+        await refused(*awaited)
+
+    async def end() -> None:
+        if is_full:
+            producer._room.leave(1, 1)
+        await producer.close()
+
+    own.run(begin(), 30)
+    before = state()
+    asyncio.run(elsewhere())
+    for call in at_once:  # a thread without an event loop
+        with pytest.raises(ClientClosed, match="that does not run in this thread"):
+            call()
+    assert state() == before
+    own.run(end(), 30)
+    assert sorted(each.result().queue_offset for each in sending) == [0, 1]
+    assert told == []
+    assert calls.bodies == ([b"own", b"own"] if intercepted else [])
     own.stop()
 
 

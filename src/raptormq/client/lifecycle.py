@@ -31,6 +31,9 @@ from typing import Any, Self
 from raptormq.client.background import background
 from raptormq.errors import ClientClosed
 
+running_loop = asyncio._get_running_loop  # noqa: SLF001 - `get_running_loop` raises where no event loop runs
+"""Returns the running event loop; None in a thread without one."""
+
 
 def require_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Check that `loop` is the running event loop.
@@ -38,8 +41,9 @@ def require_loop(loop: asyncio.AbstractEventLoop) -> None:
     Raises:
         ClientClosed: it is not.
     """
-    if asyncio.get_running_loop() is not loop:
-        state = "has ended" if loop.is_closed() else "is not this one"
+    here = running_loop()
+    if here is not loop:
+        state = "has ended" if loop.is_closed() else "is not this one" if here else "does not run in this thread"
         raise ClientClosed(
             f"the client was started in an event loop that {state} (each asyncio.run has its own): "
             "start, use and close it in one"

@@ -33,7 +33,6 @@ from typing import Any, overload
 
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ProducerConfig
-from raptormq.client.lifecycle import require_loop
 from raptormq.client.message import (
     as_bytes,
     check_destination,
@@ -265,7 +264,6 @@ class BatchQueue:
 
     def _open_batch(self, key: BatchKey, full: OpenBatch | None) -> OpenBatch:
         """Open a batch; it replaces a full batch."""
-        require_loop(self.loop)
         topic, queue, tags, wait_stored, _ = key
         if not isinstance(wait_stored, bool):
             raise invalid_message(Message(topic, b"", tags, wait_stored=wait_stored))

@@ -21,7 +21,7 @@ from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings, WhenFull
 from raptormq.client.description import ProducerDescription
 from raptormq.client.interceptors import SendChain, SendContext
-from raptormq.client.lifecycle import Shutdown, Startable, require_loop
+from raptormq.client.lifecycle import Shutdown, Startable, require_loop, running_loop
 from raptormq.client.message import (
     SendRequest,
     as_messages,
@@ -102,6 +102,8 @@ class Producer(Startable):
         self._free_messages = self._config.max_in_flight_messages
         self._free_bytes = self._config.max_in_flight_bytes - self._config.max_message_bytes
         """Messages and bytes up to which no limit can be exceeded, so that `submit` skips `SendRoom.is_full`."""
+        self._loop: asyncio.AbstractEventLoop
+        """The event loop in which the producer was started."""
         self._room: SendRoom
         self._ids: UniqueIdFactory
         self._send_batch: Send
@@ -118,6 +120,7 @@ class Producer(Startable):
         else:
             instance = self._instance = ClientInstance.acquire(self._client_config)
             instance.register_producer(self._group)
+            self._loop = instance.loop
             self._ids = instance.unique_ids
             self._room = instance.shared(SendRoom.of)
             self._sender = MessageSender(instance, self._group, self._config)
@@ -217,10 +220,7 @@ class Producer(Startable):
         room = self._room
         if room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line or self._interceptors:
             return None
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return None
+        loop = running_loop()
         if loop is not batch_queue.loop:
             return None
         try:
@@ -282,7 +282,9 @@ class Producer(Startable):
             Backpressure: too many messages are in flight, with `when_full=WhenFull.RAISE`; nothing was sent.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        sender = self._sender or self._running()
+        sender = self._sender
+        if sender is None or running_loop() is not self._loop:
+            sender = self._running()
         if self._interceptors:
             context = self._interceptors.begin(message, queue)
             try:
@@ -323,7 +325,9 @@ class Producer(Startable):
         if callback is not self._last_callback:
             require_callback(callback)
             self._last_callback = callback
-        sender = self._sender or self._running()
+        sender = self._sender
+        if sender is None or running_loop() is not self._loop:
+            sender = self._running()
         if self._interceptors:
             self._send_intercepted(sender, message, callback, queue)
         else:
@@ -594,13 +598,12 @@ class Producer(Startable):
     def _running(self) -> MessageSender:
         if self._sender is None:
             raise ClientClosed("the producer is not started, or closed")
+        require_loop(self._loop)
         return self._sender
 
     def _own_instance(self) -> ClientInstance:
-        """Return the client instance after checking the event loop; sends check it themselves."""
         self._running()
         assert self._instance is not None
-        require_loop(self._instance.loop)
         return self._instance
 
 
