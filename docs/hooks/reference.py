@@ -23,6 +23,7 @@ from urllib.request import urlopen
 
 import click
 import yaml
+from client_api import client_api
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
@@ -254,6 +255,7 @@ def _decisions() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "broker-settings": lambda: _settings(BrokerConfig),
     "name-server-settings": lambda: _settings(NameServerConfig),
+    "client-api": client_api,
     "client-config": lambda: _client_settings(ClientConfig),
     "producer-config": lambda: _client_settings(ProducerConfig),
     "consumer-config": lambda: _client_settings(ConsumerConfig),
