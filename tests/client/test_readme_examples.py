@@ -1,4 +1,4 @@
-"""The programs in README and in the guide to the Python client run unchanged with `raptormq dev`."""
+"""The programs in README and in the guides to the Python client run unchanged with `raptormq dev`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from demo.broker_process import running_broker
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CLIENT_PAGE = (ROOT / "docs" / "guides" / "python-client.md").read_text(encoding="utf-8")
+BATCHES = (ROOT / "docs" / "guides" / "batches.md").read_text(encoding="utf-8")
 COOKBOOK = (ROOT / "docs" / "guides" / "cookbook.md").read_text(encoding="utf-8")
 OBSERVABILITY = (ROOT / "docs" / "guides" / "observability.md").read_text(encoding="utf-8")
 FASTSTREAM = (ROOT / "docs" / "guides" / "faststream.md").read_text(encoding="utf-8")
-PAGES = [CLIENT_PAGE, COOKBOOK, OBSERVABILITY, FASTSTREAM]
+PAGES = [CLIENT_PAGE, BATCHES, COOKBOOK, OBSERVABILITY, FASTSTREAM]
 
 
 def programs_of(page: str) -> dict[str, str]:
@@ -106,6 +107,9 @@ def test_the_python_program(name_server: str) -> None:
         ("Calls of a service that is sometimes down", "'done': 29"),
         ("An application", "invoice for purchase 17 with headers ['content-type', 'correlation_id']"),
         ("Tests of handlers", "billed once"),
+        ("Sending", "1000 bills"),
+        ("Receiving", "100 parts"),
+        ("Encryption", "b'the price'"),
     ],
 )
 def test_the_programs_of_the_guides(name_server: str, title: str, printed: str) -> None:
@@ -113,7 +117,7 @@ def test_the_programs_of_the_guides(name_server: str, title: str, printed: str) 
 
 
 def test_every_program_of_the_guides_is_tried() -> None:
-    assert len(PROGRAMS) == sum(page.count("```python") for page in PAGES) == 29
+    assert len(PROGRAMS) == sum(page.count("```python") for page in PAGES) == 32
 
 
 def test_every_program_of_the_guides_is_well_typed(tmp_path: Path) -> None:
