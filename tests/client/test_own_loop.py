@@ -108,7 +108,7 @@ def test_a_send_from_elsewhere_changes_nothing(
     own, calls = LoopThread("own"), Calls()
     settings = ProducerConfig(
         auto_batch=auto_batch,
-        batch_max_delay_ms=30_000,
+        batch_max_delay_ms=10_000,
         max_in_flight_messages=1 if is_full else 100,
         send_timeout=60,
         interceptors=[calls] if intercepted else [],
